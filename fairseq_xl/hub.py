@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import CHECKPOINTS
 from fairseq_xl.prediction.base import BatchLimits, Record
 from fairseq_xl.prediction.labels import LabelPredictor
 from fairseq_xl.prediction.texts import TextPredictor
@@ -24,8 +25,6 @@ from fairseq_xl.scoring import (
 )
 from fairseq_xl.tasks.finetuning import FineTuningTask
 
-#: names of the checkpoint in a folder, in the order in which they are looked for
-CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt")
 INPUT = "the text"  # in messages
 
 
@@ -172,5 +171,5 @@ def found_in(place: str | Path) -> tuple[Path, Path | None]:
         return folder, None
     checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
     if checkpoint is None:
-        raise UserError(f"{folder}: expected a folder with {' or '.join(CHECKPOINTS)}, found neither")
+        raise UserError(f"{folder}: expected a folder with {' or '.join(CHECKPOINTS)}, found none of them")
     return checkpoint, folder if (folder / "dict.txt").is_file() else None

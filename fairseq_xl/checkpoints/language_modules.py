@@ -317,5 +317,7 @@ def _check(content, path):
     state = upgrade_keys(given)
     if wrong or TOKENS not in state:
         raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
+    if state[TOKENS].dim() != 2:
+        raise UserError(f"{path} is damaged: its token embeddings have {state[TOKENS].dim()} dimensions, expected 2")
     check_languages(content["languages"], path)
     return LanguageModule(**{name: content[name] for name in kinds} | {"state": state})

@@ -39,13 +39,13 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.formats import vocabularies
+from fairseq_xl.checkpoints.formats.checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.formats.files import (
     CONFIG,
     as_settings,
     beside,
     fairseq_settings,
     load_weights,
-    read_json,
     weights_file,
 )
 from fairseq_xl.checkpoints.formats.layouts import to_ours
@@ -55,8 +55,9 @@ from fairseq_xl.checkpoints.formats.tables import DECODER_BIAS, DECODER_LANGUAGE
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, TOKENS
 from fairseq_xl.data.dictionary import write_dictionary
 from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
-from fairseq_xl.data.xlm_bpe import END, spelled_words
-from fairseq_xl.errors import UserError
+from fairseq_xl.data.xlm_bpe import END, read_numbered, spelled_words
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import json_object
 
 NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in 32 bits
 XLM_SUFFIX = ".pth"
@@ -104,24 +105,26 @@ class Published:
         write_dictionary(path, [*pieces, *last], [*(self.counts.get(piece, 1) for piece in pieces), *(0 for _ in last)])
 
 
-def read(path: Any) -> Published | Any:
+def read(path: Any, values: bool = True) -> Published | Any:
     """Reads a published model.
 
     Args:
         path: the file of weights, or its folder.
+        values: whether the weights are read; if not, they are on the meta device and have only shapes and types.
 
     Returns: `Published`, or the content of a file of torch.save that is not a published model.
     Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
     """
     file = weights_file(Path(path))
-    content = load_weights(file)
+    content = load_weights(file, values)
     if not isinstance(content, dict):
         return content
     model = content.get("encoder" if "decoder" in content else "model")
     try:
         if isinstance(model, dict):
+            model = check_parameters(model)
             names = {name.removeprefix("module.") for name in model}
-            settings = fairseq_settings(content)
+            settings = check_settings(fairseq_settings(content))
             if "attentions.0.q_lin.weight" in names or "transformer.attentions.0.q_lin.weight" in names:
                 return _xlm_file(content, model, file)
             if any(".sentence_encoder." in name for name in names):
@@ -129,7 +132,7 @@ def read(path: Any) -> Published | Any:
             if {"encoder.embed_tokens.weight", "decoder.layers.0.encoder_attn.q_proj.weight"} <= names:
                 return _fairseq_transformer(model, settings, file)
         elif content and all(isinstance(value, Tensor) for value in content.values()):
-            return _transformers(content, file)
+            return _transformers(check_parameters(content), file)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     return content
@@ -192,13 +195,16 @@ def _fairseq_roberta(given: State, settings: Settings, file: Path) -> Published:
 
 def _fairseq_transformer(given: State, settings: Settings, file: Path) -> Published:
     state = _converted("fairseq_transformer", given)
-    codes = [code for code in str(settings.get("langs") or "").split(",") if code]
+    langs = settings.get("langs") or ""
+    if not isinstance(langs, str):
+        raise UserError(f"its 'langs' is {quoted(langs)}, expected language codes separated by commas")
+    codes = [code for code in langs.split(",") if code]
     vocabulary = vocabularies.of_fairseq_translation(len(state[TOKENS]), beside(file, DICTIONARY), codes)
     return _published("fairseq_transformer", state, settings, vocabulary, given)
 
 
 def _transformers(given: State, file: Path) -> Published:
-    config = read_json(beside(file, CONFIG))
+    config = check_settings(json_object(beside(file, CONFIG)))
     layout = TRANSFORMERS.get(config.get("model_type"))
     if layout is None:
         known = ", ".join(TRANSFORMERS)
@@ -207,10 +213,10 @@ def _transformers(given: State, file: Path) -> Published:
     count = len(state[TOKENS])
     if layout == "xlm" and file.with_name(WORDS).is_file():
         words = beside(file, WORDS)
-        listed = read_json(words)
+        listed = read_numbered(words)
         marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
         spelled = spelled_words(listed) if marked else listed
-        vocabulary = vocabularies.of_xlm(count, dict(zip(listed.values(), spelled)), words)
+        vocabulary = vocabularies.of_xlm(count, dict(enumerate(spelled)), words)
     elif layout == "bert":
         vocabulary = vocabularies.of_bert(count, beside(file, WORDPIECES, TOKENIZER))
     elif config["model_type"] == "mbart":
@@ -224,10 +230,8 @@ def _transformers(given: State, file: Path) -> Published:
 def _xlm_file(content: dict, encoder: State, file: Path) -> Published:
     state = _converted("xlm", encoder)
     if "decoder" in content:
-        if not isinstance(content["decoder"], dict):
-            raise UserError("its 'decoder' holds no parameters")
         try:
-            decoder = _converted("xlm_decoder", content["decoder"])
+            decoder = _converted("xlm_decoder", check_parameters(content["decoder"]))
         except UserError as error:
             raise UserError(f"its decoder: {error}") from error
         if DECODER_BIAS not in decoder:
@@ -237,12 +241,16 @@ def _xlm_file(content: dict, encoder: State, file: Path) -> Published:
             raise UserError(f"it has {rows}")
         state |= decoder
     vocabulary = vocabularies.of_xlm(len(state[TOKENS]), content.get("dico_id2word"), file)
-    found = _published("xlm", state, as_settings(content.get("params")), vocabulary, encoder)
+    settings = check_settings(as_settings(content.get("params")))
+    found = _published("xlm", state, settings, vocabulary, encoder)
     return replace(found, counts=as_settings(content.get("dico_counts")))
 
 
 def _converted(layout: str, given: State) -> State:
-    return to_ours(layout, {name: value.float() for name, value in given.items()})
+    """The weights under our names in 32 bits; integers stay as they are, and are refused where they are needed."""
+    return to_ours(
+        layout, {name: value.float() if value.is_floating_point() else value for name, value in given.items()}
+    )
 
 
 def _published(
@@ -254,13 +262,17 @@ def _published(
         for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if name in state:
                 state[name] = _rows(state[name], vocabulary.rows, NEVER if name in (BIAS, DECODER_BIAS) else 0.0)
-    of_tokens = vocabulary.languages
+    of_tokens, of_embeddings = vocabulary.languages, _languages(settings, state)
+    if of_tokens and of_embeddings and of_tokens != of_embeddings:
+        raise UserError(
+            f"{vocabulary.origin} has symbols of {of_tokens}, the language embeddings are of {of_embeddings}"
+        )
     return Published(
         layout=layout,
         state=state,
         symbols=vocabulary.symbols,
         symbols_from=vocabulary.origin,
-        languages=of_tokens or _languages(settings, state),
+        languages=of_tokens or of_embeddings,
         has_language_rows=bool(of_tokens),
         options=options,
         dtype=next(value.dtype for value in given.values() if value.is_floating_point()),

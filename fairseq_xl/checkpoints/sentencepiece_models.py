@@ -13,6 +13,7 @@ import sentencepiece
 
 from fairseq_xl.checkpoints.formats import sentencepiece_proto as proto
 from fairseq_xl.checkpoints.formats.sentencepiece_proto import BPE, NORMAL, UNIGRAM, Piece
+from fairseq_xl.data.sentencepiece_model import opened
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.protobuf import field, fields
 
@@ -89,14 +90,8 @@ class ModelFile:
 
 def read_model(path: str | Path) -> ModelFile:
     """Reads a SentencePiece model; raises `UserError` for a file that is missing or not a model."""
-    try:
-        content = Path(path).read_bytes()
-        sentencepiece.SentencePieceProcessor(model_proto=content)
-    except OSError as error:
-        raise UserError(f"{path} is not a SentencePiece model: {error.strerror}") from error
-    except RuntimeError as error:
-        raise UserError(f"{path} is not a SentencePiece model, or it is damaged") from error
-    model = model_of(content)
+    opened(Path(path))
+    model = model_of(Path(path).read_bytes())
     if not model.pieces:  # as that of an empty file
         raise UserError(f"{path} is not a SentencePiece model: it has no pieces")
     return model

@@ -4,6 +4,7 @@ Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl sk
 `join-embeddings`.
 """
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -121,19 +122,31 @@ def _lines(path: str) -> Iterator[str]:
         raise UserError(f"{path}, line {number}: not UTF-8") from None
 
 
+def _are_numbers(texts: list[str]) -> bool:
+    """Whether texts are numbers, and at least one."""
+    with contextlib.suppress(ValueError):
+        return bool(texts) and len([float(text) for text in texts]) > 0
+    return False
+
+
 def sizes(path: str) -> tuple[int, int]:
     """Numbers of vectors and of channels of a file; reads a text file once.
 
-    Raises `UserError` for a file that cannot be read or holds no vectors.
+    Raises `UserError` for a file that cannot be read or holds anything else than symbols and vectors of equal length.
     """
     if path.endswith(ARRAYS):
         rows, channels = vectors.read(path).rows.shape
         return rows, channels
     rows, channels = 0, 0
     for number, line in enumerate(_lines(path), start=1):
-        count = len(line.rstrip(" \r").split(" ")) - 1
-        if count and not (number == 1 and count == 1):
-            rows, channels = rows + 1, count
+        symbol, *numbers = line.rstrip(" \r").split(" ")
+        if (not symbol and not numbers) or (number == 1 and len(numbers) == 1):
+            continue
+        rows, channels = rows + 1, channels or len(numbers)
+        if len(numbers) != channels or not _are_numbers(numbers if rows == 1 else numbers[:1]):
+            raise UserError(
+                f"{path} holds no word vectors: line {number} is {quoted(line[:60])}, not a symbol and numbers"
+            )
     if not rows:
         raise UserError(f"{path} holds no vectors")
     return rows, channels

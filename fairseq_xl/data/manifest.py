@@ -26,7 +26,7 @@ def _read(path, state):
     """The manifest in the file `path`, cached until its `state` (size, time, inode) changes."""
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
     if not isinstance(manifest, dict) or not all(
         isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config", "fingerprints", "vocabulary")

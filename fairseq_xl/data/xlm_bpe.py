@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
 from fairseq_xl.data.xlm_text import places_without_accents, without_accents
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.files import json_object
 
 END, CONTINUES = "</w>", "@@"  # behind the last piece of a word in codes, behind all others in text
 UNUSED = re.compile(r"<special\d+>")  # ten words of every vocabulary of XLM, of which one is the mask
@@ -102,8 +102,21 @@ def spelled(part: str) -> str:
 
 
 def spelled_words(words: Iterable[str]) -> list[str]:
-    """The words of transformers' vocab.json, spelled as in text; the special ones stay."""
-    return [word if word in SPECIAL or UNUSED.fullmatch(word) else spelled(word) for word in words]
+    """The words of transformers' vocab.json, spelled as in text; the special ones stay.
+
+    An export of this package has ``<mask>`` and behind it ``[xx]`` for each language.
+    """
+    found, after_mask = [], False
+    for word in words:
+        after_mask = after_mask or word == MASK
+        stays = is_special(word) or (after_mask and LANGUAGE_SYMBOL.fullmatch(word))
+        found.append(word if stays else spelled(word))
+    return found
+
+
+def is_special(word: str) -> bool:
+    """Whether a word of a vocabulary is a special symbol: never part of a text."""
+    return word in SPECIAL or word == MASK or UNUSED.fullmatch(word) is not None
 
 
 def read_codes(path: Path) -> dict[Pair, int]:
@@ -130,19 +143,29 @@ def read_vocabulary(path: Path) -> list[str]:
     As in XLM, words with a space in them and repeated words do not count.
     """
     text = _read(path, "XLM vocabulary")
-    words = _numbered(text, path) if _JSON.match(text) else _listed(text, path)
-    found = [word for word in dict.fromkeys(words) if word not in SPECIAL and not UNUSED.fullmatch(word)]
+    words = _of_pieces(read_numbered(path)) if _JSON.match(text) else _listed(text, path)
+    found = [word for word in dict.fromkeys(words) if not is_special(word)]
     if not found:
         raise UserError(f"{path} has no words: expected 'word count' on every line")
     return found
 
 
-def _numbered(text: str, path: Path) -> list[str]:
-    """The words of transformers' vocab.json, {word: number}."""
-    content = parsed_json(text, path)
-    if sorted(content.values(), key=str) != sorted(range(len(content)), key=str):
+def read_numbered(path: Path) -> list[str]:
+    """The words of transformers' vocab.json, {word: number}, in order and as they are spelled there.
+
+    Raises `UserError` for a missing or damaged file, and for other numbers than those from 0 on.
+    """
+    content = json_object(path)
+    if not all(type(number) is int for number in content.values()) or {*content.values()} != {*range(len(content))}:
         raise UserError(f"{path}: expected words that are numbered from 0 without a gap")
-    return spelled_words(sorted(content, key=content.__getitem__))
+    return sorted(content, key=content.__getitem__)
+
+
+def _of_pieces(words: list[str]) -> list[str]:
+    """The words of a vocab.json as in text, without the ``[xx]`` that our exports have behind ``<mask>``."""
+    first = words.index(MASK) if MASK in words else len(words)
+    pieces = [word for row, word in enumerate(words) if row < first or not LANGUAGE_SYMBOL.fullmatch(word)]
+    return spelled_words(pieces)
 
 
 def _listed(text: str, path: Path) -> list[str]:

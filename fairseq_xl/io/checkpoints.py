@@ -15,19 +15,23 @@ import numpy
 import omegaconf
 import torch
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import replacing
 
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 NOT_FINITE = "has NaN or infinite values"
+#: names of the checkpoint in a folder, in the order in which they are looked for
+CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 ZIP = b"PK\x03\x04"  # the first bytes of a file of torch.save since torch 1.6
 
 
-def load_plain(path: "str | os.PathLike | BinaryIO") -> Any:
+def load_plain(path: "str | os.PathLike | BinaryIO", mapped: bool = False) -> Any:
     """Reads a file of plain data and tensors written by torch.save; the tensors are on the CPU.
 
     Args:
         path: a file name, or a file open for reading in binary mode.
+        mapped: whether tensors stay in the file until they are used, for a file name. Checksums are then not compared:
+            for shapes and types, not for weights.
 
     Raises:
         UserError: the file is missing, damaged or of another kind, or it holds anything else, which is not run: torch
@@ -35,7 +39,7 @@ def load_plain(path: "str | os.PathLike | BinaryIO") -> Any:
     """
     if isinstance(path, (str, os.PathLike)):
         with readable(path), open(path, "rb") as stream:
-            return _load_stream(stream, os.fspath(path))
+            return _load_stream(stream, os.fspath(path), mapped)
     return _load_stream(path, str(getattr(path, "name", "the checkpoint")))
 
 
@@ -68,7 +72,22 @@ def check_checkpoint(state: Any, name: object) -> dict:
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
     if not state.keys() & {"optimizer_history", "best_loss"}:  # fairseq once wrote the second
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no 'optimizer_history'")
+    _check_types(state, name)
     return state
+
+
+def _check_types(state: dict, name: object) -> None:
+    """Raises `UserError` for a part of a checkpoint that is not a dict; None is no part."""
+    history, extra = state.get("optimizer_history") or [], state.get("extra_state")
+    parts = {"task_state": state.get("task_state"), "extra_state": extra}
+    if isinstance(extra, dict):
+        parts["extra_state.train_iterator"] = extra.get("train_iterator")
+    for key, found in parts.items():
+        if found is not None and not isinstance(found, dict):
+            raise UserError(f"{name} is not a fairseq checkpoint: its {key!r} is {quoted(found)}, expected a dict")
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        found = quoted(history)
+        raise UserError(f"{name} is not a fairseq checkpoint: its 'optimizer_history' is {found}, expected dicts")
 
 
 def check_finite(state: dict, path: object) -> None:
@@ -109,11 +128,17 @@ def readable(path: "str | os.PathLike") -> Iterator[None]:
         raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
 
 
-def _load_stream(stream: BinaryIO, name: str) -> Any:
-    _check_parts(stream, name)
+def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
+    begins = stream.read(len(ZIP))
+    stream.seek(0)
+    if not begins:
+        raise UserError(f"{name} {NO_CHECKPOINT} (it is empty)")
+    mapped = mapped and begins == ZIP  # earlier formats cannot be mapped
+    if begins == ZIP and not mapped:
+        _check_parts(stream, name)
     try:
         allow_plain_types()
-        return torch.load(stream, map_location="cpu", weights_only=True)
+        return torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
     except MemoryError:
         raise
     except Exception as error:  # a damaged file ends in nearly any exception, IndexError and KeyError included
@@ -129,19 +154,14 @@ def _load_stream(stream: BinaryIO, name: str) -> Any:
 
 def _check_parts(stream: BinaryIO, name: str) -> None:
     """Compares the checksums of a zip file, which torch does not: zeros in its middle would become weights."""
-    begins = stream.read(len(ZIP))
+    try:
+        with zipfile.ZipFile(stream) as parts:
+            damaged = parts.testzip()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
+    if damaged:
+        raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
     stream.seek(0)
-    if not begins:
-        raise UserError(f"{name} {NO_CHECKPOINT} (it is empty)")
-    if begins == ZIP:
-        try:
-            with zipfile.ZipFile(stream) as parts:
-                damaged = parts.testzip()
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
-        if damaged:
-            raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
-        stream.seek(0)
 
 
 def _first_line(error: Exception) -> str:

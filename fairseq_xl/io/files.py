@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.errors import UserError
 
@@ -98,11 +99,25 @@ def parsed_json(text: str, path):
         raise UserError(f"{path}: not JSON that can be read: a number is too long or the nesting too deep") from None
 
 
+def json_object(path) -> dict[str, Any]:
+    """The object in a JSON file; raises `UserError` for a file that is missing, is not JSON or holds anything else."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not JSON: it is not UTF-8") from None
+    content = parsed_json(text, path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object")
+    return content
+
+
 def read_json(path):
     """The content of a JSON file; None for a missing or damaged one, whose content is then made again."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
 
 

@@ -576,7 +576,7 @@ FILES = {
         lambda path: (path / "config.json").unlink(),
         "config.json is needed beside model.safetensors",
     ),
-    "no JSON": ("transformers", lambda path: (path / "config.json").write_text("{"), "config.json is not JSON"),
+    "no JSON": ("transformers", lambda path: (path / "config.json").write_text("{"), "config.json, line 1: not JSON"),
     "no object": ("transformers", lambda path: (path / "config.json").write_text("[]"), "holds no JSON object"),
     "another model": (
         "transformers",

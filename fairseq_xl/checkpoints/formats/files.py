@@ -1,22 +1,35 @@
 """Finds and reads the files of published models: weights, one file or shards, and settings. Nothing in them is run."""
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
+from fairseq_xl.checkpoints.formats.checks import check_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
+from fairseq_xl.io.files import json_object
 
 CONFIG = "config.json"
 TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # after a name of `TRANSFORMERS_WEIGHTS`: the file that names the shards
 FAIRSEQ_WEIGHTS = "model.pt"
+#: types of safetensors
+_DTYPES = {
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
+    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "BOOL": torch.bool, "U8": torch.uint8},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
+}
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has published weights."""
+    return any((folder / name).is_file() for name in _names())
 
 
 def weights_file(path: Path) -> Path:
@@ -26,36 +39,49 @@ def weights_file(path: Path) -> Path:
     """
     if not path.is_dir():
         return path
-    indexed = [name + suffix for name in TRANSFORMERS_WEIGHTS for suffix in ("", INDEX)]
-    for name in (*indexed, FAIRSEQ_WEIGHTS):
+    for name in _names():
         if (path / name).is_file():
             return path / name
     expected = ", ".join((*TRANSFORMERS_WEIGHTS, FAIRSEQ_WEIGHTS))
     raise UserError(f"{path} is a folder without published weights: none of {expected} is there")
 
 
-def load_weights(file: Path) -> Any:
+def _names() -> list[str]:
+    return [*(name + suffix for name in TRANSFORMERS_WEIGHTS for suffix in ("", INDEX)), FAIRSEQ_WEIGHTS]
+
+
+def load_weights(file: Path, values: bool = True) -> Any:
     """The content of a file of weights: a state dict, or what torch.save wrote. Shards are joined.
+
+    Args:
+        file: the file.
+        values: whether the weights are read; if not, parameters are on the meta device and have only shapes and types.
 
     Raises `UserError` for a file that cannot be read, an index that names files elsewhere, and missing shards.
     """
     if file.name.endswith(INDEX):
-        return _load_shards(file)
-    return _load_safetensors(file) if file.suffix == ".safetensors" else load_plain(file)
+        return _load_shards(file, values)
+    if file.suffix != ".safetensors":
+        content = load_plain(file, mapped=not values)
+        return content if values else _without_values(content, {})
+    return _load_safetensors(file) if values else _safetensors_shapes(file)
 
 
-def _load_shards(index: Path) -> dict[str, Tensor]:
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
+    places = json_object(index).get("weight_map")
+    if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
         raise UserError(f"{index} is not an index of shards: it holds no 'weight_map'")
     found: dict[str, Tensor] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name:
             raise UserError(f"{index} names the shard {name!r}: expected a file in the same folder")
-        shard = load_weights(index.with_name(name))
-        if not isinstance(shard, dict):
-            raise UserError(f"{index.with_name(name)} holds no parameters")
-        found |= shard
+        if name.endswith(INDEX):
+            raise UserError(f"{index} names the shard {name!r}: expected a file of weights, not an index")
+        shard = load_weights(index.with_name(name), values)
+        try:
+            found |= check_parameters(shard)
+        except UserError as error:
+            raise UserError(f"{index.with_name(name)}: {error}") from error
     missing = sorted(places.keys() - found.keys())
     if missing:
         raise UserError(f"{index} lists {missing[0]}, which is in none of its shards")
@@ -71,23 +97,43 @@ def _load_safetensors(file: Path) -> dict[str, Tensor]:
         raise UserError(f"{file} is not a safetensors file, or it is damaged or cut short ({error})") from error
 
 
+def _safetensors_shapes(file: Path) -> dict[str, Tensor]:
+    """The tensors of a file on the meta device."""
+    try:
+        with safetensors.safe_open(file, framework="pt") as opened:
+            slices = {name: opened.get_slice(name) for name in list(opened.keys())}
+            kinds = {name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()}
+    except OSError as error:
+        raise UserError(f"{file} cannot be read as a checkpoint: {error.strerror or error}") from error
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{file} is not a safetensors file, or it is damaged or cut short ({error})") from error
+    unknown = sorted({dtype for _, dtype in kinds.values()} - _DTYPES.keys())
+    if unknown:
+        raise UserError(f"{file} has weights of type {unknown[0]}, which cannot be read")
+    return {name: torch.empty(shape, dtype=_DTYPES[dtype], device="meta") for name, (shape, dtype) in kinds.items()}
+
+
+def _without_values(content: Any, known: dict[tuple[Any, ...], Tensor], depth: int = 2) -> Any:
+    """The content of a file with the tensors of its mappings on the meta device; equal ones stay one tensor.
+
+    Args:
+        known: tensors that were met before, by their place in memory and their shape.
+        depth: number of levels of mappings; a checkpoint has parameters under a key.
+    """
+    if isinstance(content, Tensor) and content.layout is torch.strided and not content.is_quantized:
+        place = (content.data_ptr(), content.shape, content.stride(), content.dtype)
+        return known.setdefault(place, torch.empty(content.shape, dtype=content.dtype, device="meta"))
+    if isinstance(content, dict) and depth:
+        return {name: _without_values(value, known, depth - 1) for name, value in content.items()}
+    return content
+
+
 def beside(file: Path, *names: str) -> Path:
     """The first of `names` that is in the file's folder; `UserError` if none is."""
     for name in names:
         if file.with_name(name).is_file():
             return file.with_name(name)
     raise UserError(f"{' or '.join(names)} is needed beside {file.name}")
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """The object in a JSON file; raises `UserError` for other content."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{file} holds no JSON object")
-    return content
 
 
 def as_settings(written: Any) -> dict[str, Any]:

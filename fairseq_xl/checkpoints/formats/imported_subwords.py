@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.checkpoints.formats.files import read_json
 from fairseq_xl.checkpoints.formats.sentencepiece_model import sentencepiece_from_tokenizer
 from fairseq_xl.checkpoints.formats.symbols import read_symbols
 from fairseq_xl.checkpoints.formats.tokenizer_json import read_tokenizer
@@ -15,7 +14,7 @@ from fairseq_xl.data.subwords import FILES, MANIFEST, Kind, in_folder
 from fairseq_xl.data.symbols import MASK
 from fairseq_xl.data.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import write_json
+from fairseq_xl.io.files import json_object, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ def import_subwords(
 ) -> None:
     """Copies the sub-words of a published model into a folder, under the names of a data folder, with a manifest.
 
-    Without them the model has only a dictionary, and a warning says so.
+    Without them the model has only a dictionary, and a warning says so; the manifest then has only their kind.
 
     Args:
         layout: the model's layout.
@@ -49,19 +48,25 @@ def import_subwords(
         codes: a folder with XLM's codes and vocab, which its .pth files lack.
         cased: whether XLM's text keeps case and accents; None: as its tokenizer_config.json says, or else not.
 
-    Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM.
+    Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM or without the files.
     """
     if layout != "xlm" and (codes is not None or cased is not None):
         raise UserError(f"{f'--codes {codes}' if codes else '--cased'}: the model is not XLM")
     kind, found = _find(layout, codes or source)
-    if found is None:
-        names = " and ".join(_FILES[kind][0])
-        logger.warning("%s has no %s: raw text cannot be prepared for the model", codes or source, names)
-        return
+    names = " and ".join(_FILES[kind][0])
+    if found is None and codes is not None:
+        raise UserError(f"--codes {codes}: the folder has no {names}")
     options = {}
     if kind in _OPTIONS:
         option, name_there, default = _OPTIONS[kind]
         options[option] = _setting(source, name_there, default) if cased is None else not cased
+    config: dict[str, Any] = {"languages": list(languages)}
+    if kind == "xlm":
+        config["tokenizer"] = dict.fromkeys(languages, tokenizers.XLM)
+    if found is None:
+        logger.warning("%s has no %s: raw text cannot be prepared for the model", source, names)
+        write_json(folder / MANIFEST, {"config": config, "vocabulary": {"kind": kind, **options, "sha256": {}}})
+        return
     if found[0].name == _TOKENIZER:
         _from_tokenizer(found[0], kind, folder)
     else:
@@ -69,9 +74,6 @@ def import_subwords(
             shutil.copyfile(path, folder / name)
     made = in_folder(folder, kind, options)
     made.open()  # files that do not fit each other are refused here
-    config: dict[str, Any] = {"languages": list(languages)}
-    if kind == "xlm":
-        config["tokenizer"] = dict.fromkeys(languages, tokenizers.XLM)
     write_json(folder / MANIFEST, {"config": config, **made.described()})
 
 
@@ -119,7 +121,7 @@ def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
 
 def _setting(folder: Path, name: str, default: bool) -> bool:
     """An option of the tokenizer, from tokenizer_config.json or from the normalizer of tokenizer.json."""
-    content = read_json(folder / _TOKENIZER_CONFIG) if (folder / _TOKENIZER_CONFIG).is_file() else {}
+    content = json_object(folder / _TOKENIZER_CONFIG) if (folder / _TOKENIZER_CONFIG).is_file() else {}
     found = content.get(name)
     if found is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
         found = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")

@@ -6,8 +6,9 @@ addition, which `to_ours` and `to_theirs` merge, add or leave out without a chan
 
 import re
 
+from fairseq_xl.checkpoints.formats.checks import check_shapes
 from fairseq_xl.checkpoints.formats.table import State
-from fairseq_xl.checkpoints.formats.tables import SEGMENTS, TABLES
+from fairseq_xl.checkpoints.formats.tables import DECODER_TOKENS, SEGMENTS, TABLES
 from fairseq_xl.checkpoints.keys import BIAS, POSITIONS, TOKENS
 from fairseq_xl.errors import UserError
 
@@ -29,14 +30,15 @@ def to_ours(layout: str, given: State) -> State:
     - fairseq_transformer, bart: an output bias of zeros is added if the file has none.
     - bert, xlm-roberta: the pooler is that of next-sentence prediction (bert), or is left out.
 
-    Raises `UserError` for names that are missing or left over, output layers that are not tied, and several token types
-    of xlm-roberta.
+    Raises `UserError` for names that are missing or left over, output layers that are not tied, weights that are not
+    finite or do not fit each other, and several token types of xlm-roberta.
     """
     for pattern, replacement in _NAMES.get(layout, ()):
         given = {re.sub(pattern, replacement, name): tensor for name, tensor in given.items()}
     if layout == "bart" and "final_logits_bias" in given:
         given = given | {"final_logits_bias": given["final_logits_bias"].reshape(-1)}
     state = TABLES[layout].to_ours(given)
+    check_shapes(state)
     if layout == "xlm-roberta" and SEGMENTS in state:
         types = state.pop(SEGMENTS)
         if len(types) > 1:
@@ -59,6 +61,8 @@ def to_theirs(layout: str, state: State) -> State:
         state[SEGMENTS] = state[TOKENS].new_zeros(1, state[TOKENS].size(1))
     if layout == "fairseq_transformer" and not (state[BIAS].is_meta or state[BIAS].any()):
         del state[BIAS]
+    if layout in ("roberta_decoder", "bert_decoder"):  # may be the encoder's table, which EncoderDecoderModel has twice
+        state[DECODER_TOKENS] = state[DECODER_TOKENS].clone()
     given = TABLES[layout].to_theirs(state)
     if layout == "bart":
         given["final_logits_bias"] = given["final_logits_bias"][None]

@@ -12,11 +12,11 @@ vocab.txt                 a word piece a line (BERT)
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import sentencepiece
-
-from fairseq_xl.checkpoints.formats.files import read_json
-from fairseq_xl.checkpoints.formats.tokenizer_json import in_order, rows_of
+from fairseq_xl.checkpoints.formats.tokenizer_json import rows_of
+from fairseq_xl.data.sentencepiece_model import opened, symbols_of
 from fairseq_xl.data.symbols import MASK, SPECIAL
+from fairseq_xl.data.wordpiece import read_vocabulary
+from fairseq_xl.data.xlm_bpe import read_numbered
 from fairseq_xl.errors import UserError, quoted
 
 #: language codes of mBART in the order of its rows; mBART-50 has the others behind them
@@ -69,20 +69,6 @@ def _file_of(path: Path) -> Path:
     raise UserError(f"{path} is a folder without tokenizer: none of {', '.join(_FILES)} is there")
 
 
-def _numbered_words(file: Path) -> list[str]:
-    return in_order(read_json(file), file)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError:
-        raise UserError(f"{file} is no vocabulary of word pieces: it is not UTF-8") from None
-    if not all(lines):
-        raise UserError(f"{file}, line {lines.index('') + 1}: a word piece is expected, found an empty line")
-    return lines
-
-
 def _dictionary(file: Path) -> list[str]:
     """Symbols of fairseq's dict.txt, a line "symbol count" each."""
     try:
@@ -94,19 +80,14 @@ def _dictionary(file: Path) -> list[str]:
 
 def _pieces(file: Path) -> list[str]:
     """The ordinary pieces of a SentencePiece model in order."""
-    try:
-        model = sentencepiece.SentencePieceProcessor(model_file=str(file))
-    except (RuntimeError, OSError):
-        raise UserError(f"{file} is not a SentencePiece model") from None
-    ids = range(model.get_piece_size())
-    return [model.id_to_piece(n) for n in ids if not (model.is_unknown(n) or model.is_control(n) or model.is_unused(n))]
+    return [symbol for symbol in symbols_of(opened(file)) if symbol != SPECIAL[-1]]
 
 
 _READERS: dict[str, Callable[[Path], list[str]]] = {
     ".model": _pieces,
     "dict.txt": _dictionary,
     "tokenizer.json": rows_of,
-    "vocab.json": _numbered_words,
-    "vocab.txt": _lines,
+    "vocab.json": read_numbered,
+    "vocab.txt": read_vocabulary,
 }
 _FILES = ("sentencepiece.bpe.model", *list(_READERS)[1:])

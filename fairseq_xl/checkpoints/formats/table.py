@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fairseq_xl.checkpoints.formats.checks import check_values
 from fairseq_xl.errors import UserError
 
 State = dict[str, Tensor]
@@ -37,13 +38,17 @@ class Table:
     def to_ours(self, given: State) -> State:
         """Converts the state dict of a file to our names.
 
-        Raises `UserError` for names that are missing or left over, and for tied parameters that differ.
+        Tensors that are not joined share their memory with the file's.
+
+        Raises `UserError` for names that are missing or left over, values that are not finite floating-point numbers,
+        tied parameters that differ, and shapes that cannot be joined.
         """
         given = {
             name: tensor
             for name, tensor in given.items()
             if not any(re.fullmatch(pattern, name) for pattern in self.ignored)
         }
+        check_values(given)
         for copy, original in self.ties.items():
             if original not in given and copy in given:  # programs write one of them
                 given[original] = given.pop(copy)
@@ -52,19 +57,23 @@ class Table:
         rows = self._rows(given.keys(), lambda ours, theirs: theirs)
         used = {name for theirs in rows.values() for name in theirs}
         _check_names(used, given.keys())
-        return {ours: torch.cat([given[name] for name in theirs]) for ours, theirs in rows.items()}
+        return {ours: _joined({name: given[name] for name in theirs}) for ours, theirs in rows.items()}
 
     def to_theirs(self, state: State) -> State:
-        """Converts our state dict to the names of the layout, with copies of tied parameters.
+        """Converts our state dict to the names of the layout, with second names of tied parameters.
+
+        A tensor is copied if it shares its memory with another one.
 
         Raises `UserError` for parameters that are missing or that the layout does not have.
         """
         rows = self._rows(state.keys(), lambda ours, theirs: (ours,))
         _check_names(set(rows), state.keys())
-        found = {}
+        found: State = {}
+        used: set[int] = set()  # places of memory
         for ours, theirs in rows.items():
-            parts = state[ours].chunk(len(theirs))
-            found |= {name: part.clone() for name, part in zip(theirs, parts)}
+            for name, part in zip(theirs, state[ours].chunk(len(theirs))):
+                found[name] = part.clone() if _shares_memory(part, used) else part
+                used.add(found[name].data_ptr())
         return found | {copy: found[original] for copy, original in self.ties.items() if original in found}
 
     def _rows(self, present: Iterable[str], side: Callable) -> dict[str, tuple[str, ...]]:
@@ -93,6 +102,22 @@ class Table:
                 filled = tuple(name.replace("{n}", str(number)) for name in theirs)
                 found[ours.replace("{n}", str(number))] = filled
         return found
+
+
+def _joined(parts: State) -> Tensor:
+    """The rows of tensors {name: tensor} in one tensor; a single one as it is. `UserError` for shapes that differ."""
+    one, *others = parts.values()
+    if any(other.shape[1:] != one.shape[1:] for other in others):
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in parts.items())
+        raise UserError(f"the shapes of these weights do not fit each other: {shapes}")
+    return torch.cat((one, *others)) if others else one
+
+
+def _shares_memory(part: Tensor, used: set[int]) -> bool:
+    """Whether a tensor is part of a larger one, or begins at one of the `used` places of memory."""
+    if part.is_meta:
+        return False
+    return part.untyped_storage().nbytes() > part.nbytes or part.data_ptr() in used
 
 
 def same(one: Tensor, other: Tensor) -> bool:

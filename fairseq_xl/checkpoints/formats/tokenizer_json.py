@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.files import json_object
 
 
 def read_tokenizer(path: Path) -> dict[str, Any]:
@@ -12,17 +12,12 @@ def read_tokenizer(path: Path) -> dict[str, Any]:
 
     Raises `UserError` for a missing or damaged file, and for one that is no tokenizer.
     """
-    try:
-        content = parsed_json(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read as a tokenizer: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not JSON: it is not UTF-8") from None
-    model = content.get("model") if isinstance(content, dict) else None
+    content = json_object(path)
+    model = content.get("model")
     if not isinstance(model, dict) or not _is_vocabulary(model):
         raise UserError(f"{path} is no tokenizer: it has no model with a vocabulary")
     added = content.get("added_tokens") or []
-    if not all(
+    if not isinstance(added, list) or not all(
         isinstance(token, dict) and [type(token.get(key)) for key in ("content", "id")] == [str, int] for token in added
     ):
         raise UserError(f"{path} is damaged: its added tokens are not texts with numbers")
@@ -58,9 +53,7 @@ def _is_vocabulary(model: dict[str, Any]) -> bool:
     vocabulary = model.get("vocab")
     if isinstance(vocabulary, dict):
         pairs = model.get("merges", [])
-        merges = isinstance(pairs, list) and all(
-            len(pair.split(" ") if isinstance(pair, str) else pair) == 2 for pair in pairs
-        )
+        merges = isinstance(pairs, list) and all(map(_is_merge, pairs))
         model.setdefault("type", "BPE" if "merges" in model else "WordPiece")
         return merges and all(isinstance(number, int) for number in vocabulary.values())
     model.setdefault("type", "Unigram")
@@ -70,8 +63,22 @@ def _is_vocabulary(model: dict[str, Any]) -> bool:
     )
 
 
-def _are_steps(step: Any) -> bool:
-    if step is None:
-        return True
-    inner = [*step.get("normalizers", ()), *step.get("pretokenizers", ())] if isinstance(step, dict) else []
-    return isinstance(step, dict) and isinstance(step.get("type"), str) and all(map(_are_steps, inner))
+def _is_merge(pair: Any) -> bool:
+    """Whether it is two texts, in a list or separated by a space."""
+    parts = pair.split(" ") if isinstance(pair, str) else pair
+    return isinstance(parts, list) and len(parts) == 2 and all(isinstance(part, str) for part in parts)
+
+
+def _are_steps(first: Any) -> bool:
+    """Whether a step of a tokenizer, and those that a sequence has, are objects with a type; None is no step."""
+    left = [] if first is None else [first]
+    while left:
+        step = left.pop()
+        if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+            return False
+        for name in ("normalizers", "pretokenizers"):
+            inner = step.get(name, [])
+            if not isinstance(inner, list):
+                return False
+            left += inner
+    return True

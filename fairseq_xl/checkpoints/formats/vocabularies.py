@@ -6,22 +6,23 @@ Our order is ``<s> <pad> </s> <unk>``, pieces, ``<mask>`` and ``[xx]`` for each 
 XLM-R                the same without ``[xx]``
 mBART                the same with ``de_DE`` for ``[de]``, and ``<mask>`` last
 VECO's released one  the same with ``[xx]`` among the pieces or absent, and ``<mask>`` last or absent
-XLM                  ``<s> </s> <pad> <unk>``, ten ``<specialN>``, words; ``<special1>`` is our ``<mask>``
+XLM                  ``<s> </s> <pad> <unk>``, ten ``<specialN>``, words; ``<special1>`` is our ``<mask>``. Exports
+                     of this package have ``<mask>``, and ``[xx]`` behind it
 mBERT                ``[PAD]``, …, ``[UNK] [CLS] [SEP] [MASK]``, pieces; ``[CLS]`` is ``<s>``, ``[SEP]`` ``</s>``
 ==================== ===========================================================================================
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_xl.checkpoints.formats.symbols import MBART50_LANGUAGES, MBART_LANGUAGES, read_symbols
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
-from fairseq_xl.data.xlm_bpe import UNUSED
-from fairseq_xl.errors import UserError
+from fairseq_xl.data.wordpiece import SPECIAL as BERT_SPECIAL
+from fairseq_xl.data.xlm_bpe import is_special
+from fairseq_xl.errors import UserError, quoted
 
 XLM_MASK = "<special1>"
-BERT_SPECIAL = dict(zip(("[CLS]", "[PAD]", "[SEP]", "[UNK]"), SPECIAL))
-BERT_MASK = "[MASK]"
 
 
 @dataclass(frozen=True)
@@ -55,27 +56,34 @@ def of_mbart(count: int, origin: Path) -> Vocabulary:
         raise UserError(
             f"its token embeddings have {count} rows, but {origin} and its language codes list {expected} symbols"
         )
-    return _in_our_order(count, next(symbols for symbols in listed if len(symbols) == count), origin)
+    symbols = next(symbols for symbols in listed if len(symbols) == count)
+    return _in_our_order(count, symbols, origin, MBART50_LANGUAGES)
 
 
 def of_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:
     """The vocabulary of fairseq's mBART, with these language codes, or of VECO's released model, from dict.txt."""
     listed = read_symbols(origin, codes)
-    return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin)
+    codes = [*MBART50_LANGUAGES, *filter(LANGUAGE_SYMBOL.fullmatch, listed)]
+    return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, codes)
 
 
-def _in_our_order(count: int, listed: list[str], origin: Path) -> Vocabulary:
-    """The vocabulary of a list of symbols by row, in which languages are ``[xx]`` or mBART's codes.
+def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection[str] = ()) -> Vocabulary:
+    """The vocabulary of a list of symbols by row.
 
-    If symbols follow ``<mask>``, as here, only these are languages: mBERT has pieces like ``[unused1]``.
+    Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the symbols of `among`
+    that are there: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
     """
     _check_count(count, len(listed), origin)
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its symbols")
     place = {symbol: row for row, symbol in enumerate(listed)}
-    first = listed.index(MASK) if MASK in listed and listed[-1] != MASK else 0
-    languages = {row: language for row in range(first, count) if (language := language_of(listed[row]))}
+    if MASK in listed and listed[-1] != MASK:
+        among = listed[listed.index(MASK) :]
+    codes = {*among}
+    languages = {
+        row: language for row, symbol in enumerate(listed) if symbol in codes and (language := language_of(symbol))
+    }
     named = [place.pop(symbol) for symbol in SPECIAL]
     mask = place.pop(MASK, -1)
     plain = [row for row in place.values() if row not in languages]
@@ -95,12 +103,14 @@ def language_of(symbol: str) -> str | None:
 def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
     """XLM's vocabulary {row: word}, of which the file `origin` is the source."""
     words = _in_order(numbered, origin)
+    if MASK in words:  # an export of this package
+        return _in_our_order(count, words, origin)
     _check_count(count, len(words), origin)
     place = {word: row for row, word in enumerate(words)}
     missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in place]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its words")
-    plain = [row for row, word in enumerate(words) if word not in SPECIAL and not UNUSED.fullmatch(word)]
+    plain = [row for row, word in enumerate(words) if not is_special(word)]
     rows = [*(place[symbol] for symbol in SPECIAL), *plain, place[XLM_MASK]]
     return Vocabulary([*(words[row] for row in rows[:-1]), MASK], origin, [], rows)
 
@@ -112,11 +122,12 @@ def of_bert(count: int, origin: Path) -> Vocabulary:
         return _in_our_order(count, words, origin)
     _check_count(count, len(words), origin)
     place = {word: row for row, word in enumerate(words)}
-    missing = [symbol for symbol in (*BERT_SPECIAL, BERT_MASK) if symbol not in place]
+    missing = [symbol for symbol in BERT_SPECIAL if symbol not in place]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its pieces")
-    plain = [row for row, word in enumerate(words) if word not in BERT_SPECIAL and word != BERT_MASK]
-    rows = [*(place[symbol] for symbol in BERT_SPECIAL), *plain, place[BERT_MASK]]
+    theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
+    plain = [row for row, word in enumerate(words) if word not in BERT_SPECIAL]
+    rows = [*(place[theirs[symbol]] for symbol in SPECIAL), *plain, place[theirs[MASK]]]
     return Vocabulary([*SPECIAL, *(words[row] for row in plain), MASK], origin, [], rows)
 
 
@@ -125,7 +136,11 @@ def _in_order(numbered: object, origin: Path) -> list[str]:
         raise UserError("it holds no 'dico_id2word', which lists the words of its rows")
     if numbered.keys() != set(range(len(numbered))):
         raise UserError(f"the words of {origin} are not numbered from 0 without a gap")
-    return [numbered[row] for row in range(len(numbered))]
+    words = [numbered[row] for row in range(len(numbered))]
+    strange = [word for word in words if not isinstance(word, str)]
+    if strange:
+        raise UserError(f"the words of {origin} are not all text: {quoted(strange[0])} is one")
+    return words
 
 
 def _check_count(rows: int, symbols: int, origin: Path) -> None:

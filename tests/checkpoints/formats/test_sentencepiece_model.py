@@ -125,7 +125,7 @@ def test_files_that_are_no_such_tokenizer(tmp_path, case):
 
 def test_files_that_cannot_be_read(tmp_path):
     path = tmp_path / "tokenizer.json"
-    with pytest.raises(UserError, match="tokenizer.json cannot be read as a tokenizer: No such file"):
+    with pytest.raises(UserError, match="tokenizer.json cannot be read: No such file"):
         sentencepiece_from_tokenizer(path)
     path.write_text(json.dumps(VALID)[:40], encoding="utf-8")
     with pytest.raises(UserError, match="tokenizer.json, line 1: not JSON"):

@@ -4,7 +4,6 @@ Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl sk
 `join-embeddings`.
 """
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -123,10 +122,11 @@ def _lines(path: str) -> Iterator[str]:
 
 
 def _are_numbers(texts: list[str]) -> bool:
-    """Whether texts are numbers, and at least one."""
-    with contextlib.suppress(ValueError):
-        return bool(texts) and len([float(text) for text in texts]) > 0
-    return False
+    """Whether all texts are numbers."""
+    try:
+        return bool([float(text) for text in texts])
+    except ValueError:
+        return False
 
 
 def sizes(path: str) -> tuple[int, int]:
@@ -143,9 +143,9 @@ def sizes(path: str) -> tuple[int, int]:
         if (not symbol and not numbers) or (number == 1 and len(numbers) == 1):
             continue
         rows, channels = rows + 1, channels or len(numbers)
-        if len(numbers) != channels or not _are_numbers(numbers if rows == 1 else numbers[:1]):
+        if channels < 2 or len(numbers) != channels or not _are_numbers(numbers if rows == 1 else numbers[:1]):
             raise UserError(
-                f"{path} holds no word vectors: line {number} is {quoted(line[:60])}, not a symbol and numbers"
+                f"{path} holds no word vectors: line {number} is {quoted(line[:60])}, not a symbol and its numbers"
             )
     if not rows:
         raise UserError(f"{path} holds no vectors")

@@ -72,6 +72,7 @@ READERS = {
     "ema": lambda path: checkpoint_utils.load_ema_from_checkpoint(path),
     "load_checkpoint": load_checkpoint,
     "load_plain": load_plain,
+    "load_plain, mapped": lambda path: load_plain(path, mapped=True),
 }
 
 

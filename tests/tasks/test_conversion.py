@@ -296,6 +296,54 @@ def test_xlm_and_its_codes(original, data_bin, tmp_path):
 
 
 @torch.no_grad()
+def test_xlm_there_and_back_and_in_again(original, data_bin, tmp_path):
+    """The vocab.json of an export has <mask>, and [xx] behind it, in place of <special1>."""
+    from transformers import AutoModelForMaskedLM
+
+    xlm(original, data_bin)
+    run(original, tmp_path / "ours")
+    run(tmp_path / "ours", tmp_path / "back")
+    words = json.loads((tmp_path / "back" / "vocab.json").read_text(encoding="utf-8"))
+    assert words["<mask>"] == len(words) - 4 and "<special1>" not in words
+    run(tmp_path / "back", tmp_path / "again")
+    one, two = (fairseq_xl.load(tmp_path / name) for name in ("ours", "again"))
+    assert one.task.dictionary.symbols == two.task.dictionary.symbols
+    states = [loaded.model.state_dict() for loaded in (one, two)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    tokens = framed(one, "de")
+    assert torch.equal(framed(two, "de"), tokens) and not (tokens == one.task.dictionary.unk()).any()
+    languages, real = torch.full((len(tokens), 1), 1), tokens.ne(1)
+    back = AutoModelForMaskedLM.from_pretrained(tmp_path / "back").eval()
+    expected = back(tokens, attention_mask=real.long(), langs=languages.expand_as(tokens)).logits
+    count = one.task.dictionary.first_language
+    torch.testing.assert_close(
+        our_logits(two, tokens, languages)[..., :count][real], expected[..., :count][real], atol=1e-5, rtol=0
+    )
+
+
+def test_codes_that_are_not_there(original, data_bin, tmp_path, caplog):
+    """A folder that is named must have them; without one, the manifest says which files raw text needs."""
+    xlm(original, data_bin)
+    codes = original / "merges.txt"
+    with pytest.raises(UserError, match="--codes .*elsewhere: the folder has no codes and vocab"):
+        run(original, tmp_path / "ours", "--codes", tmp_path / "elsewhere")
+    assert not (tmp_path / "ours").exists()
+    codes.rename(tmp_path / "merges.txt")
+    for name in ("codes", "vocab"):
+        (original / name).rename(tmp_path / name)
+    run(original, tmp_path / "ours")
+    assert "original has no codes and vocab: raw text cannot be prepared for the model" in caplog.text
+    manifest = json.loads((tmp_path / "ours" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["vocabulary"]["kind"] == "xlm" and manifest["config"]["tokenizer"]["de"] == "xlm"
+    with pytest.raises(UserError, match="xlm.codes: no such file, expected the codes"):
+        framed(fairseq_xl.load(tmp_path / "ours"), "de")
+    shutil.copy(tmp_path / "codes", tmp_path / "ours" / "xlm.codes")  # files that come later are taken
+    shutil.copy(tmp_path / "vocab", tmp_path / "ours" / "xlm.vocab")
+    assert not (framed(fairseq_xl.load(tmp_path / "ours"), "de") == 3).any()
+
+
+@torch.no_grad()
 def test_mbart(original, data_bin, tmp_path):
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 

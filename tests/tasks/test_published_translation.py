@@ -270,7 +270,7 @@ MISTAKES = {
     "nothing unexpected",
     "missing in the encoder": "layer_norm1.0.bias missing",
     "no output": "mt.pth: its decoder: the weights have no output layer",
-    "no decoder's parameters": "mt.pth: its 'decoder' holds no parameters",
+    "no decoder's parameters": r"mt.pth: its decoder: \[1\] stands where parameters are expected",
     "untied": "mt.pth: its decoder: pred_layer.proj.weight differs from embeddings.weight",
     "n_langs": "mt.pth: its encoder has 3 language embeddings, its decoder 2",
     "n_langs of both": "mt.pth: it has 2 language embeddings, and its 'id2lang' doesn't name them all",

@@ -63,8 +63,8 @@ def of_mbart(count: int, origin: Path) -> Vocabulary:
 def of_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:
     """The vocabulary of fairseq's mBART, with these language codes, or of VECO's released model, from dict.txt."""
     listed = read_symbols(origin, codes)
-    codes = [*MBART50_LANGUAGES, *filter(LANGUAGE_SYMBOL.fullmatch, listed)]
-    return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, codes)
+    among = codes or list(filter(LANGUAGE_SYMBOL.fullmatch, listed))
+    return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, among)
 
 
 def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection[str] = ()) -> Vocabulary:
@@ -78,11 +78,14 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its symbols")
     place = {symbol: row for row, symbol in enumerate(listed)}
+    first, codes = 0, {*among}
     if MASK in listed and listed[-1] != MASK:
-        among = listed[listed.index(MASK) :]
-    codes = {*among}
+        first = listed.index(MASK)
+        codes = {*listed[first:]}
     languages = {
-        row: language for row, symbol in enumerate(listed) if symbol in codes and (language := language_of(symbol))
+        row: language
+        for row, symbol in enumerate(listed)
+        if row >= first and symbol in codes and (language := language_of(symbol))
     }
     named = [place.pop(symbol) for symbol in SPECIAL]
     mask = place.pop(MASK, -1)

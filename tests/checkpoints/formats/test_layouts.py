@@ -437,3 +437,18 @@ def test_the_file_is_left_as_it_was():
     state = theirs.state_dict()
     to_ours("xlm-roberta", state)
     assert state.keys() == before.keys() and all(torch.equal(state[name], before[name]) for name in before)
+
+
+def test_single_tensors_are_not_copied():
+    """But a part of a larger tensor, and a second use of one, are: safetensors refuses shared memory."""
+    given = xlm_roberta().state_dict()
+    ours = to_ours("xlm-roberta", given)
+    words = "roberta.embeddings.word_embeddings.weight"
+    assert ours["encoder.token_embeddings.table.weight"].data_ptr() == given[words].data_ptr()
+    bias = "encoder.layers.0.ffn.up.bias"
+    ours[bias], ours["output.dense.bias"] = torch.ones(2, *ours[bias].shape)[1], ours["output.norm.bias"]
+    back = to_theirs("xlm-roberta", ours)
+    assert back[words].data_ptr() == given[words].data_ptr()
+    places = {value.untyped_storage().data_ptr() for name, value in back.items() if "lm_head.decoder" not in name}
+    assert len(places) == len(back) - 2  # the ties, second names of a tensor
+    assert all(value.untyped_storage().nbytes() == value.nbytes for value in back.values())

@@ -31,7 +31,7 @@ def describe_data(folder: Path) -> dict[str, Any]:
         opened = open_subwords(folder)
         found["sub-words"] = {"kind": kind, "pieces": len(opened.symbols)}
     else:
-        found["sub-words"] = f"none: {' and '.join(FILES[kind])} are not there"
+        found["sub-words"] = f"none (missing: {', '.join(FILES[kind])})"
     datasets = manifest.get("datasets", {})
     if not isinstance(datasets, dict) or not all(isinstance(counts, dict) for counts in datasets.values()):
         raise UserError(f"{folder / MANIFEST} is damaged: its 'datasets' are not counts by name")

@@ -26,7 +26,7 @@ def test_a_data_folder(tmp_path):
     found = describe(tmp_path / "data")
     assert found["kind"] == "data folder of fairseq_xl" and found["languages"] == ["de"]
     assert found["vocabulary"]["symbols"] == 7
-    assert found["sub-words"] == "none: sentencepiece.model are not there" and "datasets" not in found
+    assert found["sub-words"] == "none (missing: sentencepiece.model)" and "datasets" not in found
     pieces = write_wordpiece(tmp_path / "data" / "wordpiece.vocab", ["the house", "the tree"], least=1)
     datasets = {"de/train": {"lines": 5, "tokens": 12}}
     vocabulary = {"kind": "wordpiece", "lowercase": True, "sha256": {}}

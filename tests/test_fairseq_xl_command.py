@@ -82,6 +82,27 @@ def test_a_mistake_is_one_sentence():
     assert done.returncode == 1 and done.stderr == "fairseq_xl: error: absent: no such file\n"
 
 
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_output_that_is_closed_ends_the_command(lines):
+    """Whether the output is written while the command runs, or what is left of it at its end; so does --help."""
+    code = f"""
+import sys
+from fairseq_xl import commands
+from fairseq_xl.commands import curves
+curves.main = lambda words: [sys.stdout.write("a line of output\\n") for _ in range({lines})]
+commands.main(sys.argv[1:])
+"""
+    for words in (["curves"], ["--help"]):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, *words],
+            **{"cwd": ROOT, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        )
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == commands.CLOSED
+        process.stdin.close()
+        process.stderr.close()
+
+
 @pytest.mark.parametrize("module", ["fairseq_xl.retrieval", "fairseq_xl.banks"])
 def test_the_modules_that_were_commands_name_the_new_one(module):
     done = run("-m", module, "--help")

@@ -5,6 +5,7 @@ This module imports neither torch nor fairseq, so that ``--help`` and scores nee
 
 import importlib
 import logging
+import os
 import sys
 import warnings
 from typing import NoReturn
@@ -51,11 +52,27 @@ COMMANDS = {
     "trim-vocabulary": "cut the vocabulary of a checkpoint to what a corpus uses",
 }
 HELP = ("-h", "--help")
+CLOSED = 141  # status of a program that SIGPIPE ends, 128 + 13
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a subcommand; `arguments` are those of the command line unless given."""
-    words = sys.argv[1:] if arguments is None else arguments
+    """Runs a subcommand; `arguments` are those of the command line unless given.
+
+    Ends with `CLOSED` and without a message if what reads its output, such as `head`, has closed it.
+    """
+    try:
+        try:
+            _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # the interpreter writes what is left of the output when it ends
+        os.close(nowhere)
+        sys.exit(CLOSED)
+
+
+def _run(words: list[str]) -> None:
     error_reporting.install()
     name = next((" ".join(words[:count]) for count in (1, 2) if " ".join(words[:count]) in COMMANDS), None)
     if name is None:

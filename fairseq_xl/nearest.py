@@ -49,7 +49,7 @@ def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK) ->
         block: vectors of either side at a time.
 
     Returns: cosines (n, k) in descending order, and numbers of target vectors (n, k); of equal cosines within a search
-    the lower number is first.
+    the lower number is first. Raises `UserError` for a vector with a number that is not finite.
     """
     count = min(count, len(target))
     cosines = np.full((len(source), count), -np.inf, np.float32)
@@ -71,7 +71,11 @@ def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK) ->
 def _unit(rows: np.ndarray) -> np.ndarray:
     """Rows (b, C) -> float32 rows of length 1; a row of zeros stays as it is."""
     floats = np.array(rows, dtype=np.float32)
-    return floats / np.maximum(np.linalg.norm(floats, axis=1, keepdims=True), 1e-12)
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(floats, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all():
+        raise UserError("expected finite embeddings in the range of 32 bits, found NaN, infinite or too large numbers")
+    return floats / np.maximum(lengths, 1e-12)
 
 
 def _search_by_faiss(queries: np.ndarray, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

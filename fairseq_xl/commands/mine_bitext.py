@@ -28,7 +28,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import write_lines
-from fairseq_xl.io.matrices import open_matrix
+from fairseq_xl.io.matrices import check_finite, open_matrix
 from fairseq_xl.nearest import Rows, nearest
 from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
 
@@ -72,13 +72,15 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     expected = WORDS[2:] if options.embeddings else WORDS
     if len(options.words) != len(expected):
         parser.error(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
-    if options.embeddings and (options.layer is not None or options.lang or options.fp16):
-        raise UserError("--embeddings: leave out --layer, --lang and --fp16, which `fairseq-xl embed` has")
+    if options.embeddings and (options.layer is not None or options.pooling or options.lang or options.fp16):
+        raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
     if not options.embeddings and options.layer is None:
         parser.error("the following arguments are required: --layer")
     if options.nearest and (options.gold or options.threshold is not None):
         raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
     check_number("--neighbors", options.neighbors, "1 or more")
+    if options.threshold is not None:
+        check_number("--threshold", options.threshold)
 
 
 def _files(named: list[str]) -> list[tuple[str, Sentences]]:
@@ -97,7 +99,7 @@ def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
     embed = Embedders(checkpoint, data, languages, options.lang, options.fp16)
-    (choice,) = embed.choices(options.layer, options.pooling)
+    (choice,) = embed.choices(options.layer, options.pooling or POOLINGS[0])
     return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
 
 
@@ -110,6 +112,8 @@ def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> 
     (first, second), channels = options.embeddings, [matrix.shape[1] for matrix in matrices]
     if channels[0] != channels[1]:
         raise UserError(f"{first} has {channels[0]} columns, but {second} has {channels[1]}")
+    for path, matrix in zip(options.embeddings, matrices):
+        check_finite(path, matrix)
     return [Rows(matrix, sentences.lines) for matrix, (_, sentences) in zip(matrices, sides)]
 
 
@@ -124,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         help="checkpoint of any task, its data folder, source and target sentences",
     )
     add_encoder(parser)
-    add_choice(parser, "not with --embeddings", POOLINGS[0])
+    add_choice(parser, ("not with --embeddings", f"default: {POOLINGS[0]}; not with --embeddings"))
     parser.add_argument(
         "--embeddings", nargs=2, metavar="FILE.npy", help="embeddings of all lines of the source and the target file"
     )

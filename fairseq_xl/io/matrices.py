@@ -12,6 +12,8 @@ from fairseq_xl.io.files import replacing
 
 Append = Callable[[np.ndarray], None]
 
+CHECKED = 1 << 22  # numbers that `check_finite` reads at a time
+
 
 @contextlib.contextmanager
 def growing_matrix(path: str, columns: int) -> Iterator[Append]:
@@ -44,7 +46,7 @@ def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
 def open_matrix(path: str) -> Any:
     """The matrix (n, C) of floats of an .npy file, as a memory map.
 
-    Raises `UserError` for a missing, damaged or truncated file, and for other content.
+    Raises `UserError` for a missing, damaged or truncated file, and for other content, such as rows of no number.
     """
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -54,7 +56,19 @@ def open_matrix(path: str) -> Any:
         raise UserError(f"{path}: {error.strerror or 'not an .npy file'}") from None
     except (ValueError, EOFError):
         raise UserError(f"{path} is not an .npy file of numbers, or it is damaged or cut short") from None
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.dtype.kind != "f":
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or not found.shape[1] or found.dtype.kind != "f":
         shown = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else "an archive"
         raise UserError(f"{path}: expected a matrix of floats, a row for each sentence, found {shown}")
     return found
+
+
+def check_finite(path: str, matrix: Any) -> None:
+    """Raises `UserError` if the matrix (n, C) of the file `path` has a number that is not finite in 32 bits."""
+    rows = max(1, CHECKED // matrix.shape[1])
+    for first in range(0, len(matrix), rows):
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(np.asarray(matrix[first : first + rows], np.float32))
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0].tolist()
+            found = matrix[first + row, column]
+            raise UserError(f"{path}, row {first + row + 1}: expected finite numbers, found {found}")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.matrices import growing_matrix, open_matrix
+from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
 
 
 @pytest.mark.parametrize("sizes", [[], [3], [1, 0, 4], [9] * 30])
@@ -42,7 +42,12 @@ def test_what_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"x.npy is not an .npy file of numbers, or it is damaged or cut short"):
             open_matrix(str(path))
-    for array, shown in ((np.ones(3), r"float64 \(3,\)"), (np.ones((2, 2), int), r"int64 \(2, 2\)")):
+    shapes = (
+        (np.ones(3), r"float64 \(3,\)"),
+        (np.ones((2, 2), int), r"int64 \(2, 2\)"),
+        (np.ones((2, 0)), r"float64 \(2, 0\)"),
+    )
+    for array, shown in shapes:
         np.save(path, array)
         with pytest.raises(UserError, match=f"a row for each sentence, found {shown}"):
             open_matrix(str(path))
@@ -52,3 +57,14 @@ def test_what_is_refused(tmp_path):
     np.savez(tmp_path / "archive.npz", np.ones((2, 2)))
     with pytest.raises(UserError, match="found an archive"):
         open_matrix(str(tmp_path / "archive.npz"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e39])
+@pytest.mark.parametrize("checked", [1, 7, 1 << 22])
+def test_numbers_that_are_not_finite(tmp_path, monkeypatch, value, checked):
+    monkeypatch.setattr("fairseq_xl.io.matrices.CHECKED", checked)
+    matrix = np.full((6, 3), 3e38)
+    check_finite("x.npy", matrix)
+    matrix[4, 2] = value
+    with pytest.raises(UserError, match=r"x.npy, row 5: expected finite numbers, found (nan|-?inf|1e\+39)"):
+        check_finite("x.npy", matrix)

@@ -43,6 +43,17 @@ def test_blocks_of_both_sides_give_the_neighbors_of_all_pairs(tmp_path, block):
     assert np.array_equal(numbers[kept], order[kept]) and not values[4].any()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_vectors_that_have_no_cosine(value):
+    """The square of 1e30 has no number of 32 bits."""
+    vectors = np.eye(3, dtype=np.float32)
+    broken = vectors.copy()
+    broken[1, 2] = value
+    for sides in ((vectors, broken), (broken, vectors)):
+        with pytest.raises(UserError, match="expected finite embeddings in the range of 32 bits, found NaN, infinite"):
+            nearest(*sides, 1)
+
+
 def test_the_package_faiss_may_be_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UserError, match="mining needs the package faiss: pip install faiss-cpu"):
@@ -192,6 +203,8 @@ def test_tatoeba(data_bin, checkpoint, files, capsys):
         (("gold", "one-0\tthree-0\n"), ["--gold", "gold"], "gold, line 1: expected two ids of the files"),
         (("gold", ""), ["--gold", "gold"], "gold holds no pairs"),
         (None, ["--nearest", "--threshold", "1"], "--nearest finds a sentence for each source sentence"),
+        (None, ["--threshold", "nan"], "--threshold nan: a number below"),
+        (None, ["--threshold", "inf"], "--threshold inf: a number below"),
         (None, ["--layer", "9"], "--layer 9: the model has the layers 0 to"),
     ],
 )

@@ -126,17 +126,25 @@ def test_wrong_files_of_embeddings(data_bin, checkpoint, files, tmp_path):
     texts, rows = files
     np.save(tmp_path / "short.npy", np.load(rows[1])[:-1])
     np.save(tmp_path / "narrow.npy", np.load(rows[1])[:, :-1])
+    np.save(tmp_path / "none.npy", np.load(rows[1])[:, :0])
+    broken = np.load(rows[1])
+    broken[8, 3] = np.nan
+    np.save(tmp_path / "nan.npy", broken)
     (tmp_path / "cut.npy").write_bytes(rows[1].read_bytes()[:-4])
     for name, message in (
         ("short", "short.npy has 14 rows, but .*two has 15 lines"),
         ("narrow", "one.npy has 16 columns, but .*narrow.npy has 15"),
         ("cut", "cut.npy is not an .npy file of numbers, or it is damaged or cut short"),
         ("no", "no.npy: no such file"),
+        ("none", r"none.npy: expected a matrix of floats, a row for each sentence, found float32 \(15, 0\)"),
+        ("nan", "nan.npy, row 9: expected finite numbers, found nan"),
     ):
         with pytest.raises(UserError, match=message):
             mined(tmp_path, "--embeddings", rows[0], tmp_path / f"{name}.npy", *texts)
-    with pytest.raises(UserError, match="--embeddings: leave out --layer, --lang and --fp16"):
-        mined(tmp_path, "--embeddings", *rows, *texts, "--layer", 1)
+    for more in (["--layer", 1], ["--pooling", "first"], ["--pooling", "mean"], ["--fp16"]):
+        with pytest.raises(UserError, match="--embeddings: leave out --layer, --pooling, --lang and --fp16"):
+            mined(tmp_path, "--embeddings", *rows, *texts, *more)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("given, message", [(2, "expected CHECKPOINT DATA"), (4, "arguments are required: --layer")])

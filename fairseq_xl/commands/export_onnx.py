@@ -3,7 +3,8 @@
 The folder OUT gets `model.onnx` (an encoder, a masked language model or a fine-tuned head), or `encoder.onnx` and
 `decoder.onnx` (one step of the decoder, with caches of keys and values). Batches and texts of any size are allowed.
 `model.json` lists inputs, outputs, special symbols, languages and labels. `report.json`, which is also printed, has the
-sizes of the files and the maximum differences from torch on random inputs.
+sizes of the files and the maximum differences from torch on random inputs. Nothing is written if an output, except
+those of --int8, differs by more than 1/1000 of its largest value.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.serving import checks
-from fairseq_xl.serving.export import HEADS, describe, graphs_of, ranges_of, write_graph
+from fairseq_xl.serving.export import OUTPUTS, describe, graphs_of, ranges_of, write_graph
 from fairseq_xl.serving.graphs import Graph
 from fairseq_xl.serving.quantization import write_int8
 from fairseq_xl.serving.runtime import DESCRIPTION, OnnxGraph
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     texts = _texts(options.text)
     chosen = {"language_module": options.language_module, "lang": options.lang}
     model, task = load(options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value})
-    kind, graphs = graphs_of(model.eval(), task, options.head)
+    kind, graphs = graphs_of(model.eval(), task, options.output)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
     batches = _batches(texts, model, task) if texts else []
@@ -110,10 +111,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("out", help="new folder to write")
     parser.add_argument("--data", help="folder with the checkpoint's dict.txt (default: that of its training)")
     parser.add_argument(
-        "--head",
-        choices=HEADS,
-        help="output of an encoder: hidden, the last hidden states; lm, the logits of the masked language model; task, "
-        "those of the fine-tuned head (default: task for a fine-tuned model, otherwise hidden)",
+        "--output",
+        choices=OUTPUTS,
+        help="output of an encoder: hidden, the last hidden states; logits, those of the masked language model; head, "
+        "the outputs of the fine-tuned head (default: head for a fine-tuned model, otherwise hidden)",
     )
     parser.add_argument("--language-module", metavar="FILE", help="language module in place of the checkpoint's")
     parser.add_argument("--lang", metavar="XX", help="language of --language-module")

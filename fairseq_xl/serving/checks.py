@@ -3,6 +3,7 @@
 Shapes: B batch, T time, C channels, K outputs.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -25,6 +26,8 @@ COMPARED = ((1, 1, 0), (1, 13, 0), (3, 5, 1), (8, 32, 9), (2, 64, 30))
 TIMED = ((1, 32, 16), (8, 32, 16), (8, 128, 64))
 REPEATS = 15  # calls of each function; the median counts
 BATCH = 8  # texts of a batch of `batches_of_text`
+#: largest difference of an output from torch's, as a share of the largest absolute value of this output
+BOUND = 1e-3
 
 
 def random_inputs(
@@ -50,21 +53,31 @@ def named_arrays(graph: Graph, inputs: list[Tensor]) -> Arrays:
 def differences(graph: Graph, onnx: OnnxGraph, ranges: dict[str, int]) -> dict[str, float]:
     """{sizes: maximum absolute difference of all outputs from those of torch}, for random inputs.
 
-    Outputs at padding are not compared.
+    Outputs at padding are not compared. Raises `UserError` for an output that differs by more than `BOUND`, and for one
+    that is not finite.
     """
     found = {}
+    largest, wrong = ({name: 0.0 for name in graph.outputs} for _ in range(2))
     for label, inputs in random_inputs(graph, ranges, COMPARED):
         expected = graph(*inputs)
         expected = [expected] if isinstance(expected, Tensor) else expected
         given = named_arrays(graph, inputs)
         padding, outputs = given["padding_mask"], onnx(given)
-        largest = 0.0
+        differing = []
         for name, tensor in zip(graph.outputs, expected):
-            difference = np.abs(outputs[name] - tensor.numpy())
+            pair = [tensor.numpy(), outputs[name]]
             if graph.outputs[name][1:2] == ("time",):
-                difference = difference[~padding]
-            largest = max(largest, float(difference.max()))
-        found[label] = largest
+                pair = [values[~padding] for values in pair]
+            differing.append(np.abs(pair[0] - pair[1]).max())
+            largest[name] = float(np.maximum(largest[name], np.abs(pair[0]).max()))  # unlike `max`, it keeps NaN
+            wrong[name] = float(np.maximum(wrong[name], differing[-1]))
+        found[label] = float(np.max(differing))
+    for name, difference in wrong.items():
+        if not difference <= BOUND * largest[name] < math.inf:
+            raise UserError(
+                f"{name} of the ONNX file differs from torch by {difference:.3g}: expected at most {BOUND:g} of the "
+                f"largest value, {largest[name]:.3g}"
+            )
     return found
 
 

@@ -26,37 +26,39 @@ TRACED = {"batch": 3, "time": 7, "past": 5}
 FIRST_TOKEN = {"classification": ("logits", None), "ranking": ("scores", ())}
 #: task types whose head reads every token, with the name of the output: of answers, start and end of each token
 EVERY_TOKEN = {"tagging": "logits", "question_answering": "scores"}
-HEADS = ("hidden", "lm", "task")
+OUTPUTS = ("hidden", "logits", "head")  # of an encoder
 
 
-def graphs_of(model: Any, task: Any, head: str | None = None) -> tuple[str, dict[str, Graph]]:
+def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, dict[str, Graph]]:
     """The kind of a model and its graphs by the names of their files.
 
     Args:
         model: an encoder or an encoder-decoder, in evaluation mode.
         task: its task.
-        head: one of `HEADS`: the encoder's last hidden states, the logits of the masked language model, or the outputs
-            of a fine-tuned head. None: the head of a fine-tuned model, otherwise the hidden states.
+        output: one of `OUTPUTS`: the encoder's last hidden states, the logits of the masked language model, or the
+            outputs of a fine-tuned head. None: those of the head of a fine-tuned model, otherwise the hidden states.
 
     Raises:
-        UserError: a model of another kind, or one without this head.
+        UserError: a model of another kind, or one without this output.
     """
     if isinstance(model, XLEncoderDecoderModel):
-        if head is not None:
-            raise UserError(f"--head {head}: an encoder-decoder has no choice of outputs")
+        if output is not None:
+            raise UserError(f"--output {output}: an encoder-decoder has no choice of outputs")
         return "encoder-decoder", {"encoder": SourceGraph(model), "decoder": StepGraph(model)}
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"{type(model).__name__} cannot be exported: expected an encoder or an encoder-decoder")
     task_type = getattr(task, "type", None)
-    head = head or ("hidden" if task_type is None else "task")
+    output = output or ("hidden" if task_type is None else "head")
     channels, vocabulary = model.cfg.embed_dim, len(task.dictionary)
-    if head == "hidden":
+    if output == "hidden":
         return "encoder", {"model": EncoderGraph(model, _hidden, {"hidden": ("batch", "time", channels)})}
-    if head == "lm":
+    if output == "logits":
         outputs: dict[str, Axes] = {"logits": ("batch", "time", vocabulary)}
         return "masked-lm", {"model": EncoderGraph(model, _predicted, outputs)}
     if task_type is None:
-        raise UserError("--head task: the checkpoint has no fine-tuned head; expected --head hidden or --head lm")
+        raise UserError(
+            "--output head: the checkpoint has no fine-tuned head; expected --output hidden or --output logits"
+        )
     return task_type.name, {"model": _head_graph(model, task_type)}
 
 
@@ -82,8 +84,8 @@ def _head_graph(model: Any, task_type: Any) -> Graph:
         return EncoderGraph(model, lambda model, batch: head(model.encode(**batch)), outputs)
     known = ", ".join((*FIRST_TOKEN, *EVERY_TOKEN))
     raise UserError(
-        f"a head of {task_type.name} cannot be exported: expected {known}, or --head hidden or --head lm for the "
-        "encoder alone"
+        f"a head of {task_type.name} cannot be exported: expected {known}, or --output hidden or --output logits "
+        "for the encoder alone"
     )
 
 

@@ -33,9 +33,9 @@ def randomized(model):
     return model.eval()
 
 
-def export(model, task, folder, head=None):
+def export(model, task, folder, output=None):
     """The `Exported` model, whose files are in `folder`."""
-    kind, graphs = graphs_of(model, task, head)
+    kind, graphs = graphs_of(model, task, output)
     for name, graph in graphs.items():
         write_graph(graph, folder / f"{name}.onnx", ranges_of(task))
     write_json(folder / "model.json", describe(kind, graphs, model, task))

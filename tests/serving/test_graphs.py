@@ -65,18 +65,20 @@ def check(exported, expected):
 
 
 @pytest.mark.parametrize(
-    "make, head, inputs",
+    "make, output, inputs",
     [
         (xlm, "hidden", ["tokens", "padding_mask", "languages"]),
-        (xlmr, "lm", ["tokens", "padding_mask"]),
-        (monotrans, "lm", ["tokens", "padding_mask", "segments"]),
+        (xlmr, "logits", ["tokens", "padding_mask"]),
+        (monotrans, "logits", ["tokens", "padding_mask", "segments"]),
     ],
 )
-def test_an_encoder(task, tmp_path, make, head, inputs):
+def test_an_encoder(task, tmp_path, make, output, inputs):
     model = randomized(make(task.dictionary))
-    exported = export(model, task, tmp_path, head)
+    exported = export(model, task, tmp_path, output)
     assert exported.graphs["model"].inputs == inputs
-    check(exported, lambda batch: (model.output if head == "lm" else lambda hidden: hidden)(model.encode(**batch)))
+    check(
+        exported, lambda batch: (model.output if output == "logits" else lambda hidden: hidden)(model.encode(**batch))
+    )
 
 
 def with_head(task_type, folder):
@@ -148,15 +150,15 @@ def test_sizes_have_names(translator):
     assert shapes["past_key_0"] == ["batch", 2, "past", 8] and shapes["memory_value_1"] == ["batch", 2, "time", 8]
 
 
-def test_heads_that_are_not_there(task, translator):
+def test_outputs_that_are_not_there(task, translator):
     encoder = xlm(task.dictionary)
-    with pytest.raises(UserError, match="--head task: the checkpoint has no fine-tuned head"):
-        graphs_of(encoder, task, "task")
-    with pytest.raises(UserError, match="--head lm: an encoder-decoder has no choice of outputs"):
-        graphs_of(translator[0], task, "lm")
+    with pytest.raises(UserError, match="--output head: the checkpoint has no fine-tuned head"):
+        graphs_of(encoder, task, "head")
+    with pytest.raises(UserError, match="--output logits: an encoder-decoder has no choice of outputs"):
+        graphs_of(translator[0], task, "logits")
     several = SimpleNamespace(dictionary=task.dictionary, type=SimpleNamespace(name="multitask"))
     with pytest.raises(UserError, match="a head of multitask cannot be exported: expected classification, ranking"):
         graphs_of(encoder, several)
-    assert graphs_of(encoder, several, "lm")[0] == "masked-lm"
+    assert graphs_of(encoder, several, "logits")[0] == "masked-lm"
     with pytest.raises(UserError, match="Identity cannot be exported: expected an encoder or an encoder-decoder"):
         graphs_of(torch.nn.Identity(), task)

@@ -1,5 +1,6 @@
 """The command export-onnx on checkpoints of every task, and what it refuses."""
 
+import copy
 import json
 import shutil
 
@@ -12,6 +13,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.serving.beam_search import BeamSearch
+from fairseq_xl.serving.export import write_graph
 from fairseq_xl.serving.runtime import Exported
 from tests.command_line import cli
 from tests.commands import classification, dan, run_generate, run_train, run_validate, translation
@@ -141,6 +143,18 @@ def test_mistakes(data_bin, classifier, translator, tmp_path):
         with pytest.raises(UserError, match=sentence):
             main([str(argument) for argument in (*arguments, *data)])
         assert not out.exists() and not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_graph_that_computes_something_else_is_not_written(data_bin, classifier, tmp_path, monkeypatch):
+    def broken(graph, path, ranges):
+        changed = copy.deepcopy(graph)
+        changed.model.encoder.layers[0].ffn_norm.bias.data[0] += 0.1
+        write_graph(changed, path, ranges)
+
+    monkeypatch.setattr("fairseq_xl.commands.export_onnx.write_graph", broken)
+    with pytest.raises(UserError, match="logits of the ONNX file differs from torch by"):
+        main([str(classifier[1]), str(tmp_path / "out"), "--data", str(data_bin)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_export_that_fails_leaves_nothing(data_bin, classifier, tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """Words in place of <mask>, and log-probabilities of sentences by a language model or a translation model.
 
-`B` batch, `T` time, `C` channels, `V` vocabulary, `n` sentences. Log-probabilities are in nats.
+`B` batch, `T` time, `C` channels, `V` vocabulary, `N` predictions, `n` sentences. Log-probabilities are in nats.
 """
 
 from collections.abc import Sequence
@@ -8,17 +8,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fairseq_xl.data import tokenizers
+from fairseq_xl.data.masked_text import around_mask
 from fairseq_xl.data.symbols import MASK
 from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives.mlm import MaskedObjective
 from fairseq_xl.prediction.texts import TextPredictor
 from fairseq_xl.retrieval import Embedder
 
 SENTENCES = 64  # sentences whose masked copies are in memory at a time
+LOGITS = 2**24  # logits in memory at a time: 64 MB in 32 bits
 
 
 class Filled(NamedTuple):
@@ -47,14 +51,16 @@ def language_model(embedder: Embedder, masked: bool) -> Any:
 def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> list[Filled]:
     """The `top` most probable pieces for the only <mask> of a sentence, in descending order.
 
-    The text on either side of <mask> is encoded by itself. Special symbols are left out, but the probabilities are over
-    the whole vocabulary.
+    <mask> stands for one piece: one that begins a word if a space or the beginning of the sentence is in front of it,
+    otherwise one that continues a word. Text behind it continues the word unless a space is between them, so that
+    `the house is <mask>.` has the same full stop as the sentence with a word. Special symbols are left out, but the
+    probabilities are over the whole vocabulary.
     """
     model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
     sides = sentence.split(MASK)
     if len(sides) != 2:
         raise UserError(f"{quoted(sentence)}: expected one {MASK}, found {len(sides) - 1}")
-    left, right = (embedder.encode(side, language)[:-1] if side.strip() else np.empty(0, np.int64) for side in sides)
+    left, right = around_mask(embedder.encode, *sides, language)
     row = embedder.task.framing.sentence(np.concatenate((left, [dictionary.mask_index], right, [dictionary.eos()])))
     if len(row) > embedder.longest:
         raise UserError(f"{quoted(sentence)}: expected at most {embedder.longest} tokens, found {len(row)}")
@@ -74,6 +80,7 @@ def _text(embedder: Embedder, tokens: list[int], language: str) -> str:
     return tokenizers.detokenize(joined, embedder.encode.tokenizers.get(language), language)
 
 
+@torch.no_grad()
 def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str) -> np.ndarray:
     """(n,) float64: the sum over a sentence's pieces of log P(piece | the sentence with this piece masked).
 
@@ -92,18 +99,25 @@ def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], languag
                 owners.append(number)
                 places.append(place)
                 targets.append(int(row[place]))
-        for batch, log_probabilities in _log_probabilities(embedder, model, copies, language, places):
-            scores = log_probabilities[range(len(batch)), [targets[copy] for copy in batch]]
+        for batch, states, _ in embedder.hidden_states(copies, language):
+            hidden = states[-1][range(len(batch)), [places[copy] for copy in batch]]
+            target = torch.tensor([targets[copy] for copy in batch], device=hidden.device)
+            scores = token_log_probabilities(model.output, hidden, target)
             np.add.at(found, [owners[copy] for copy in batch], scores.double().cpu().numpy())
     return found
 
 
-@torch.no_grad()
-def _log_probabilities(embedder: Embedder, model: Any, rows: list[np.ndarray], language: str, places: list[int]) -> Any:
-    """Yields numbers of rows and log-probabilities (B, V) at one place of each."""
-    for batch, states, _ in embedder.hidden_states(rows, language):
-        hidden = states[-1][range(len(batch)), [places[number] for number in batch]]
-        yield batch, model.output(hidden).float().log_softmax(-1)
+def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor) -> Tensor:
+    """Log-probabilities (N,) float32 of target (N,) at hidden (N, C).
+
+    At most `LOGITS` logits, or those of one prediction, are in memory at a time.
+    """
+    rows = max(1, LOGITS // len(output.token_embeddings.output_table))
+    found = []
+    for states, tokens in zip(hidden.split(rows), target.split(rows)):
+        logits = output(states).float()
+        found.append(logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(1))
+    return torch.cat(found)
 
 
 @torch.no_grad()
@@ -115,8 +129,8 @@ def log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str)
     for batch, states, _ in embedder.hidden_states(rows, language, causal=True):
         for number, hidden in zip(batch, states[-1]):
             following = torch.from_numpy(np.asarray(rows[number][1:], dtype=np.int64)).to(hidden.device)
-            scores = model.output(hidden[: len(following)]).float().log_softmax(-1)
-            found[number] = float(scores.gather(1, following[:, None]).double().sum())
+            scores = token_log_probabilities(model.output, hidden[: len(following)], following)
+            found[number] = float(scores.double().sum())
     return found
 
 
@@ -136,7 +150,8 @@ def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str]
         sample = predictor.on_device(dataset.collater([dataset[index] for index in batch]))
         net_input, target = sample["net_input"], sample["target"]
         encoder_out = model.encoder(net_input["src_tokens"], None, net_input["src_languages"])
-        logits, _ = model.decoder(net_input["prev_output_tokens"], encoder_out)
-        scores = logits.float().log_softmax(-1).gather(2, target[..., None]).squeeze(2)
-        found[sample["id"].cpu().numpy()] = scores.masked_fill(target == pad, 0).double().sum(1).cpu().numpy()
+        hidden, _ = model.decoder.extract_features(net_input["prev_output_tokens"], encoder_out)
+        kept, scores = target != pad, torch.zeros(target.shape, dtype=torch.float64, device=target.device)
+        scores[kept] = token_log_probabilities(model.decoder.output, hidden[kept], target[kept]).double()
+        found[sample["id"].cpu().numpy()] = scores.sum(1).cpu().numpy()
     return found

@@ -50,13 +50,14 @@ class TextEncoder:
 
     def _encode(self, text: str, language: str) -> Numbers:
         text = tokenizers.tokenize(text, self.tokenizers.get(language), language)
-        subwords, indices = self._subwords_of(language)
+        subwords, indices = self.subwords_of(language)
         (pieces,) = subwords.encode([text])
         found = np.append(indices[pieces or [subwords.unknown]], self.eos)
         found.flags.writeable = False
         return found
 
-    def _subwords_of(self, language: str) -> tuple[Subwords, Numbers]:
+    def subwords_of(self, language: str) -> tuple[Subwords, Numbers]:
+        """The sub-words of a language, and the indices (P,) of their pieces in the dictionary."""
         return self.subwords[language if language in self.subwords else None]
 
     def spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
@@ -70,7 +71,7 @@ class TextEncoder:
     def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         name, raw = self.tokenizers.get(language), text
         text = tokenizers.tokenize(text, name, language)
-        subwords, indices = self._subwords_of(language)
+        subwords, indices = self.subwords_of(language)
         pieces, places = subwords.spans(text)
         characters = np.array(places, dtype=np.int64).reshape(-1, 2)
         if name is not None:

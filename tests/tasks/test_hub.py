@@ -11,6 +11,7 @@ import fairseq_xl
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.hub import HubInterface
+from fairseq_xl.modules.output import OutputLayer
 from tests.command_line import cli
 from tests.commands import classification, dan, denoising, generation, pretraining, run_generate, run_train, translation
 from tests.tasks.test_classification import write_task
@@ -151,6 +152,18 @@ def test_fill_mask(loaded):
     assert hub.fill_mask("<mask>", "de", 1)[0].text == hub.fill_mask("<mask>", "de", 1)[0].token.replace("▁", "")
 
 
+def test_text_behind_a_mask_continues_its_word(data_bin, loaded):
+    """The full stop has no ▁ in front of it; the probabilities are those of the sentence with <mask> for a word."""
+    hub = loaded["mlm"]
+    dictionary, tokens = hub.task.dictionary, framed(hub, "das Haus.")
+    names = [dictionary[number] for number in tokens[0].tolist()]
+    assert names[:3] == ["<s>", "▁das", "▁Haus"] and not names[3].startswith("▁")
+    tokens[0, 2] = dictionary.mask_index
+    expected = hub.model.output(hidden_states(hub, tokens)[0, 2]).softmax(-1)
+    (best,) = hub.fill_mask("das <mask>.", "de", 1)
+    assert best.probability == pytest.approx(float(expected[dictionary.pieces].max()), abs=1e-6)
+
+
 def test_what_cannot_be_filled(loaded):
     for text, count in (("das Haus", 0), ("<mask> <mask>", 2)):
         with pytest.raises(UserError, match=f"'{text}': expected one <mask>, found {count}"):
@@ -186,6 +199,26 @@ def test_log_likelihood_of_a_causal_model(loaded):
         logits = hub.model.output(hidden_states(hub, tokens[:, :-1], causal=True)[0])
         expected.append(-float(torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="sum")))
     assert hub.score(TEXT, lang="de") == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_logits_are_computed_in_chunks(loaded, monkeypatch, rows):
+    """The scores do not depend on how many rows of logits are in memory, and at most `LOGITS` are."""
+    pair = dict(source_lang="de", target_lang="en")
+    calls = [("mlm", (TEXT,), {"lang": "de"}), ("clm", (TEXT,), {"lang": "de"}), ("translation", (TEXT, TEXT), pair)]
+    expected = [loaded[kind].score(*texts, **languages) for kind, texts, languages in calls]
+    sizes, forward = [], OutputLayer.forward
+
+    def counted(self, hidden):
+        sizes.append(hidden.numel() // hidden.size(-1))
+        return forward(self, hidden)
+
+    vocabulary = len(loaded["mlm"].task.dictionary)
+    monkeypatch.setattr("fairseq_xl.scoring.LOGITS", rows * vocabulary + rows - 1)
+    monkeypatch.setattr(OutputLayer, "forward", counted)
+    for (kind, texts, languages), values in zip(calls, expected):
+        assert loaded[kind].score(*texts, **languages) == pytest.approx(values, abs=1e-5)
+    assert max(sizes) == rows and len(sizes) > 20 // rows
 
 
 # Text

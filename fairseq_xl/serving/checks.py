@@ -57,7 +57,7 @@ def differences(graph: Graph, onnx: OnnxGraph, ranges: dict[str, int]) -> dict[s
     that is not finite.
     """
     found = {}
-    largest, wrong = ({name: 0.0 for name in graph.outputs} for _ in range(2))
+    largest, wrong = (dict.fromkeys(graph.outputs, 0.0) for _ in range(2))
     for label, inputs in random_inputs(graph, ranges, COMPARED):
         expected = graph(*inputs)
         expected = [expected] if isinstance(expected, Tensor) else expected

@@ -42,12 +42,11 @@ def test_what_is_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"x.npy is not an .npy file of numbers, or it is damaged or cut short"):
             open_matrix(str(path))
-    shapes = (
+    for array, shown in (
         (np.ones(3), r"float64 \(3,\)"),
         (np.ones((2, 2), int), r"int64 \(2, 2\)"),
         (np.ones((2, 0)), r"float64 \(2, 0\)"),
-    )
-    for array, shown in shapes:
+    ):
         np.save(path, array)
         with pytest.raises(UserError, match=f"a row for each sentence, found {shown}"):
             open_matrix(str(path))

@@ -118,11 +118,26 @@ class XLDictionary(Dictionary):
 
     def string(self, tensor, bpe_symbol=None, *arguments, **options):
         """fairseq's text of ids; any name of `JOINING` joins the pieces by the mark that the dictionary has."""
-        if bpe_symbol in JOINING and self.word_mark is not None:
-            bpe_symbol = self.word_mark
-        if bpe_symbol != WORDPIECE:
+        if bpe_symbol not in JOINING or getattr(tensor, "ndim", 1) == 2:  # fairseq calls this for each row
             return super().string(tensor, bpe_symbol, *arguments, **options)
-        return joined(super().string(tensor, None, *arguments, **options), WORDPIECE)
+        return self.joined(super().string(tensor, None, *arguments, **options), bpe_symbol)
+
+    def joined(self, pieces, default=None):
+        """Pieces, separated by spaces -> text in which they are joined by the dictionary's mark.
+
+        If languages share no piece, pieces lose the suffix of their language. `default` is the mark of a dictionary
+        without one; None leaves its pieces as they are.
+        """
+        if self._suffix is not None:
+            pieces = self._suffix.sub("", pieces)
+        return joined(pieces, self.word_mark or default)
+
+    @cached_property
+    def _suffix(self):
+        """What pieces end in if languages share no piece, a regular expression of ``@xx``; otherwise None."""
+        pattern = re.compile(rf"@(?:{'|'.join(map(re.escape, self.languages))})(?= |$)")
+        names = (self.symbols[number] for number in self.pieces)
+        return pattern if self.languages and all(map(pattern.search, names)) else None
 
     @cached_property
     def word_boundaries(self):

@@ -34,8 +34,8 @@ class TextEncoder:
     def __init__(self, folder: str | Path, dictionary: XLDictionary):
         folder = Path(folder)
         self.tokenizers = tokenizers.named_in(folder)
-        apart = read_manifest(folder).get("disjoint")
-        opened = {language: _open(folder / language, f"@{language}", dictionary) for language in apart or ()}
+        apart = languages_apart(folder)
+        opened = {language: _open(*place_of_subwords(folder, language), dictionary) for language in apart}
         self.subwords = opened or {None: _open(folder, "", dictionary)}  # one for all languages
         self.eos = dictionary.eos()
         self._kept = functools.lru_cache(KEPT)(self._encode)  # words, queries and premises occur several times
@@ -85,6 +85,16 @@ class TextEncoder:
         ids = indices[np.array(pieces, dtype=np.int64)]
         ids.flags.writeable = characters.flags.writeable = False
         return ids, characters
+
+
+def languages_apart(folder: Path) -> list[str]:
+    """The languages of a data folder of `python -m preprocess.disjoint`, which share no piece; otherwise none."""
+    return list(read_manifest(folder).get("disjoint") or ())
+
+
+def place_of_subwords(folder: Path, language: str) -> tuple[Path, str]:
+    """The folder of a language's sub-words in a data folder, and what their pieces end in in the dictionary."""
+    return (folder / language, f"@{language}") if language in languages_apart(folder) else (folder, "")
 
 
 def _open(folder: Path, suffix: str, dictionary: XLDictionary) -> tuple[Subwords, Numbers]:

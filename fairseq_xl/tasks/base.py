@@ -19,6 +19,7 @@ from fairseq_xl.data.dictionary import JOINING, XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.subwords import open_model, vocabulary_kind
+from fairseq_xl.data.text import languages_apart
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
@@ -155,12 +156,18 @@ class XLTask(FairseqTask):
         name, kind, run = getattr(args, "_name", None), vocabulary_kind(self.folder()), run_config(self.cfg)
         if name not in (None, "xl_subwords") and kind != "sentencepiece":
             raise UserError(f"--bpe {name}: {self.folder()} has a vocabulary of kind {kind}: give --bpe xl_subwords")
+        if name not in (None, "xl_subwords") and languages_apart(self.folder()):
+            raise UserError(f"--bpe {name}: the languages of {self.folder()} share no piece: give --bpe xl_subwords")
         if name == "sentencepiece":
             if OmegaConf.is_missing(args, "sentencepiece_model"):
                 path = self.folder() / "sentencepiece.model"
                 raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
             open_model(args.sentencepiece_model, self.folder())
-        bpe = XLSubwords(args, self.folder(), self.dictionary) if name == "xl_subwords" else super().build_bpe(args)
+        if name == "xl_subwords":
+            language = self.inference_pair[0] if self.generates else None
+            bpe = XLSubwords(args, self.folder(), self.dictionary, language)
+        else:
+            bpe = super().build_bpe(args)
         if bpe is not None and run is not None and run.common_eval.post_process in JOINING:
             bpe.decode = str  # --remove-bpe joins the pieces; decoding again would remove all spaces
         return bpe

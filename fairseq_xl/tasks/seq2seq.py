@@ -18,6 +18,7 @@ from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.monolingual import piece_counts, training_texts
 from fairseq_xl.data.subwords import vocabulary_kind
+from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
@@ -200,8 +201,9 @@ class XLSeq2SeqTask(XLTask):
             return
         self.warned_of_unknown = True
         run, kind, model = run_config(self.cfg), vocabulary_kind(self.folder()), self.folder() / "sentencepiece.model"
-        raw = (run is None or run.bpe is None) and (kind != "sentencepiece" or model.is_file())
-        needed = f"sentencepiece --sentencepiece-model {model}" if kind == "sentencepiece" else "xl_subwords"
+        joint = kind == "sentencepiece" and not languages_apart(self.folder())
+        raw = (run is None or run.bpe is None) and (not joint or model.is_file())
+        needed = f"sentencepiece --sentencepiece-model {model}" if joint else "xl_subwords"
         remedy = f": raw text needs --bpe {needed}" if raw else ""
         logger.warning("%d of %d tokens of the input are <unk>%s", unknown, total, remedy)
 

@@ -7,8 +7,10 @@ from typing import Any
 from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_xl.data.dictionary import XLDictionary, joined
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.subwords import open_subwords
+from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.data.text import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
 
 
@@ -25,18 +27,35 @@ class XLSubwords:
         cfg: the config, without options.
         folder: the data folder.
         dictionary: the joint dictionary, whose word mark joins pieces.
+        language: language of the text, which has sub-words of its own if languages share no piece.
+
+    Raises `UserError` without a language if languages share no piece, and as `open_subwords` does.
     """
 
-    def __init__(self, cfg: Any, folder: Path | None = None, dictionary: XLDictionary | None = None):
+    def __init__(
+        self,
+        cfg: Any,
+        folder: Path | None = None,
+        dictionary: XLDictionary | None = None,
+        language: str | None = None,
+    ):
         if folder is None or dictionary is None:
             raise UserError("--bpe xl_subwords is for the tasks of this package: it reads their data folder")
-        self.subwords, self.mark = open_subwords(folder), dictionary.word_mark
+        apart = languages_apart(folder)
+        if apart and language not in apart:
+            raise UserError(
+                f"--bpe xl_subwords: the languages of {folder} share no piece, each has its own sub-words: expected a "
+                f"source language of {', '.join(apart)}, found {language}"
+            )
+        place, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
+        self.subwords, self.dictionary = open_subwords(place), dictionary
 
     def encode(self, line: str) -> str:
         """Words -> pieces, separated by spaces."""
         (ids,) = self.subwords.encode([line])
-        return " ".join(self.subwords.symbols[number] for number in ids)
+        symbols = (self.subwords.symbols[number] for number in ids)
+        return " ".join(symbol if symbol in SPECIAL else symbol + self.suffix for symbol in symbols)
 
     def decode(self, pieces: str) -> str:
         """Pieces, separated by spaces -> words."""
-        return joined(pieces, self.mark)
+        return str(self.dictionary.joined(pieces))

@@ -17,7 +17,7 @@ from tests.preprocess.test_disjoint import joined, parts  # noqa: F401  fixtures
 def checkpoint(joined, tmp_path_factory):  # noqa: F811
     """A model of both directions after a few updates."""
     folder = tmp_path_factory.mktemp("translator")
-    more = cli(langs="en,de", max_update=3, disable_validation=True, lr=0.02)
+    more = cli(langs="en,de", max_update=24, disable_validation=True, lr=0.02)
     run_train(unsupervised(joined, folder, *more))
     return folder / "checkpoint_last.pt"
 

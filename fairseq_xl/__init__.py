@@ -33,15 +33,23 @@ def load(checkpoint, data=None, **options):
 
     Returns: a `fairseq_xl.hub.HubInterface`: its methods `encode`, `fill_mask`, `score`, `translate`, `generate` and
         `predict`, its attributes `model` and `task`; ``model, task = fairseq_xl.load(...)`` gives both.
+
+    Raises `UserError` for a checkpoint that cannot be loaded, and for options that its task and its model lack.
     """
     register()
     from fairseq import checkpoint_utils
 
+    from fairseq_xl.errors import UserError
     from fairseq_xl.hub import HubInterface, found_in
 
+    given = options.keys()
     checkpoint, folder = found_in(checkpoint)
     if data is None and folder is not None:  # it may have no text, whose languages and pairs options would name
         data, options = folder, {"langs": None, "pairs": None} | options
     overrides = options if data is None else {"data": str(data)} | options
-    (model, *_), _, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    (model, *_), cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
+    for name in given:
+        if name not in cfg.task and name not in cfg.model:
+            owners = f"neither its task {cfg.task._name} nor its model {cfg.model._name}"
+            raise UserError(f"{checkpoint}: {owners} has the option {name}")
     return HubInterface(model.eval(), task)

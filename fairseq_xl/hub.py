@@ -3,16 +3,17 @@
 `n` sentences, `C` channels.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import CHECKPOINTS
 from fairseq_xl.prediction.base import BatchLimits, Record
+from fairseq_xl.prediction.generation import check_options, check_value
 from fairseq_xl.prediction.labels import LabelPredictor
 from fairseq_xl.prediction.texts import TextPredictor
 from fairseq_xl.retrieval import Embedder
@@ -75,9 +76,14 @@ class HubInterface:
     def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
 
-        For models pre-trained with a masked objective. Raises `UserError` unless the sentence has exactly one
-        ``<mask>`` and fits into the model's positions.
+        For models pre-trained with a masked objective. ``<mask>`` stands for a piece that begins a word if a space or
+        the beginning of the sentence is in front of it, otherwise for one that continues a word; text behind it
+        continues the word unless a space is between them. Raises `UserError` unless the sentence has exactly one
+        ``<mask>`` and fits into the model's positions, and for a `top` below 1.
         """
+        check_value("top", top, int, "1 or more")
+        if not isinstance(sentence, str):
+            raise UserError(f"sentence: expected text, found {quoted(sentence)}")
         return fill_mask(self.embedder, sentence, lang, top)
 
     def score(
@@ -105,7 +111,7 @@ class HubInterface:
         """
         if targets is not None:
             pair = source_lang or lang, target_lang or lang
-            return translation_log_likelihoods(self._generator(pair, {}), _texts(sentences), _texts(targets))
+            return translation_log_likelihoods(self._generator(pair, {}), _texts(sentences), _texts(targets, "targets"))
         if lang is None:
             raise UserError(
                 "score: name the language of the sentences with lang, or give targets of a translation model"
@@ -119,9 +125,14 @@ class HubInterface:
         """Translations of sentences by beam search; the translation of a blank sentence is empty.
 
         Args:
-            options: further fields of fairseq's `GenerationConfig`: lenpen, max_len_a, max_len_b, sampling, …
+            options: further fields of fairseq's `GenerationConfig`: lenpen, max_len_a, max_len_b, sampling, …; all are
+                listed in `fairseq_xl.prediction.generation.OPTIONS`.
+
+        Raises `UserError` for another option, and for a value of another type or out of range.
         """
-        records = self._generator((source_lang, target_lang), {"beam": beam, **options})(_texts(sentences))
+        options = {"beam": beam, **options}
+        check_options(options)
+        records = self._generator((source_lang, target_lang), options)(_texts(sentences))
         return [record["text"] if record else "" for record in records]
 
     def generate(self, sentences: Sequence[str], lang: str, beam: int = 5, **options: Any) -> list[str]:
@@ -141,7 +152,7 @@ class HubInterface:
         if key not in self._predictors:
             self._predictors[key] = LabelPredictor(self.model, self.task, BatchLimits(), INPUT, lang, subtask)
         predictor: LabelPredictor = self._predictors[key]
-        return predictor(_texts(lines))
+        return predictor(_texts(lines, "lines"))
 
     def _generator(self, pair: tuple[Any, Any], options: dict[str, Any]) -> TextPredictor:
         if None in pair:
@@ -153,11 +164,17 @@ class HubInterface:
         return found
 
 
-def _texts(sentences: Sequence[str]) -> Sequence[str]:
-    """The sentences; raises `UserError` for a single string, which is a sequence of characters."""
+def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[str]:
+    """The sentences; raises `UserError` for what is no list of texts, such as one text, a sequence of characters."""
     if isinstance(sentences, str):
-        raise UserError(f"expected a list of sentences, found the text {sentences[:40]!r}")
-    return list(sentences)
+        raise UserError(f"{argument}: expected a list of sentences, found the text {sentences[:40]!r}")
+    if not isinstance(sentences, Iterable):
+        raise UserError(f"{argument}: expected a list of sentences, found {quoted(sentences)}")
+    found = list(sentences)
+    for number, sentence in enumerate(found):
+        if not isinstance(sentence, str):
+            raise UserError(f"{argument}[{number}]: expected text, found {quoted(sentence)}")
+    return found
 
 
 def found_in(place: str | Path) -> tuple[Path, Path | None]:

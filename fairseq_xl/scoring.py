@@ -60,7 +60,7 @@ def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> lis
     sides = sentence.split(MASK)
     if len(sides) != 2:
         raise UserError(f"{quoted(sentence)}: expected one {MASK}, found {len(sides) - 1}")
-    left, right = around_mask(embedder.encode, *sides, language)
+    left, right = around_mask(embedder.encode, sides[0], sides[1], language)
     row = embedder.task.framing.sentence(np.concatenate((left, [dictionary.mask_index], right, [dictionary.eos()])))
     if len(row) > embedder.longest:
         raise UserError(f"{quoted(sentence)}: expected at most {embedder.longest} tokens, found {len(row)}")

@@ -57,7 +57,7 @@ LAYERS = {
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "nearest", "retrieval", "patches", "load"},
     "prediction": {"data", "finetuning", "tasks", "load"},
-    "scoring": {"data", "models", "objectives", "prediction", "retrieval"},
+    "scoring": {"data", "models", "modules", "objectives", "prediction", "retrieval"},
     "hub": {"prediction", "retrieval", "scoring", "tasks"},
     "probing": {"data", "models", "evaluation", "retrieval"},
     "perplexity": {"data", "evaluation", "load"},

@@ -21,6 +21,7 @@ from typing import Any
 from fairseq_xl import register
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
+from fairseq_xl.prediction.generation import check_options, option
 
 #: options of generation, which are those of fairseq-generate
 GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size")
@@ -29,15 +30,17 @@ GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size"
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    for name in ("beam", "max_tokens", "batch_size"):
+    for name in ("max_tokens", "batch_size"):
         if getattr(options, name) is not None:
-            check_number(f"--{name.replace('_', '-')}", getattr(options, name), "1 or more")
+            check_number(option(name), getattr(options, name), "1 or more")
+    generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}
+    check_options(generation, option)
     if options.json and options.probabilities:
         raise UserError("--probabilities: leave it out, --json has the probabilities of all classes")
     register()
     from fairseq_xl.prediction.choice import choose
 
-    predictor, first = choose(options, {name: getattr(options, name) for name in GENERATION}), 1
+    predictor, first = choose(options, generation), 1
     for lines in read_buffers(options.input, options.buffer_size):
         for record in predictor(lines, first):
             sys.stdout.write(_shown(record, predictor, options) + "\n")
@@ -88,12 +91,10 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help=f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
     )
-    parser.add_argument("--beam", type=int, default=5, help="beam size (default: 5)")
+    parser.add_argument("--beam", type=int, help="beam size (default: 5)")
     length = "a generated text has at most A * S + B tokens, where S is the number of tokens of the source"
-    parser.add_argument("--max-len-a", type=float, default=0, metavar="A", help=f"{length} (default: 0)")
-    parser.add_argument("--max-len-b", type=int, default=200, metavar="B", help="B in this number (default: 200)")
-    parser.add_argument(
-        "--lenpen", type=float, default=1, help="length penalty; above 1 favors longer text (default: 1)"
-    )
-    parser.add_argument("--no-repeat-ngram-size", type=int, default=0, help="generate no n-gram of this size twice")
+    parser.add_argument("--max-len-a", type=float, metavar="A", help=f"{length} (default: 0)")
+    parser.add_argument("--max-len-b", type=int, metavar="B", help="B in this number (default: 200)")
+    parser.add_argument("--lenpen", type=float, help="length penalty; above 1 favors longer text (default: 1)")
+    parser.add_argument("--no-repeat-ngram-size", type=int, help="generate no n-gram of this size twice")
     return parser

@@ -35,8 +35,11 @@ class TextEncoder:
         folder = Path(folder)
         self.tokenizers = tokenizers.named_in(folder)
         apart = languages_apart(folder)
-        opened = {language: _open(*place_of_subwords(folder, language), dictionary) for language in apart}
-        self.subwords = opened or {None: _open(folder, "", dictionary)}  # one for all languages
+        self.subwords: dict[str | None, tuple[Subwords, Numbers]] = {
+            language: _open(*place_of_subwords(folder, language), dictionary) for language in apart
+        }
+        if not apart:
+            self.subwords[None] = _open(folder, "", dictionary)  # one for all languages
         self.eos = dictionary.eos()
         self._kept = functools.lru_cache(KEPT)(self._encode)  # words, queries and premises occur several times
         self._kept_spans = functools.lru_cache(KEPT_SPANS)(self._spans)  # a context has several questions

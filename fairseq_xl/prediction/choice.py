@@ -7,6 +7,7 @@ from fairseq_xl import load
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.lines import STANDARD_INPUT
 from fairseq_xl.prediction.base import BatchLimits, Predictor, on_best_device
+from fairseq_xl.prediction.generation import option
 from fairseq_xl.prediction.labels import LabelPredictor
 from fairseq_xl.prediction.texts import TextPredictor, directions_of
 from fairseq_xl.tasks.finetuning import FineTuningTask
@@ -22,6 +23,8 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     model, task = load(options.checkpoint, options.data, **module)
     model = on_best_device(model, options.fp16)
     common = model, task, BatchLimits(options.max_tokens, options.batch_size), options.input or STANDARD_INPUT
+    writes = bool(directions_of(task)) or isinstance(task, XLGenerationTask)
+    _check(options, generation, writes)
     if directions_of(task):
         return TextPredictor(*common, _direction(options, task), generation)
     if options.source_lang or options.target_lang:
@@ -34,6 +37,17 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
         f"{options.checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that translates "
         "or generates text"
     )
+
+
+def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool) -> None:
+    """Raises `UserError` for options of models that write text, for another one, and the other way round."""
+    if writes:
+        given = ["--subtask"] * bool(options.subtask) + ["--probabilities"] * options.probabilities
+        expected = "predicts classes"
+    else:
+        given, expected = [option(name) for name in generation], "translates or generates text"
+    if given:
+        raise UserError(f"{', '.join(given)}: expected a model that {expected}, found {options.checkpoint}")
 
 
 def _language(options: argparse.Namespace, task: Any) -> str:

@@ -22,7 +22,7 @@ class TextPredictor(Predictor):
     Args:
         model, task, limits, name: as in `Predictor`.
         pair: source and target language; twice the same one for same-language generation.
-        options: fields of fairseq's `GenerationConfig`: beam, lenpen, max_len_a, …
+        options: fields of fairseq's `GenerationConfig`, which `fairseq_xl.prediction.generation` checks.
     """
 
     def __init__(

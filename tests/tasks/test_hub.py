@@ -6,12 +6,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from fairseq.dataclass.configs import GenerationConfig
 
 import fairseq_xl
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.hub import HubInterface
 from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.prediction.generation import OPTIONS
 from tests.command_line import cli
 from tests.commands import classification, dan, denoising, generation, pretraining, run_generate, run_train, translation
 from tests.tasks.test_classification import write_task
@@ -118,6 +120,34 @@ def test_encode(loaded):
     assert np.abs(embeddings - found[:3]).max() > 0.1
 
 
+def test_options_that_a_model_lacks(data_bin, checkpoints):
+    with pytest.raises(
+        UserError, match="load: neither the task xl_pretraining nor the model xl_xlm_tiny of .* has .*foo"
+    ):
+        fairseq_xl.load(checkpoints["mlm"], data_bin, foo=1, langs="de")
+
+
+def test_what_is_no_list_of_texts(loaded):
+    for sentences, message in (
+        ([None], r"sentences\[0\]: expected text, found None"),
+        (["das", 3], r"sentences\[1\]: expected text, found 3"),
+        (None, "sentences: expected a list of sentences, found None"),
+        (b"das", r"sentences\[0\]: expected text, found 100"),
+    ):
+        with pytest.raises(UserError, match=message):
+            loaded["mlm"].encode(sentences, "de")
+        with pytest.raises(UserError, match=message):
+            loaded["mlm"].score(sentences, lang="de")
+        with pytest.raises(UserError, match=message):
+            loaded["translation"].translate(sentences, "en", "de")
+    with pytest.raises(UserError, match=r"targets\[0\]: expected text, found None"):
+        loaded["translation"].score(["das"], [None], source_lang="de", target_lang="en")
+    with pytest.raises(UserError, match=r"lines\[0\]: expected text, found None"):
+        loaded["classification"].predict([None], "de")
+    with pytest.raises(UserError, match="sentence: expected text, found None"):
+        loaded["mlm"].fill_mask(None, "de")
+
+
 def test_what_cannot_be_encoded(loaded):
     with pytest.raises(UserError, match="layer 2, pooling 'mean': expected a layer from 0 to 1 and mean or first"):
         loaded["mlm"].encode(TEXT, "de", layer=2)
@@ -168,6 +198,15 @@ def test_what_cannot_be_filled(loaded):
     for text, count in (("das Haus", 0), ("<mask> <mask>", 2)):
         with pytest.raises(UserError, match=f"'{text}': expected one <mask>, found {count}"):
             loaded["mlm"].fill_mask(text, "de")
+    for top, message in (
+        (0, "top 0: 1 or more is needed"),
+        (-1, "top -1: 1 or more is needed"),
+        (2.5, "top: expected a whole number, found 2.5"),
+        (True, "top: expected a whole number, found True"),
+        (None, "top: expected a whole number, found None"),
+    ):
+        with pytest.raises(UserError, match=message):
+            loaded["mlm"].fill_mask("das <mask>", "de", top)
     with pytest.raises(UserError, match="expected at most 40 tokens, found 63"):
         loaded["mlm"].fill_mask("Haus " * 60 + "<mask>", "de")
     for kind, name in (("clm", "xl_pretraining with clm"), ("classification", "xl_classification"), ("xdae", "xdae")):
@@ -250,6 +289,37 @@ def test_translate_and_generate(data_bin, corpus, checkpoints, loaded):
         and titles[1] == ""
         and titles == loaded["generation"].translate(["das Haus", ""], "fr", "fr", max_len_b=5)
     )
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"beam": 0}, "beam 0: 1 or more is needed"),
+        ({"beam": [5]}, r"beam: expected a whole number, found \[5\]"),
+        ({"beam": 2.0}, "beam: expected a whole number, found 2.0"),
+        ({"foo": 3}, "there is no option foo: expected one of beam, max_len_a, max_len_b"),
+        ({"score_reference": True}, "there is no option score_reference"),
+        ({"lenpen": [1]}, r"lenpen: expected a number, found \[1\]"),
+        ({"max_len_b": -1}, "max_len_b -1: 0 or more is needed"),
+        ({"max_len_b": 0}, "max_len_a 0, max_len_b 0: the text for a source of 3 tokens would have no token"),
+        ({"max_len_a": float("nan")}, "max_len_a nan: 0 or more is needed"),
+        ({"sampling": 1}, "sampling: expected True or False, found 1"),
+        ({"sampling_topk": 4}, "sampling_topk 4: sampling is needed too"),
+        ({"temperature": 0}, "temperature 0: more than 0 is needed"),
+    ],
+)
+def test_options_of_generation(loaded, options, message):
+    for kind, method, languages in (("translation", "translate", ("en", "de")), ("generation", "generate", ("de",))):
+        with pytest.raises(UserError, match=message):
+            getattr(loaded[kind], method)(TEXT, *languages, **options)
+
+
+def test_every_option_of_generation_is_one_of_fairseq(loaded):
+    values = {"max_len_a": np.float64(0.5), "max_len_b": np.int64(4), "sampling": True, "sampling_topk": 4}
+    values |= dict(lenpen=0.5, unkpen=1, unnormalized=True, no_repeat_ngram_size=1, temperature=0.5, beam=2)
+    assert OPTIONS.keys() <= GenerationConfig.__dataclass_fields__.keys() and values.keys() <= OPTIONS.keys()
+    assert len(loaded["translation"].translate(TEXT, "en", "de", **values)) == len(TEXT)
+    assert len(loaded["translation"].translate(TEXT, "en", "de", sampling=True, sampling_topp=0.5)) == len(TEXT)
 
 
 def test_what_cannot_be_translated_or_scored(loaded):

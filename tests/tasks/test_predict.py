@@ -214,6 +214,8 @@ def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
         ("tagging", ["Haus"], ["--subtask", "ner"], "--subtask ner: only models of xl_multitask have subtasks"),
         ("tagging", ["Haus " * 9], ["--max-tokens", 5], "a sentence needs 11 tokens with padding"),
         ("tagging", ["Haus"], ["--batch-size", 0], "--batch-size 0: 1 or more is needed"),
+        ("tagging", ["Haus"], ["--beam", 5], "--beam: expected a model that translates or generates text, found .*.pt"),
+        ("classification", ["a\tb"], ["--max-len-a", 0, "--lenpen", 1], "--max-len-a, --lenpen: expected a model that"),
         ("tagging", ["Haus"], ["--input", tmp_path / "no"], "no: no such file"),
         ("tagging", ["Haus"], ["-s", "en"], "does not translate: use --lang"),
     ]
@@ -302,9 +304,30 @@ def test_directions_of_translation(translator, run):
         (["-s", "en", "-t", "xx"], "language 'xx' has no symbol in the dictionary"),
         (["--lang", "en"], "--lang en: .* translates, it has --source-lang and --target-lang"),
         (["-s", "en", "-t", "de", "--max-tokens", 5], "standard input: a line has 7 tokens, more than --max-tokens 5"),
+        (["-s", "en", "-t", "de", "--subtask", "x"], "--subtask: expected a model that predicts classes, found .*.pt"),
+        (["-s", "en", "-t", "de", "--probabilities"], "--probabilities: expected a model that predicts classes"),
+        (
+            ["-s", "en", "-t", "de", "--language-module", "x.pt"],
+            "load: neither the task xl_translation nor the model xl_mt_tiny of .*.pt has the option language_module",
+        ),
+        (["--beam", 0], "--beam 0: 1 or more is needed"),
+        (["--max-len-b", -5], "--max-len-b -5: 0 or more is needed"),
+        (["--max-len-a", "nan"], "--max-len-a nan: 0 or more is needed"),
+        (["--max-len-a", "inf"], "--max-len-a inf: a number below"),
+        (["--max-len-a", -1], "--max-len-a -1.0: 0 or more is needed"),
+        (["--max-len-a", 0.3, "--max-len-b", 0], "--max-len-a 0.3, --max-len-b 0: the text for a source of 3 tokens"),
+        (["--lenpen", "nan"], "--lenpen nan: a number below"),
+        (["--no-repeat-ngram-size", -1], "--no-repeat-ngram-size -1: 0 or more is needed"),
     ):
         with pytest.raises(UserError, match=message):
             run(["the house garden river stone"], translator, *more)
+
+
+def test_the_shortest_texts(translator, run):
+    """A piece at least: also where the length of the text depends on the source's alone."""
+    lines = ["the", "the house garden"]
+    for more in (["--max-len-b", 1], ["--max-len-a", 0.34, "--max-len-b", 0]):
+        assert all(run(lines, translator, "-s", "en", "-t", "de", *more))
 
 
 def test_titles_are_those_of_generate(data_bin, tmp_path, run):

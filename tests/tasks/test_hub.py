@@ -122,7 +122,7 @@ def test_encode(loaded):
 
 def test_options_that_a_model_lacks(data_bin, checkpoints):
     with pytest.raises(
-        UserError, match="load: neither the task xl_pretraining nor the model xl_xlm_tiny of .* has .*foo"
+        UserError, match="pt: neither its task xl_pretraining nor its model xl_xlm_tiny has the option foo"
     ):
         fairseq_xl.load(checkpoints["mlm"], data_bin, foo=1, langs="de")
 

@@ -308,7 +308,7 @@ def test_directions_of_translation(translator, run):
         (["-s", "en", "-t", "de", "--probabilities"], "--probabilities: expected a model that predicts classes"),
         (
             ["-s", "en", "-t", "de", "--language-module", "x.pt"],
-            "load: neither the task xl_translation nor the model xl_mt_tiny of .*.pt has the option language_module",
+            "last.pt: neither its task xl_translation nor its model xl_mt_tiny has the option language_module",
         ),
         (["--beam", 0], "--beam 0: 1 or more is needed"),
         (["--max-len-b", -5], "--max-len-b -5: 0 or more is needed"),

@@ -38,13 +38,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints.formats import vocabularies
+from fairseq_xl.checkpoints.formats import pairs, vocabularies
 from fairseq_xl.checkpoints.formats.checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.formats.files import (
     CONFIG,
     as_settings,
     beside,
     fairseq_settings,
+    has_xlm_tokenizer,
     load_weights,
     weights_file,
 )
@@ -65,6 +66,9 @@ DICTIONARY, PIECES, WORDS, WORDPIECES = "dict.txt", "sentencepiece.bpe.model", "
 TOKENIZER = "tokenizer.json"
 #: model_type of a config.json -> layout
 TRANSFORMERS = {"xlm-roberta": "xlm-roberta", "xlm": "xlm", "bert": "bert", "mbart": "bart", "bart": "bart"}
+TRANSFORMERS |= {pairs.MODEL_TYPE: pairs.MODEL_TYPE}
+#: parameters of the heads of fine-tuned models of transformers
+_HEADS = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class Published:
     """A published encoder, or encoder and decoder.
 
     Attributes:
-        layout: its layout, a key of `fairseq_xl.checkpoints.formats.tables.TABLES`.
+        layout: its layout, a key of `fairseq_xl.checkpoints.formats.tables.TABLES`, or `pairs.MODEL_TYPE`.
         state: weights under our names in 32 bits, without output bias and output.* if the file has no output layer.
         symbols: symbols of the token embeddings, in our order: <s> <pad> </s> <unk>, pieces, <mask>.
         symbols_from: the file that lists them.
@@ -81,6 +85,7 @@ class Published:
         options: options that our model and task need, by name: framing, heads, layer_norm_eps, ...
         dtype: type of the weights in the file.
         counts: frequencies of symbols in the training text, if known.
+        left_out: parameters of the file that are not read: those of a head of fine-tuning.
     """
 
     layout: str
@@ -92,6 +97,7 @@ class Published:
     options: Settings
     dtype: torch.dtype
     counts: dict[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
 
     @property
     def depths(self) -> dict[str, int]:
@@ -167,10 +173,10 @@ def with_new_rows(found: Published, model: dict[str, Tensor], languages: list[st
         state[BIAS] = torch.cat((found.state[BIAS][:first], found.state[BIAS].new_zeros(len(languages))))
     if DECODER_TOKENS in state:
         begin, bias = (state[name][[SPECIAL.index("</s>")] * len(languages)] for name in (DECODER_TOKENS, DECODER_BIAS))
-        state[DECODER_TOKENS] = torch.cat((state[DECODER_TOKENS], begin))
-        state[DECODER_BIAS] = torch.cat((state[DECODER_BIAS], bias + NEVER))
+        state[DECODER_TOKENS] = torch.cat((state[DECODER_TOKENS][:first], begin))
+        state[DECODER_BIAS] = torch.cat((state[DECODER_BIAS][:first], bias + NEVER))
     for number, language in enumerate(languages):
-        for name in (TOKENS, BIAS):
+        for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if language in rows and name in state:
                 state[name][first + number] = found.state[name][rows[language]]
     for name in (LANGUAGES, DECODER_LANGUAGES):
@@ -190,7 +196,8 @@ def with_new_rows(found: Published, model: dict[str, Tensor], languages: list[st
 def _fairseq_roberta(given: State, settings: Settings, file: Path) -> Published:
     state = _converted("fairseq_roberta", given)
     vocabulary = vocabularies.of_pieces(len(state[TOKENS]), beside(file, DICTIONARY, PIECES))
-    return _published("fairseq_roberta", state, settings, vocabulary, given)
+    options = to_options("fairseq_roberta", settings, state)
+    return _published("fairseq_roberta", state, options, settings, vocabulary, given)
 
 
 def _fairseq_transformer(given: State, settings: Settings, file: Path) -> Published:
@@ -200,7 +207,8 @@ def _fairseq_transformer(given: State, settings: Settings, file: Path) -> Publis
         raise UserError(f"its 'langs' is {quoted(langs)}, expected language codes separated by commas")
     codes = [code for code in langs.split(",") if code]
     vocabulary = vocabularies.of_fairseq_translation(len(state[TOKENS]), beside(file, DICTIONARY), codes)
-    return _published("fairseq_transformer", state, settings, vocabulary, given)
+    options = to_options("fairseq_transformer", settings, state)
+    return _published("fairseq_transformer", state, options, settings, vocabulary, given)
 
 
 def _transformers(given: State, file: Path) -> Published:
@@ -209,9 +217,15 @@ def _transformers(given: State, file: Path) -> Published:
     if layout is None:
         known = ", ".join(TRANSFORMERS)
         raise UserError(f"{CONFIG} has model_type {config.get('model_type')!r}; {known} can be converted")
-    state = _converted(layout, given)
+    heads = tuple(name for name in given if _HEADS.match(name))
+    given = {name: value for name, value in given.items() if name not in heads}
+    if layout == pairs.MODEL_TYPE:
+        state, options = pairs.pair_to_ours(_in_32_bits(given), config)
+    else:
+        state = _converted(layout, given)
+        options = to_options(layout, config, state)
     count = len(state[TOKENS])
-    if layout == "xlm" and file.with_name(WORDS).is_file():
+    if (layout == "xlm" or has_xlm_tokenizer(file.parent)) and file.with_name(WORDS).is_file():
         words = beside(file, WORDS)
         listed = read_numbered(words)
         marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
@@ -224,7 +238,7 @@ def _transformers(given: State, file: Path) -> Published:
     else:
         expected = (WORDS, TOKENIZER) if layout == "xlm" else (PIECES, TOKENIZER, DICTIONARY)
         vocabulary = vocabularies.of_pieces(count, beside(file, *expected))
-    return _published(layout, state, config, vocabulary, given)
+    return replace(_published(layout, state, options, config, vocabulary, given), left_out=heads)
 
 
 def _xlm_file(content: dict, encoder: State, file: Path) -> Published:
@@ -242,22 +256,23 @@ def _xlm_file(content: dict, encoder: State, file: Path) -> Published:
         state |= decoder
     vocabulary = vocabularies.of_xlm(len(state[TOKENS]), content.get("dico_id2word"), file)
     settings = check_settings(as_settings(content.get("params")))
-    found = _published("xlm", state, settings, vocabulary, encoder)
+    found = _published("xlm", state, to_options("xlm", settings, state), settings, vocabulary, encoder)
     return replace(found, counts=as_settings(content.get("dico_counts")))
 
 
 def _converted(layout: str, given: State) -> State:
-    """The weights under our names in 32 bits; integers stay as they are, and are refused where they are needed."""
-    return to_ours(
-        layout, {name: value.float() if value.is_floating_point() else value for name, value in given.items()}
-    )
+    return to_ours(layout, _in_32_bits(given))
+
+
+def _in_32_bits(given: State) -> State:
+    """The weights in 32 bits; integers stay as they are, and are refused where they are needed."""
+    return {name: value.float() if value.is_floating_point() else value for name, value in given.items()}
 
 
 def _published(
-    layout: str, state: State, settings: Settings, vocabulary: vocabularies.Vocabulary, given: State
+    layout: str, state: State, options: Settings, settings: Settings, vocabulary: vocabularies.Vocabulary, given: State
 ) -> Published:
     """The model with its rows in our order."""
-    options = to_options(layout, settings, state)
     if vocabulary.rows is not None:
         for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if name in state:

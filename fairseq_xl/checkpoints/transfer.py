@@ -204,6 +204,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     word_vectors.check_not_binary(path)
     content = published.read(path)
     if isinstance(content, published.Published):
+        if content.left_out:
+            logger.warning("%s: the head of fine-tuning is left out: %s", path, ", ".join(content.left_out))
         _check_backbone(path, TRANSFORMER, type(model))
         _check_fields(path, content.options, {}, model, part, requirements)
         languages = []

@@ -18,6 +18,7 @@ import fairseq_xl
 from fairseq_xl.checkpoints import published
 from fairseq_xl.commands import convert, describe
 from fairseq_xl.errors import UserError
+from tests.commands import run_train, translation
 from tests.published_text import write_wordpiece, write_xlm
 
 TEXT = ["the house is green .", "a bird sings in the green house .", "the bird is in a tree .", "trees are green ."]
@@ -378,6 +379,56 @@ def test_mbart(original, data_bin, tmp_path):
     assert fairseq_xl.load(tmp_path / "again").task.framing.name == "mbart"
 
 
+FORMS = {
+    "xlm-roberta": ("--output-form", "dense", "--language-embeddings", "none"),
+    "bert-generation": ("--share-embeddings",),
+    "bert-generation, two tables": (),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_exported_encoder_decoder_is_read_back(data_bin, tmp_path, form):
+    """The logits of EncoderDecoderModel, and of a checkpoint that is made of it, are those of the first checkpoint."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, *FORMS[form]))
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    run(checkpoint, tmp_path / "theirs", "--data", data_bin, "--lang", "en-de")
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text(encoding="utf-8"))
+    assert config["encoder"]["model_type"] == config["decoder"]["model_type"] == form.split(",")[0]
+    run(tmp_path / "theirs", tmp_path / "again")
+    one, other = fairseq_xl.load(checkpoint, data=data_bin), fairseq_xl.load(tmp_path / "again")
+    assert other.task.dictionary.symbols == one.task.dictionary.symbols
+    assert other.task.framing.name == one.task.framing.name and other.model.cfg.language_embeddings == "none"
+    tokens = framed(one, "en")
+    assert torch.equal(framed(other, "en"), tokens)
+    start = torch.full((len(tokens), 1), one.task.dictionary.language_symbol("de"))
+    target = torch.cat((start, tokens[:, 1:4]), 1)
+    languages = torch.full((len(tokens),), one.task.dictionary.language_id("en"))
+    with torch.no_grad():
+        expected, _ = one.model(tokens, None, target, languages)
+        found, _ = other.model(tokens, None, target)
+        theirs = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "theirs").eval()
+        logits = theirs(tokens, attention_mask=tokens.ne(1).long(), decoder_input_ids=target).logits
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+    assert other.translate(SENTENCES, "en", "de", beam=2) == one.translate(SENTENCES, "en", "de", beam=2)
+
+
+def test_the_head_of_a_fine_tuned_model_is_left_out(original, data_bin, tmp_path, caplog):
+    from transformers import AutoModelForSequenceClassification
+
+    xlm_roberta(original, data_bin)
+    model = AutoModelForSequenceClassification.from_pretrained(original)
+    model.save_pretrained(original)
+    run(original, tmp_path / "ours", "--langs", "en,de")
+    assert "the head of fine-tuning is left out: classifier.dense.bias, " in caplog.text
+    loaded, tokens = fairseq_xl.load(tmp_path / "ours"), torch.tensor([[0, 7, 9, 2]])
+    with torch.no_grad():
+        expected = model.roberta(tokens).last_hidden_state
+        torch.testing.assert_close(loaded.model.encode(tokens), expected, atol=1e-5, rtol=0)
+
+
 @torch.no_grad()
 def test_veco_translation(original, data_bin, tmp_path):
     theirs = veco(original, data_bin)
@@ -442,7 +493,7 @@ BAD = {
     "a shard elsewhere": (elsewhere, "names the shard '../other.safetensors': expected a file in the same folder"),
     "no tokenizer": (without_tokenizer, "is needed beside model.safetensors"),
     "another vocabulary": (another_vocabulary, "token embeddings have 83 rows, but .*dict.txt lists 12 symbols"),
-    "another kind": (another_kind, "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart can be converted"),
+    "another kind": (another_kind, "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart, encoder-decoder can be"),
     "code": (code, "model_type 'mine'; "),
 }
 

@@ -8,6 +8,7 @@ import yaml
 from transformers import XLMConfig, XLMWithLMHeadModel
 from transformers.models.xlm.tokenization_xlm import XLMTokenizer
 
+import fairseq_xl
 from fairseq_xl.commands import convert
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.text import TextEncoder
@@ -27,6 +28,7 @@ from tests.commands import (
     run_interactive,
     run_train,
     run_validate,
+    translation,
 )
 from tests.published_text import SPECIAL, write_wordpiece, write_xlm
 from tests.tasks.conftest import preprocess_here
@@ -128,6 +130,18 @@ def test_an_exported_classifier_of_pairs_names_the_other_framing(data, tmp_path,
         "was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two" in caplog.text
     )
     assert warned == is_xlm(data)
+
+
+def test_an_exported_translation_model_is_read_back_with_its_sub_words(data, tmp_path):
+    run_train(translation(data, tmp_path, "-s", "en", "-t", "de", "--max-update", 1, "--disable-validation"))
+    checkpoint = str(tmp_path / "checkpoint_last.pt")
+    convert.main([checkpoint, str(tmp_path / "theirs"), "--data", str(data), "--lang", "en-de"])
+    convert.main([str(tmp_path / "theirs"), str(tmp_path / "again")])
+    one, other = fairseq_xl.load(checkpoint, data=data), fairseq_xl.load(tmp_path / "again")
+    assert other.task.dictionary.symbols == one.task.dictionary.symbols
+    encode = [TextEncoder(loaded.task.folder(), loaded.task.dictionary) for loaded in (one, other)]
+    assert torch.equal(*(torch.from_numpy(each(RAW, "en")) for each in encode))
+    assert other.translate([RAW], "en", "de", beam=2) == one.translate([RAW], "en", "de", beam=2)
 
 
 def test_word_noise_needs_no_more_than_the_marks(data, tmp_path):

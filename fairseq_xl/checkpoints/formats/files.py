@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.files import json_object
 
-CONFIG = "config.json"
+CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # after a name of `TRANSFORMERS_WEIGHTS`: the file that names the shards
 FAIRSEQ_WEIGHTS = "model.pt"
@@ -134,6 +134,12 @@ def beside(file: Path, *names: str) -> Path:
         if file.with_name(name).is_file():
             return file.with_name(name)
     raise UserError(f"{' or '.join(names)} is needed beside {file.name}")
+
+
+def has_xlm_tokenizer(folder: Path) -> bool:
+    """Whether a folder of transformers names XLM's tokenizer, whose pieces are in vocab.json and merges.txt."""
+    config = folder / TOKENIZER_CONFIG
+    return config.is_file() and json_object(config).get("tokenizer_class") == "XLMTokenizer"
 
 
 def as_settings(written: Any) -> dict[str, Any]:

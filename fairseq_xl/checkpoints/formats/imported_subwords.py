@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.checkpoints.formats.files import TOKENIZER_CONFIG, has_xlm_tokenizer
 from fairseq_xl.checkpoints.formats.sentencepiece_model import sentencepiece_from_tokenizer
 from fairseq_xl.checkpoints.formats.symbols import read_symbols
 from fairseq_xl.checkpoints.formats.tokenizer_json import read_tokenizer
@@ -20,7 +21,9 @@ logger = logging.getLogger(__name__)
 
 #: layout -> kind of its sub-words; SentencePiece for others
 KINDS: dict[str, Kind] = {"xlm": "xlm", "bert": "wordpiece"}
-_TOKENIZER, _TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+_TOKENIZER = "tokenizer.json"
+#: type of the model of a tokenizer.json -> kind
+_TYPES: dict[str, Kind] = {"Unigram": "sentencepiece", "BPE": "sentencepiece", "WordPiece": "wordpiece"}
 #: kind -> its option here, the name of it in tokenizer_config.json, and its default
 _OPTIONS: dict[str, tuple[str, str, bool]] = {
     "xlm": ("lowercase_and_remove_accent", "do_lowercase_and_remove_accent", True),
@@ -90,10 +93,10 @@ def _find(layout: str, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
 
     A tokenizer.json says itself which kind it is: exports of this package may have any.
     """
-    kind = KINDS.get(layout, "sentencepiece")
+    kind = "xlm" if has_xlm_tokenizer(folder) else KINDS.get(layout, "sentencepiece")
     tokenizer = folder / _TOKENIZER
-    if tokenizer.is_file() and read_tokenizer(tokenizer)["model"]["type"] in ("Unigram", "BPE"):
-        kind = "sentencepiece"
+    if tokenizer.is_file():
+        kind = _TYPES.get(read_tokenizer(tokenizer)["model"]["type"], kind)
     for names in _FILES[kind]:
         paths = tuple(folder / name for name in names)
         if all(path.is_file() for path in paths):
@@ -121,11 +124,11 @@ def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
 
 def _setting(folder: Path, name: str, default: bool) -> bool:
     """An option of the tokenizer, from tokenizer_config.json or from the normalizer of tokenizer.json."""
-    content = json_object(folder / _TOKENIZER_CONFIG) if (folder / _TOKENIZER_CONFIG).is_file() else {}
+    content = json_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
     found = content.get(name)
     if found is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
         found = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
     found = default if found is None else found
     if not isinstance(found, bool):
-        raise UserError(f"{folder / _TOKENIZER_CONFIG}: {name} must be true or false, found {found!r}")
+        raise UserError(f"{folder / TOKENIZER_CONFIG}: {name} must be true or false, found {found!r}")
     return found

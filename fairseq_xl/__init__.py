@@ -26,9 +26,9 @@ def load(checkpoint, data=None, **options):
     """Loads a checkpoint's model, in evaluation mode, and its task, for use from Python.
 
     Args:
-        checkpoint: a file of fairseq-train, or a folder with checkpoint.pt or checkpoint_best.pt.
-        data: data folder with dict.txt and its sub-words; None: `checkpoint` itself if it is a folder with dict.txt,
-            otherwise the data folder of the training.
+        checkpoint: a file of fairseq-train, or a folder with one of `fairseq_xl.io.checkpoints.CHECKPOINTS`.
+        data: data folder with dict.txt and its sub-words; None: the checkpoint's folder if it has a dict.txt, otherwise
+            that of the training.
         options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
 
     Returns: a `fairseq_xl.hub.HubInterface`: its methods `encode`, `fill_mask`, `score`, `translate`, `generate` and
@@ -40,7 +40,8 @@ def load(checkpoint, data=None, **options):
     from fairseq import checkpoint_utils
 
     from fairseq_xl.errors import UserError
-    from fairseq_xl.hub import HubInterface, found_in
+    from fairseq_xl.hub import HubInterface
+    from fairseq_xl.io.checkpoints import found_in
 
     given = options.keys()
     checkpoint, folder = found_in(checkpoint)

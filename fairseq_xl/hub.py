@@ -5,13 +5,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.checkpoints import CHECKPOINTS
 from fairseq_xl.prediction.base import BatchLimits, Record
 from fairseq_xl.prediction.generation import check_options, check_value
 from fairseq_xl.prediction.labels import LabelPredictor
@@ -175,18 +173,3 @@ def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[st
         if not isinstance(sentence, str):
             raise UserError(f"{argument}[{number}]: expected text, found {quoted(sentence)}")
     return found
-
-
-def found_in(place: str | Path) -> tuple[Path, Path | None]:
-    """The checkpoint that a path names, and its data folder if it is known without the checkpoint.
-
-    A folder has the checkpoint, one of `CHECKPOINTS`; it is its own data folder if it has dict.txt. Raises `UserError`
-    for a folder without a checkpoint.
-    """
-    folder = Path(place)
-    if not folder.is_dir():
-        return folder, None
-    checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
-    if checkpoint is None:
-        raise UserError(f"{folder}: expected a folder with {' or '.join(CHECKPOINTS)}, found none of them")
-    return checkpoint, folder if (folder / "dict.txt").is_file() else None

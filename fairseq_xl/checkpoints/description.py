@@ -90,7 +90,10 @@ def _onnx_file(path: Path) -> Description:
 
 
 def _published(found: published.Published) -> Description:
-    options = {f"--{name.replace('_', '-')}": value for name, value in found.options.items()}
+    depths = found.depths
+    layers = {f"{stack}_layers": depth for stack, depth in depths.items()} if "decoder" in depths else {}
+    options = found.options | (layers or {"layers": depths["encoder"]})
+    options = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     return {
         "kind": f"published model, layout {found.layout}",
         **_sizes(found.state),

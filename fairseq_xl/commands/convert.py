@@ -20,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("transformers", "fairseq", "sentence-transformers")
 DTYPES = ("float32", "float16", "bfloat16")
-CHECKPOINT, DICTIONARY = "checkpoint.pt", "dict.txt"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -29,13 +28,13 @@ def main(arguments: list[str] | None = None) -> None:
     register()
     from fairseq_xl import conversion
     from fairseq_xl.checkpoints import published
-    from fairseq_xl.io.checkpoints import check_checkpoint
+    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in
 
     source, output = Path(options.input), Path(options.output)
     if not source.exists():
         raise UserError(f"{source}: there is no such file or folder")
-    if source.is_dir() and (source / CHECKPOINT).is_file():
-        source = source / CHECKPOINT
+    if source.is_dir() and any((source / name).is_file() for name in CHECKPOINTS):
+        source, _ = found_in(source)
     found = published.read(source)
     if isinstance(found, published.Published):
         _refuse(
@@ -53,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse(options, IN, f"for published models only, and {source} is not one")
         unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(options.to, ("no_head", "no_tokenizer")), f"not for --to {options.to}")
-        data = Path(options.data or _data_of(found, source))
+        data = Path(options.data or found_in(source)[1] or _data_of_training(found, source))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
         export = conversion.Export(
@@ -105,10 +104,8 @@ def _check_languages(languages: list[str], known: list[str], source: Path) -> No
         logger.warning("%s has no %s: random embeddings", source, ", ".join(lacking))
 
 
-def _data_of(checkpoint: dict[str, Any], file: Path) -> Path:
-    """The data folder of a checkpoint: its own folder if that has a dictionary, else that of the training."""
-    if (file.parent / DICTIONARY).is_file():
-        return file.parent
+def _data_of_training(checkpoint: dict[str, Any], file: Path) -> Path:
+    """The data folder of a checkpoint's training, or the checkpoint's folder if that is not known."""
     task = (checkpoint.get("cfg") or {}).get("task") or {}
     return Path(str(task.get("data") or file.parent).split(os.pathsep)[0])
 
@@ -128,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", choices=KINDS, default=KINDS[0], help="kind of the folder (default: %(default)s)")
     parser.add_argument(
         "--data",
-        help="data folder of the checkpoint (default: its folder if that has a dict.txt, else that of the training)",
+        help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",
     )
     parser.add_argument(
         "--lang",

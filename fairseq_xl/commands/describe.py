@@ -13,6 +13,9 @@ from typing import Any
 
 from fairseq_xl import register
 
+#: directions in the text
+SHOWN = 30
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
@@ -32,7 +35,14 @@ def _shown(found: dict[str, Any]) -> str:
     """A line for each entry; entries of mappings are indented."""
     lines = []
     for name, value in found.items():
-        if isinstance(value, dict):
+        if name == "directions" and value and len(value) > SHOWN:
+            value = [*value[:SHOWN], f"... ({len(value)})"]
+        if name == "options":  # as on a command line
+            given = (
+                option if each is True else f"{option} {each}" for option, each in value.items() if each is not False
+            )
+            lines.append(f"options: {' '.join(given)}")
+        elif isinstance(value, dict):
             lines += [f"{name}:", *(f"  {inner}: {_text(each)}" for inner, each in value.items())]
         else:
             lines.append(f"{name}: {_text(value)}")

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "data",
         nargs="?",
-        help="its data folder (default: CHECKPOINT if it is a folder with dict.txt, else that of the training)",
+        help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",
     )
     parser.add_argument("--lang", required=True, help="language of the text")
     parser.add_argument("--output", required=True, metavar="FILE.npy", help="file to write")

@@ -27,8 +27,7 @@ from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
 from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, check_number, names_of
 from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.hub import found_in
-from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
 

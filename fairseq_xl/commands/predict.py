@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "data",
         nargs="?",
-        help="its data folder (default: CHECKPOINT if it is a folder with dict.txt, else that of the training)",
+        help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",
     )
     parser.add_argument("--lang", help="language of the text; translation has -s and -t")
     parser.add_argument("-s", "--source-lang", help="source language of translation (default: as in training)")

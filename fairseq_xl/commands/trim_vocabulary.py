@@ -25,8 +25,7 @@ from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.used_symbols import texts_of, used_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.hub import found_in
-from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
 

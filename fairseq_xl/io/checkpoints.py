@@ -9,6 +9,7 @@ import re
 import typing
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy
@@ -21,6 +22,7 @@ from fairseq_xl.io.files import replacing
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 NOT_FINITE = "has NaN or infinite values"
 #: names of the checkpoint in a folder, in the order in which they are looked for
+DICTIONARY = "dict.txt"
 CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 ZIP = b"PK\x03\x04"  # the first bytes of a file of torch.save since torch 1.6
 
@@ -169,3 +171,21 @@ def _first_line(error: Exception) -> str:
     if isinstance(error, (LookupError, EOFError)) or str(error).startswith(advice):
         return "not a file of plain data written by torch.save"
     return type(error).__name__ + ": " + (str(error).splitlines() or [""])[0].split(". ")[0]
+
+
+def found_in(place: str | os.PathLike) -> tuple[Path, Path | None]:
+    """The checkpoint that a path names, and its data folder if it is known without the checkpoint.
+
+    A folder has the checkpoint, one of `CHECKPOINTS`. Its folder is its data folder if it has dict.txt. Raises
+    `UserError` for a folder without a checkpoint.
+    """
+    checkpoint = Path(place)
+    if checkpoint.is_dir():
+        found = (checkpoint / name for name in CHECKPOINTS if (checkpoint / name).is_file())
+        checkpoint = next(found, checkpoint)
+        if checkpoint.is_dir():
+            raise UserError(
+                f"{checkpoint}: expected a folder with {' or '.join(CHECKPOINTS)}, found none of them (`fairseq-xl "
+                "convert` makes one of a published model)"
+            )
+    return checkpoint, checkpoint.parent if (checkpoint.parent / DICTIONARY).is_file() else None

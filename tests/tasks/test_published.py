@@ -581,7 +581,7 @@ FILES = {
     "another model": (
         "transformers",
         lambda path: rewrite_json(path / "config.json", model_type="gpt2"),
-        "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart can be converted",
+        "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart, encoder-decoder can be converted",
     ),
     "activation": (
         "transformers",

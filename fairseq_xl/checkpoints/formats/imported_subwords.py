@@ -128,7 +128,9 @@ def _setting(folder: Path, name: str, default: bool) -> bool:
     found = content.get(name)
     if found is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
         found = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
-    found = default if found is None else found
+    if found is None:
+        logger.info("%s: no %s says %s: taken as %s", folder, TOKENIZER_CONFIG, name, str(default).lower())
+        found = default
     if not isinstance(found, bool):
         raise UserError(f"{folder / TOKENIZER_CONFIG}: {name} must be true or false, found {found!r}")
     return found

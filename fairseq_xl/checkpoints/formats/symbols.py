@@ -51,8 +51,9 @@ def read_symbols(path: Path, languages: Sequence[str] = ()) -> list[str]:
         raise UserError(f"{file}: no such file")
     symbols = read(file)
     if file.suffix == ".model" or file.name == "dict.txt":
-        symbols = [symbol for symbol in symbols if symbol not in (*SPECIAL, *languages, MASK)]
-        symbols = [*SPECIAL, *symbols, *languages, MASK]
+        # as fairseq adds them: a symbol that the file lists stays in its place
+        symbols = [*SPECIAL, *(symbol for symbol in symbols if symbol not in SPECIAL)]
+        symbols += [symbol for symbol in (*languages, MASK) if symbol not in symbols]
     repeated = len(symbols) - len(set(symbols))
     if repeated:
         twice = next(symbol for row, symbol in enumerate(symbols) if symbol in symbols[:row])

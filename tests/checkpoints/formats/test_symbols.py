@@ -4,9 +4,11 @@ import json
 import shutil
 
 import pytest
+from fairseq.data import Dictionary
 from transformers import BertTokenizer, MBart50Tokenizer, MBartTokenizer, XLMRobertaTokenizer
 
 from fairseq_xl.checkpoints.formats.symbols import MBART50_LANGUAGES, MBART_LANGUAGES, read_symbols
+from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 
 XLM_WORDS = ["<s>", "</s>", "<pad>", "<unk>", "<special0>", "<special1>", "the</w>", "th", "e</w>"]
@@ -32,13 +34,19 @@ def test_rows_of_transformers(data_folder, tmp_path, tokenizer_class, languages)
     assert read_symbols(tmp_path / "saved")[-1] == "<new>"
 
 
-def test_rows_of_a_fairseq_dictionary(data_folder):
-    data = data_folder()
-    plain = read_symbols(data / "sentencepiece.model")
-    languages = read_symbols(data / "dict.txt")[len(plain) - 1 : -1]
-    assert languages[0] == "[de]" and read_symbols(data / "sentencepiece.model", languages) == read_symbols(
-        data / "dict.txt"
-    )
+@pytest.mark.parametrize("listed", [True, False])
+def test_rows_of_a_fairseq_dictionary(data_folder, tmp_path, listed):
+    """The rows are those of fairseq's Dictionary, to which its tasks add the languages and <mask> if they are missing."""
+    data, languages = data_folder(), ["[xx]", "[yy]"]
+    pieces = [symbol for symbol in read_symbols(data / "sentencepiece.model") if symbol not in (*SPECIAL, MASK)]
+    lines = [*pieces, MASK, *languages] if listed else pieces
+    (tmp_path / "dict.txt").write_text("".join(f"{symbol} 1\n" for symbol in lines), encoding="utf-8")
+    expected = Dictionary.load(str(tmp_path / "dict.txt"))
+    for symbol in (*languages, MASK):
+        expected.add_symbol(symbol)
+    found = read_symbols(tmp_path / "dict.txt", languages)
+    assert found == expected.symbols
+    assert listed or found == read_symbols(data / "sentencepiece.model", languages)
 
 
 def test_rows_of_word_pieces(tmp_path):

@@ -36,7 +36,7 @@ def test_rows_of_transformers(data_folder, tmp_path, tokenizer_class, languages)
 
 @pytest.mark.parametrize("listed", [True, False])
 def test_rows_of_a_fairseq_dictionary(data_folder, tmp_path, listed):
-    """The rows are those of fairseq's Dictionary, to which its tasks add the languages and <mask> if they are missing."""
+    """The rows are those of fairseq's Dictionary, to which its tasks add missing languages and <mask>."""
     data, languages = data_folder(), ["[xx]", "[yy]"]
     pieces = [symbol for symbol in read_symbols(data / "sentencepiece.model") if symbol not in (*SPECIAL, MASK)]
     lines = [*pieces, MASK, *languages] if listed else pieces

@@ -29,9 +29,9 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
     index = Path(f"{source}.idx")
     header = read_header(index)
     if header is None or header.code not in CODES or index.stat().st_size != header.file_size:
-        wrong = header is not None and header.code not in CODES
-        found = f"the token type {header.code} is not supported" if header and wrong else "the index is incomplete"
-        raise UserError(f"{index}: {found}; expected int32, uint16 or uint32")
+        if header and header.code not in CODES:
+            raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
+        raise UserError(f"{index} is damaged: the index is incomplete")
     sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
     written = Header(8 if symbols < SMALL else 9, header.items)
     target.parent.mkdir(parents=True, exist_ok=True)

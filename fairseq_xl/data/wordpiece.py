@@ -73,7 +73,8 @@ def read_vocabulary(path: Path) -> list[str]:
     known: set[str] = set()
     for number, piece in enumerate(pieces, start=1):
         if not piece or piece in known:
-            raise UserError(f"{path}, line {number}: the piece {quoted(piece)} is empty or repeated")
+            found = f"the piece {quoted(piece)} again" if piece else "an empty line"
+            raise UserError(f"{path}, line {number}: expected a new piece, found {found}")
         known.add(piece)
     return pieces
 

@@ -391,7 +391,7 @@ SHAPE = ["--layers", "--embed-dim", "--ffn-dim", "--heads", "--max-positions"]  
 @pytest.mark.parametrize(
     "arch, sentence",
     [
-        ("transformer", "--arch transformer: choose one of xl_dan, "),
+        ("transformer", "--arch transformer: choose one of xl_bert_{base,tiny}, xl_dan, "),
         ("roberta_base", "--arch roberta_base: choose one"),
         ("xl_mt_tiny", "mlm needs an encoder: --arch xl_xlm_tiny"),
         ("xl_dan", "mlm needs an encoder"),

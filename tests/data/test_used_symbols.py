@@ -70,7 +70,7 @@ def test_text_that_cannot_be_renumbered(tmp_path):
         renumber(source, target, np.arange(4), 4)
     index = source.with_suffix(".idx")
     index.write_bytes(index.read_bytes()[:-1])
-    with pytest.raises(UserError, match="text.idx: no whole index"):
+    with pytest.raises(UserError, match="text.idx is damaged: the index is incomplete"):
         renumber(source, target, np.arange(9), 9)
     write_items(source, [[4, 2]], np.int64)
     with pytest.raises(UserError, match="text.idx: tokens of type 5, expected tokens of one of the types 4, 8, 9"):

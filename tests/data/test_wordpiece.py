@@ -67,9 +67,9 @@ def test_pieces_at_their_places(vocab, lower):
         (b"\xff\n", "vocab.txt is not a WordPiece vocabulary: .utf-8"),
         (
             "\n".join([*BERT, "a", "a"]).encode(),
-            "vocab.txt, line 9: expected one piece that is not yet there, found 'a'",
+            "vocab.txt, line 9: expected a new piece, found the piece 'a' again",
         ),
-        ("\n".join([*BERT, "", "a"]).encode(), "vocab.txt, line 8: expected one piece"),
+        ("\n".join([*BERT, "", "a"]).encode(), "vocab.txt, line 8: expected a new piece, found an empty line"),
     ],
 )
 def test_wrong_files(tmp_path, content, message):

@@ -105,7 +105,8 @@ class HubInterface:
             lang: the language of the sentences.
             source_lang, target_lang: the two languages of a translation model; each defaults to `lang`.
 
-        Longer sentences are truncated. Raises `UserError` for unequal numbers of sentences and targets.
+        Longer sentences are truncated; without `targets`, a blank sentence has the score 0. Raises `UserError` for
+        unequal numbers of sentences and targets.
         """
         if targets is not None:
             pair = source_lang or lang, target_lang or lang
@@ -115,7 +116,12 @@ class HubInterface:
                 "score: name the language of the sentences with lang, or give targets of a translation model"
             )
         causal = "clm" in getattr(self.task, "objectives", ())
-        return (log_likelihoods if causal else pseudo_log_likelihoods)(self.embedder, _texts(sentences), lang)
+        texts = _texts(sentences)
+        found = np.zeros(len(texts))
+        kept = [number for number, text in enumerate(texts) if text.strip()]
+        scores = log_likelihoods if causal else pseudo_log_likelihoods
+        found[kept] = scores(self.embedder, [texts[number] for number in kept], lang)
+        return found
 
     def translate(
         self, sentences: Sequence[str], source_lang: str, target_lang: str, beam: int = 5, **options: Any

@@ -121,7 +121,7 @@ def test_a_fresh_machine(world):
     assert "torchaudio" not in wanted and "fairseq" not in wanted and not re.search("^torch", wanted, re.MULTILINE)
     for package in ("sentencepiece", "sacrebleu", "matplotlib", "bitarray", "regex"):
         assert re.search(f"^{package}", wanted, re.MULTILINE)
-    assert "transformers" not in wanted  # of another extra
+    assert "transformers" in wanted and "gensim" not in wanted  # of another extra
 
 
 def test_the_command_is_that_of_the_checkout(world):

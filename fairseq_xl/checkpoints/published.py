@@ -116,7 +116,8 @@ def read(path: Any, values: bool = True) -> Published | Any:
 
     Args:
         path: the file of weights, or its folder.
-        values: whether the weights are read; if not, they are on the meta device and have only shapes and types.
+        values: whether the weights are read; if not, they are on the meta device and have only shapes and types, but
+            for an EncoderDecoderModel.
 
     Returns: `Published`, or the content of a file of torch.save that is not a published model.
     Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
@@ -217,6 +218,8 @@ def _transformers(given: State, file: Path) -> Published:
     if layout is None:
         known = ", ".join(TRANSFORMERS)
         raise UserError(f"{CONFIG} has model_type {config.get('model_type')!r}; {known} can be converted")
+    if layout == pairs.MODEL_TYPE and any(value.is_meta for value in given.values()):
+        given = check_parameters(load_weights(file))  # their values say whether two tables are one
     heads = tuple(name for name in given if _HEADS.match(name))
     given = {name: value for name, value in given.items() if name not in heads}
     if layout == pairs.MODEL_TYPE:

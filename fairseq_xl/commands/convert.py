@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"{source}: there is no such file or folder")
     if source.is_dir() and any((source / name).is_file() for name in CHECKPOINTS):
         source, _ = found_in(source)
-    found = published.read(source)
+    found = published.read(source, values=False)  # the model is read later
     if isinstance(found, published.Published):
         _refuse(
             options, OUT, f"{source} is a published model: convert it to a checkpoint first, and then the checkpoint"
@@ -50,13 +50,14 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         check_checkpoint(found, source)
         _refuse(options, IN, f"for published models only, and {source} is not one")
+        kind = options.to or KINDS[0]
         unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
-        _refuse(options, unused.get(options.to, ("no_head", "no_tokenizer")), f"not for --to {options.to}")
+        _refuse(options, unused.get(kind, ("no_head", "no_tokenizer")), f"not for --to {kind}")
         data = Path(options.data or found_in(source)[1] or _data_of_training(found, source))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
         export = conversion.Export(
-            kind=options.to,
+            kind=kind,
             language=options.lang,
             language_module=options.language_module,
             head=not options.no_head,
@@ -122,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cased", action="store_true", help="IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"
     )
-    parser.add_argument("--to", choices=KINDS, default=KINDS[0], help="kind of the folder (default: %(default)s)")
+    parser.add_argument("--to", choices=KINDS, help=f"kind of the folder (default: {KINDS[0]})")
     parser.add_argument(
         "--data",
         help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",

@@ -69,7 +69,10 @@ MORE = {
     "a namespace of it": (replaced("optimizer", argparse.Namespace(x={"y": "${z}"})), "cfg.optimizer is expected to b"),
     "no number": (changed("model", dropout=None), "cfg.model.dropout is expected to be float, found None"),
     "bool": (changed("model", heads=True), "cfg.model.heads is expected to be int, found True"),
-    "no choice": (changed("task", framing="x"), "cfg.task.framing is expected to be one of xl, xlm, found 'x'"),
+    "no choice": (
+        changed("task", framing="x"),
+        "cfg.task.framing is expected to be one of xl, xlm, bert, mbart, found 'x'",
+    ),
     "not given": (changed("task", data="???"), "cfg.task.data is expected to be str or None, found '???'"),
     "part": (replaced("common", ["x"]), "cfg.common is expected to be a dict, found ['x']"),
     "lists in lists": (changed("generation", retain_dropout_modules=[]), ""),  # filled below
@@ -195,7 +198,7 @@ def test_all_else_that_is_no_plain_data(place, tmp_path, kind):
 IDENTITIES = {
     "languages": (["../../x"], "'../../x' is not a language code"),
     "dictionary": (3, "task_state.fairseq_xl.dictionary is expected to be str, found 3"),
-    "framing": ("x" * 10**6, "task_state.fairseq_xl.framing is expected to be one of xl, xlm, found 'xxx"),
+    "framing": ("x" * 10**6, "task_state.fairseq_xl.framing is expected to be one of xl, xlm, bert, mbart, found 'xxx"),
     "heads": ("2", "task_state.fairseq_xl.heads is expected to be int or None, found '2'"),
     "lang_pairs": ("en-de", "task_state.fairseq_xl.lang_pairs is expected to be a list of str, found 'en-de'"),
 }

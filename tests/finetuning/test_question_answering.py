@@ -35,7 +35,7 @@ def options(**changed):
 
 @pytest.fixture
 def task():
-    return QuestionAnswering(options(), Framing("xl", 0, END))
+    return QuestionAnswering(options(), Framing("xl", 0, END, 200))
 
 
 def squad(**changed):

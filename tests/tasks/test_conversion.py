@@ -511,6 +511,8 @@ def test_options_of_the_other_direction_are_refused(original, data_bin, tmp_path
     xlm_roberta(original, data_bin)
     with pytest.raises(UserError, match="--dtype: .* is a published model: convert it to a checkpoint first"):
         run(original, tmp_path / "ours", "--dtype", "float16")
+    with pytest.raises(UserError, match="--to: .* is a published model: convert it to a checkpoint first"):
+        run(original, tmp_path / "ours", "--to", "transformers")
     with pytest.raises(UserError, match="there is no such file or folder"):
         run(tmp_path / "nothing", tmp_path / "ours")
     run(original, tmp_path / "ours", "--langs", "en")

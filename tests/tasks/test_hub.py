@@ -229,6 +229,7 @@ def test_pseudo_log_likelihood(loaded, monkeypatch):
     monkeypatch.setattr("fairseq_xl.scoring.SENTENCES", 2)
     assert hub.score(TEXT, lang="de") == pytest.approx(expected, abs=1e-4)
     assert hub.score([], lang="de").shape == (0,)
+    assert hub.score(["", TEXT[0], " "], lang="de") == pytest.approx([0, expected[0], 0], abs=1e-4)
 
 
 def test_log_likelihood_of_a_causal_model(loaded):

@@ -3,9 +3,11 @@
 `counterparts` writes such models. C channels.
 """
 
+import torch
+
 from fairseq_xl.checkpoints.formats.checks import check_shapes
 from fairseq_xl.checkpoints.formats.settings import Settings, to_options
-from fairseq_xl.checkpoints.formats.table import State, same
+from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import (
     DECODER_BIAS,
     DECODER_POSITIONS,
@@ -59,11 +61,11 @@ def pair_to_ours(given: State, config: Settings) -> tuple[State, Settings]:
     state = TABLES["bert_encoder"].to_ours(parts["encoder"]) | TABLES[layout].to_ours(parts["decoder"])
     check_shapes(state)
     for positions, table in types.items():
-        if table is not None and not table.is_meta and table.any():
+        if table is not None and table.any():
             state[positions] = state[positions] + table[:1]
     options = to_options(settings, config | encoder, state)
     options["output_form"] = "dense" if "decoder.output.dense.weight" in state else "plain"
-    options["share_embeddings"] = same(state[TOKENS], state[DECODER_TOKENS])
+    options["share_embeddings"] = torch.equal(state[TOKENS], state[DECODER_TOKENS])
     if options["share_embeddings"]:
         del state[DECODER_TOKENS]
         state[BIAS] = state.pop(DECODER_BIAS)

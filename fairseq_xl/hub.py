@@ -74,10 +74,9 @@ class HubInterface:
     def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
 
-        For models pre-trained with a masked objective. ``<mask>`` stands for a piece that begins a word if a space or
-        the beginning of the sentence is in front of it, otherwise for one that continues a word; text behind it
-        continues the word unless a space is between them. Raises `UserError` unless the sentence has exactly one
-        ``<mask>`` and fits into the model's positions, and for a `top` below 1.
+        For models pre-trained with a masked objective. ``<mask>`` stands for one piece, which may begin a word or
+        continue the one before it; text behind it continues the word unless a space is between them. Raises `UserError`
+        unless the sentence has exactly one ``<mask>`` and fits into the model's positions, and for a `top` below 1.
         """
         check_value("top", top, int, "1 or more")
         if not isinstance(sentence, str):

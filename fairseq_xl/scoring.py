@@ -51,10 +51,9 @@ def language_model(embedder: Embedder, masked: bool) -> Any:
 def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> list[Filled]:
     """The `top` most probable pieces for the only <mask> of a sentence, in descending order.
 
-    <mask> stands for one piece: one that begins a word if a space or the beginning of the sentence is in front of it,
-    otherwise one that continues a word. Text behind it continues the word unless a space is between them, so that
-    `the house is <mask>.` has the same full stop as the sentence with a word. Special symbols are left out, but the
-    probabilities are over the whole vocabulary.
+    <mask> stands for one piece, which may begin a word or continue the one before it. Text behind it continues the word
+    unless a space is between them, so that `the house is <mask>.` has the same full stop as the sentence with a word.
+    Special symbols are left out, but the probabilities are over the whole vocabulary.
     """
     model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
     sides = sentence.split(MASK)

@@ -100,6 +100,14 @@ def test_figures_are_those_of_the_kept_files():
     assert table_row(page, "equal translations, 100 sentences") == equal
     differences = [f"difference at most {gpu[name]['difference']:.1e}" for name in ("embeddings", "score")]
     assert differences[0] in page and differences[1] in page
+    chain = gpu["models of the chain"]
+    sentences = " ".join(page.split())
+    assert (
+        f"{chain['equal']} of {chain['translations']} translations are equal (fp16: {chain['equal fp16']})" in sentences
+    )
+    assert "{} of {} sentences".format(*chain["fill_mask equal"]) in sentences
+    largest = max(chain["score of translations"], chain["score of sentences"])
+    assert f"scores differ by at most {largest:.1e}, embeddings by {chain['embeddings']:.1e}" in sentences
     for name, losses in gpu["loss of update 200"].items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
         assert [cell.strip() for cell in row.split("|")[2:-1]] == [f"{loss:.3f}" for loss in losses.values()]

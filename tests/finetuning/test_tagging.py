@@ -23,7 +23,7 @@ def spelled(word, language):
 
 @pytest.fixture
 def task():
-    made = Tagging(SimpleNamespace(length=8), Framing("xl", 0, END))
+    made = Tagging(SimpleNamespace(length=8), Framing("xl", 0, END, 200))
     made.learn([sentence("x y", "B-A O"), sentence("x", "I-A")])
     return made
 

@@ -147,6 +147,8 @@ def test_training_goes_on(new_data, extended, tmp_path):
     assert list(resumed.updates) == [4, 5]
     started = run_train(pretraining(new_data, tmp_path / "new", "--init-from", path, *more, objectives="mlm"))
     assert "new: none" in started.log
+    of_folder = run_train(pretraining(new_data, tmp_path / "folder", "--init-from", extended, *more, objectives="mlm"))
+    assert of_folder.updates == started.updates
 
 
 def test_languages_alone(data_bin, checkpoint, tmp_path):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.formats.checks import check_parameters
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_plain
+from fairseq_xl.io.checkpoints import CHECKPOINTS, load_plain
 from fairseq_xl.io.files import json_object
 
 CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
@@ -33,13 +33,15 @@ def has_weights(folder: Path) -> bool:
 
 
 def weights_file(path: Path) -> Path:
-    """The file of weights of a folder, or the file itself; an index of shards counts as one.
+    """The file of weights of a folder, a checkpoint of this package included, or the file itself.
+
+    An index of shards counts as a file of weights.
 
     Raises `UserError` for a folder without weights.
     """
     if not path.is_dir():
         return path
-    for name in _names():
+    for name in (*_names(), *CHECKPOINTS):
         if (path / name).is_file():
             return path / name
     expected = ", ".join((*TRANSFORMERS_WEIGHTS, FAIRSEQ_WEIGHTS))

@@ -17,8 +17,8 @@ LETTERS = "\ua66e" + string.ascii_lowercase
 def around_mask(encode: TextEncoder, left: str, right: str, language: str) -> tuple[Numbers, Numbers]:
     """Text on the left and on the right of a mask -> the ids (t,) of each side, without ``</s>``.
 
-    The mask stands for one piece, which begins a word if `left` is blank or ends with a space: the ▁ in front of it is
-    on neither side. The text on the right continues the word of the mask, unless it begins with a space.
+    The mask stands for one piece, which may begin a word or continue the one before it: a ▁ in front of it is on
+    neither side. The text on the right continues the word of the mask, unless it begins with a space.
     """
     for letter in LETTERS:
         found = _around(encode, left, letter, right, language)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import sacrebleu
 import torch
 
@@ -64,7 +65,8 @@ def classes(checkpoint: str, data: str, folder: str, *files: str) -> dict[str, A
             predicted = loaded.predict(list(batch), language)
             ours += [each["label"] for each in predicted]
             pairs = zip(predicted, probabilities.max(-1).values.tolist())
-            largest = max([largest, *(abs(each["probability"] - other) for each, other in pairs)])
+            differences = [abs(each["probability"] - other) for each, other in pairs]
+            largest = float(np.maximum(largest, np.max(differences)))  # NaN stays
         found[language] = {
             "texts": len(texts),
             "equal": sum(one == other for one, other in zip(ours, theirs)),

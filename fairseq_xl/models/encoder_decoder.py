@@ -14,13 +14,15 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder
-from fairseq_xl.modules.attention import IncrementalState, attend
+from fairseq_xl.modules.attention import Cache, LayerCache, attend
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
 
 EncoderOut = Dict[str, List[Tensor]]
+#: fairseq's dict of what a decoder keeps between steps; here the caches of its layers, in order
+IncrementalState = Dict[str, List[LayerCache]]
 
 
 class SourceEncoder(Encoder):
@@ -164,16 +166,28 @@ class Decoder(FairseqIncrementalDecoder):
         if encoder_out is not None:
             memory = encoder_out["encoder_out"][0]
             memory_padding_mask = next(iter(encoder_out["encoder_padding_mask"]), None)
-        for layer in self.layers:
+        for layer, cache in zip(self.layers, self.caches(incremental_state)):
             hidden = layer(
                 hidden,
                 causal=True,
                 memory=memory,
                 memory_padding_mask=memory_padding_mask,
-                incremental_state=incremental_state,
+                cache=cache,
                 attend=attend,
             )
         return self.final_norm(hidden)
+
+    def caches(self, incremental_state: Optional[IncrementalState]) -> List[Optional[LayerCache]]:
+        """The cache of each layer, which {} gets at the first step; None for each without an incremental state."""
+        if incremental_state is None:
+            return [None] * len(self.layers)
+        return incremental_state.setdefault("caches", [LayerCache(Cache(), Cache()) for _ in self.layers])
+
+    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
+        """Keeps the rows `new_order` (B',) of the caches; fairseq's beam search calls it before each step."""
+        for cache in incremental_state.get("caches", ()):
+            for each in cache:
+                each.reorder(new_order)
 
     def _languages(self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]) -> Optional[Tensor]:
         """(B, 1) language ids of the first tokens, None for a model without language embeddings."""

@@ -4,17 +4,15 @@ Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels per 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from fairseq.incremental_decoding_utils import with_incremental_state
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import draw_kept
-
-IncrementalState = dict[str, dict[str, Tensor | None]]
 
 
 def attend(
@@ -138,9 +136,34 @@ def join_heads(attended: Tensor) -> Tensor:
     return attended.transpose(1, 2).flatten(2)
 
 
-@with_incremental_state
-class _CachedAttention(nn.Module):
-    """Base of both attentions: heads, dropout, and a key-value cache that beam search can reorder."""
+class Cache:
+    """The keys and values (B, H, S, D) of an attention in incremental decoding; None before the first step."""
+
+    def __init__(self, key: Tensor | None = None, value: Tensor | None = None):
+        self.key, self.value = key, value
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds keys and values of T positions, (B, H, T, D); returns all, (B, H, S + T, D)."""
+        if self.key is not None and self.value is not None:
+            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
+        self.key, self.value = key, value
+        return key, value
+
+    def reorder(self, new_order: Tensor) -> None:
+        """Keeps the rows `new_order` (B',)."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key.index_select(0, new_order), self.value.index_select(0, new_order)
+
+
+class LayerCache(NamedTuple):
+    """The caches of a layer with cross-attention."""
+
+    self_attention: Cache
+    cross_attention: Cache
+
+
+class _Attention(nn.Module):
+    """Base of both attentions: heads and dropout."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__()
@@ -149,22 +172,9 @@ class _CachedAttention(nn.Module):
         self.heads = heads
         self.dropout = dropout
 
-    def _cache(self, incremental_state: IncrementalState | None) -> dict[str, Tensor | None] | None:
-        return self.get_incremental_state(incremental_state, "keys_and_values")
 
-    def _remember(self, incremental_state: IncrementalState | None, key: Tensor, value: Tensor) -> None:
-        self.set_incremental_state(incremental_state, "keys_and_values", {"key": key, "value": value})
-
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Keeps the cached rows `new_order` (B',); fairseq's beam search calls it after each step."""
-        cache = self._cache(incremental_state)
-        if cache is not None:
-            key, value = cache["key"], cache["value"]
-            self._remember(incremental_state, key.index_select(0, new_order), value.index_select(0, new_order))
-
-
-class SelfAttention(_CachedAttention):
-    """Multi-head self-attention with one fused projection; its cache grows by one position per step."""
+class SelfAttention(_Attention):
+    """Multi-head self-attention with one fused projection."""
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__(embed_dim, heads, dropout)
@@ -177,32 +187,24 @@ class SelfAttention(_CachedAttention):
         *,
         padding_mask: Tensor | None = None,
         causal: bool = False,
-        incremental_state: IncrementalState | None = None,
+        cache: Cache | None = None,
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)
 
-        With an incremental state `hidden` holds the new positions only, `padding_mask` covers all positions so far, and
-        the cache holds keys and values of the earlier ones. `attend` is the attention function.
+        With a cache, which has the keys and values of earlier positions, `hidden` has the new positions only, and
+        `padding_mask` all positions so far. `attend` is the attention function.
         """
         query, key, value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
-        key, value = self._with_earlier(key, value, incremental_state)
+        if cache is not None:
+            key, value = cache.append(key, value)
         dropout = self.dropout if self.training else 0.0
         return self.out(
             join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
         )
 
-    def _with_earlier(self, key: Tensor, value: Tensor, incremental_state: IncrementalState | None):
-        """Appends keys and values (B, H, T, D) to those of earlier calls, (B, H, S, D), in the cache."""
-        cache = self._cache(incremental_state)
-        if cache is not None:
-            key = torch.cat([cache["key"], key], dim=2)
-            value = torch.cat([cache["value"], value], dim=2)
-        self._remember(incremental_state, key, value)
-        return key, value
 
-
-class CrossAttention(_CachedAttention):
+class CrossAttention(_Attention):
     """Multi-head attention to a memory, the encoder's output, whose keys and values are cached once.
 
     With `keeps_weights` the latest attention weights (B, T, S), means over the heads, are in `weights`.
@@ -221,16 +223,19 @@ class CrossAttention(_CachedAttention):
         memory: Tensor,
         *,
         memory_padding_mask: Tensor | None = None,
-        incremental_state: IncrementalState | None = None,
+        cache: Cache | None = None,
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
-        """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)"""
-        cache = self._cache(incremental_state)
+        """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)
+
+        Keys and values of the memory are computed once for a cache; later calls do not read the memory.
+        """
         if cache is None:
             key, value = self.keys_and_values(memory)
-            self._remember(incremental_state, key, value)
+        elif cache.key is None:
+            key, value = cache.append(*self.keys_and_values(memory))
         else:
-            key, value = cache["key"], cache["value"]
+            key, value = cache.key, cache.value
         query = split_heads(self.query(hidden), self.heads)
         if self.keeps_weights:
             self.weights = attention_weights(query, key, memory_padding_mask).mean(dim=1)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_xl.modules.attention import CrossAttention, IncrementalState, SelfAttention, attend
+from fairseq_xl.modules.attention import CrossAttention, LayerCache, SelfAttention, attend
 from fairseq_xl.modules.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
@@ -63,7 +63,7 @@ class Layer(nn.Module):
         causal: bool = False,
         memory: Tensor | None = None,
         memory_padding_mask: Tensor | None = None,
-        incremental_state: IncrementalState | None = None,
+        cache: LayerCache | None = None,
         attend: Callable[..., Tensor] = attend,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)
@@ -73,7 +73,7 @@ class Layer(nn.Module):
             causal: a position attends to itself and earlier ones only
             memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_padding_mask: (B, S) bool, True at padding
-            incremental_state: fairseq's cache; `hidden` is the last position then
+            cache: keys and values of earlier positions and of the memory; `hidden` has the new positions then
             attend: attention function of self-attention
 
         Raises:
@@ -83,7 +83,7 @@ class Layer(nn.Module):
             self._before(self.self_attention_norm, hidden),
             padding_mask=padding_mask,
             causal=causal,
-            incremental_state=incremental_state,
+            cache=None if cache is None else cache.self_attention,
             attend=attend,
         )
         hidden = self._after(self.self_attention_norm, hidden + self.attention_adapter(self.dropout(update)))
@@ -94,7 +94,7 @@ class Layer(nn.Module):
                 self._before(self.cross_attention_norm, hidden),
                 memory,
                 memory_padding_mask=memory_padding_mask,
-                incremental_state=incremental_state,
+                cache=None if cache is None else cache.cross_attention,
             )
             hidden = self._after(self.cross_attention_norm, hidden + self.dropout(update))
         update = self.ffn(self._before(self.ffn_norm, hidden))

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.modules.attention import IncrementalState, SelfAttention, join_heads, split_heads
+from fairseq_xl.modules.attention import Cache, SelfAttention, join_heads, split_heads
 from fairseq_xl.modules.dropout import dropped
 
 
@@ -82,20 +82,22 @@ class NgramAttention(SelfAttention):
         hidden: Tensor,
         *,
         attend: Streams,
-        incremental_state: IncrementalState | None = None,
+        cache: Cache | None = None,
         padding_mask: Tensor | None = None,
         causal: bool = True,
     ) -> Tensor:
         """(B, S*T, C) -> (B, S*T, C)
 
-        With an incremental state T is the number of new positions; the main stream's keys and values of earlier ones
-        come from the cache. It is always causal; padding must be on the right, where only padding attends to it.
+        With a cache, which has the main stream's keys and values of earlier positions, T is the number of new ones. It
+        is always causal; padding must be on the right, where only padding attends to it.
         """
         if padding_mask is not None or not causal:
             raise ValueError("streams are causal and have no padding mask")
         query, own_key, own_value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
         main = slice(0, attend.queries)
-        key, value = self._with_earlier(own_key[:, :, main], own_value[:, :, main], incremental_state)
+        key, value = own_key[:, :, main], own_value[:, :, main]
+        if cache is not None:
+            key, value = cache.append(key, value)
         bias = self.relative(hidden).unflatten(-1, (-1, self.heads)).permute(0, 3, 1, 2)  # (B, H, S*T, buckets)
         rate = self.dropout if self.training else 0.0
         return self.out(join_heads(attend(query, own_key, own_value, key, value, bias, rate)))

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_xl.models.encoder import Encoder
+from fairseq_xl.modules.attention import Cache, LayerCache
 
 Axes = tuple[str | int, ...]  # sizes of a tensor; a name stands for any size
 FIRST_PIECE = 4  # ids of pieces begin after <s> <pad> </s> <unk>
 SEGMENTS = 2
+KINDS = ("past", "memory")  # caches of self-attention and of cross-attention, in the order of `LayerCache`
 
 
 class Graph(nn.Module):
@@ -124,18 +126,18 @@ class StepGraph(Graph):
     def forward(self, *inputs: Tensor) -> list[Tensor]:
         """Returns `outputs`."""
         given, decoder = dict(zip(self.inputs, inputs)), self.model.decoder
-        state: dict[str, Any] = {}
-        for number, layer in enumerate(decoder.layers):
-            for attention, kind in ((layer.self_attention, "past"), (layer.cross_attention, "memory")):
-                cached = {name: given[f"{kind}_{name}_{number}"] for name in ("key", "value")}
-                attention.set_incremental_state(state, "keys_and_values", cached)
+        caches = [
+            LayerCache(*(Cache(*(given[f"{kind}_{name}_{number}"] for name in ("key", "value"))) for kind in KINDS))
+            for number in range(len(decoder.layers))
+        ]
         # the memory itself is not read: its keys and values are in the caches
         encoder_out = {"encoder_out": [given["memory_key_0"]], "encoder_padding_mask": [given["padding_mask"]]}
         before = given["past_key_0"].size(2)
+        state = {"caches": caches}
         hidden = decoder.new_features(given["tokens"], given.get("languages"), before, encoder_out, state)
         found = [decoder.output(hidden[:, -1])]
-        for layer in decoder.layers:
-            found += layer.self_attention.get_incremental_state(state, "keys_and_values").values()
+        for cache in caches:
+            found += cache.self_attention.key, cache.self_attention.value
         return found
 
 

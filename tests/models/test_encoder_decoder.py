@@ -50,7 +50,7 @@ def test_caches_and_memory_are_reordered_together(dictionary, target):
     target[:, 0] = target[0, 0]
     for step in range(2):
         model.decoder(target[:, : step + 1], encoder_out, state)
-    assert len(state) == 2 * len(model.decoder.layers)
+    assert len(state["caches"]) == len(model.decoder.layers)
     order = torch.tensor([2, 0, 0, 1])
     model.decoder.reorder_incremental_state_scripting(state, order)
     found, _ = model.decoder(target[order, :3], model.encoder.reorder_encoder_out(encoder_out, order), state)

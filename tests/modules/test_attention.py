@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.modules.attention import CrossAttention, SelfAttention, attend, attend_by_products
+from fairseq_xl.modules.attention import Cache, CrossAttention, SelfAttention, attend, attend_by_products
 
 PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])
 
@@ -126,23 +126,23 @@ def test_self_attention_cache_grows_and_is_reordered():
     attention = SelfAttention(8, 2, dropout=0.0).eval()
     hidden = torch.randn(3, 4, 8)
     order = torch.tensor([2, 0, 0])
-    state = {}
+    cache = Cache()
     for step in range(3):
-        attention(hidden[:, step : step + 1], causal=True, incremental_state=state)
-    attention.reorder_incremental_state(state, order)
-    found = attention(hidden[order, 3:], causal=True, incremental_state=state)
+        attention(hidden[:, step : step + 1], causal=True, cache=cache)
+    cache.reorder(order)
+    found = attention(hidden[order, 3:], causal=True, cache=cache)
     torch.testing.assert_close(found, attention(hidden[order], causal=True)[:, 3:])
 
 
 def test_cross_attention_projects_the_memory_once_and_reorders_it():
     attention = CrossAttention(8, 2, dropout=0.0).eval()
     hidden, memory = torch.randn(2, 1, 8), torch.randn(2, 5, 8)
-    state = {}
-    expected = attention(hidden, memory, memory_padding_mask=PADDING, incremental_state=state)
+    cache = Cache()
+    expected = attention(hidden, memory, memory_padding_mask=PADDING, cache=cache)
     wrong = torch.full_like(memory, float("nan"))
-    torch.testing.assert_close(attention(hidden, wrong, memory_padding_mask=PADDING, incremental_state=state), expected)
-    attention.reorder_incremental_state(state, torch.tensor([1]))
-    found = attention(hidden[1:], wrong[1:], memory_padding_mask=PADDING[1:], incremental_state=state)
+    torch.testing.assert_close(attention(hidden, wrong, memory_padding_mask=PADDING, cache=cache), expected)
+    cache.reorder(torch.tensor([1]))
+    found = attention(hidden[1:], wrong[1:], memory_padding_mask=PADDING[1:], cache=cache)
     torch.testing.assert_close(found, expected[1:])
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fairseq_xl.modules.attention import Cache
 from fairseq_xl.modules.ngram_attention import NgramAttention, Streams, relative_buckets
 
 
@@ -58,14 +59,13 @@ def test_each_query_sees_the_known_tokens_and_itself():
 
 def test_newest_positions_with_a_cache():
     """Two steps at once, then one at a time; only keys of the main stream are cached."""
-    attention, states, cache = make(), torch.randn(2, 3, 5, 8, dtype=torch.float64), {}
+    attention, states, cache = make(), torch.randn(2, 3, 5, 8, dtype=torch.float64), Cache()
     expected = attention(states.flatten(1, 2), attend=Streams(3, 5, 5, 6, 5, None)).view(2, 3, 5, 8)
     for first, last in ((0, 2), (2, 3), (3, 4), (4, 5)):
         attend = Streams(3, last - first, last, 6, 5, None)
-        found = attention(states[:, :, first:last].flatten(1, 2), attend=attend, incremental_state=cache)
+        found = attention(states[:, :, first:last].flatten(1, 2), attend=attend, cache=cache)
         torch.testing.assert_close(found.view(2, 3, -1, 8), expected[:, :, first:last])
-        (kept,) = cache.values()
-        assert kept["key"].shape == (2, 2, last, 4)
+        assert cache.key.shape == cache.value.shape == (2, 2, last, 4)
 
 
 def test_fewer_streams_change_nothing_in_those_that_are_left():

@@ -63,7 +63,7 @@ LAYERS = {
     "perplexity": {"data", "evaluation", "load"},
     "bitext_mining": {"evaluation", "nearest"},
     "back_translation": {"data", "tasks"},
-    "serving": {"data", "models"},
+    "serving": {"data", "models", "modules"},
     "conversion": {"checkpoints", "data"},
     "commands": {
         *("data", "embeddings", "checkpoints", "evaluation", "nearest", "retrieval", "mining", "serving"),

@@ -262,8 +262,10 @@ def test_steps_with_caches_equal_teacher_forcing(dictionary, batch, languages):
         found, extra = model.decoder(batch["prev_output_tokens"][:, : step + 1], encoder_out, state)
         assert found.shape == (3, 1, len(dictionary)) and extra is None
         torch.testing.assert_close(found[:, 0], expected[:, step])
-    assert len(state) == 2 * len(model.decoder.layers)
-    assert {cache["key"].size(2) for cache in state.values()} == {20, 6}  # the main stream's, and the memory's
+    assert len(state["caches"]) == len(model.decoder.layers)
+    for cache in state["caches"]:
+        assert cache.self_attention.key.size(2) == 20  # of the main stream only
+        assert cache.cross_attention.key.size(2) == 6
 
 
 def test_caches_and_memory_are_reordered_together(dictionary, batch):

@@ -3,17 +3,17 @@
 Artetxe et al. 2020 pre-train with it (appendix A).
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, List
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
-from omegaconf import II, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import II
+from torch import Tensor
 
-from fairseq_xl.errors import UserError, check_ranges
+from fairseq_xl.errors import check_ranges
+from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, first_rate, gradients, in_float32, parsed_betas
 
 
 @dataclass
@@ -36,7 +36,7 @@ class LambConfig(FairseqDataclass):
     lr: List[float] = II("optimization.lr")
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(MultiTensorOptimizer):
     """LAMB: for a tensor x with gradient g, at step t,
 
         m = b1 m + (1 - b1) g            v = b2 v + (1 - b2) g^2
@@ -45,71 +45,68 @@ class Lamb(torch.optim.Optimizer):
 
     The paper writes phi(|x|) for a norm that may be clamped, and trains its models with phi(z) = z: here nothing is
     clamped. As in the authors' code, tensors of one dimension (biases, LayerNorms) have neither decay nor trust ratio.
-    Parameters without a gradient stay as they are. The state is in float32, also of parameters in 16 bits.
-
-    Args:
-        params: parameters, or groups of them, as any torch optimizer takes.
-        lr: learning rate.
-        betas: (b1, b2).
-        eps, weight_decay: eps and decay.
+    The ratios stay on the device; each is one kernel, all other operations take many tensors at once.
     """
 
-    supports_memory_efficient_fp16 = True  # parameters in 16 bits alone, without a copy in 32
+    def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
+        """Updates parameters of one device and type for the `step`-th time."""
+        for chunk in chunks(parameters):
+            self._update(chunk, step, group)
 
-    def __init__(self, params, lr, betas, eps, weight_decay):
-        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+    def _update(self, parameters: list[Tensor], step: int, group: dict) -> None:
+        (b1, b2), rate = group["betas"], -group["lr"]
+        found, (means, squares) = in_float32(gradients(parameters)), self.means(parameters)
+        decays: Any = (b1, b2)
+        if self.found_inf is not None:  # with 1: gradients of 0, means that do not decay, a learning rate of 0
+            skipped = self.found_inf > 0
+            found = [torch.where(skipped, 0, gradient) for gradient in found]
+            decays = [torch.where(skipped, 1.0, decay) for decay in decays]
+            rate = torch.where(skipped, 0.0, rate)
+        torch._foreach_mul_(means, decays[0])
+        torch._foreach_add_(means, found, alpha=1 - b1)
+        torch._foreach_mul_(squares, decays[1])
+        torch._foreach_addcmul_(squares, found, found, value=1 - b2)
+        roots = torch._foreach_div(squares, 1 - b2**step)
+        torch._foreach_sqrt_(roots)
+        torch._foreach_add_(roots, group["eps"])
+        updates = list(torch._foreach_div(means, 1 - b1**step))
+        torch._foreach_div_(updates, roots)
+        weights = in_float32(parameters)
+        _scale_matrices(updates, weights, group["weight_decay"])
+        torch._foreach_mul_(updates, rate)
+        torch._foreach_add_(weights, updates)
+        if weights is not parameters:
+            torch._foreach_copy_(parameters, weights)
 
-    @torch.no_grad()
-    def step(self, closure=None):
-        """One update; returns what `closure` does."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
 
-    def _update(self, parameter, group):
-        state, (b1, b2) = self.state[parameter], group["betas"]
-        if not state:
-            state["step"] = 0
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = torch.zeros_like(parameter, dtype=torch.float32)
-        state["step"] += 1
-        gradient, weights = parameter.grad.float(), parameter.float()
-        mean = state["exp_avg"].lerp_(gradient, 1 - b1)
-        square = state["exp_avg_sq"].mul_(b2).addcmul_(gradient, gradient, value=1 - b2)
-        root = (square / (1 - b2 ** state["step"])).sqrt_().add_(group["eps"])
-        update, trust = (mean / (1 - b1 ** state["step"])).div_(root), 1.0
-        if parameter.dim() > 1:
-            update.add_(weights, alpha=group["weight_decay"])
-            norms = weights.norm(), update.norm()
-            trust = torch.where((norms[0] > 0) & (norms[1] > 0), norms[0] / norms[1], 1.0)
-        parameter.copy_(weights - group["lr"] * trust * update)
+def _scale_matrices(updates: list[Tensor], weights: list[Tensor], decay: float) -> None:
+    """Adds weight decay to updates with two dimensions or more, and multiplies each by its trust ratio."""
+    matrices = [(update, weight) for update, weight in zip(updates, weights) if update.dim() > 1]
+    if not matrices:
+        return
+    scaled, scaling = [update for update, _ in matrices], [weight for _, weight in matrices]
+    torch._foreach_add_(scaled, scaling, alpha=decay)
+    norms, lengths = torch.stack(torch._foreach_norm(scaling)), torch.stack(torch._foreach_norm(scaled))
+    ratios = torch.where((norms > 0) & (lengths > 0), norms / lengths, 1.0)
+    torch._foreach_mul_(scaled, list(ratios.unbind()))
 
 
 @register_optimizer("xl_lamb", dataclass=LambConfig)
 class XLLamb(FairseqOptimizer):
     """LAMB in fairseq. Parameters are not flattened in 16 bits: each tensor has its own trust ratio."""
 
-    def __init__(self, cfg, params):
+    def __init__(self, cfg: Any, params: Any):
         super().__init__(cfg)
         check_ranges(LambConfig, cfg)
-        try:
-            self.betas = tuple(float(beta) for beta in OmegaConf.create(f"[{cfg.lamb_betas.strip('()[] ')}]"))
-        except (OmegaConfBaseException, ValueError, TypeError):
-            self.betas = ()
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(
-                f"--lamb-betas {cfg.lamb_betas!r}: two numbers from 0 to below 1 are needed: '(0.9, 0.999)'"
-            )
+        self.betas = parsed_betas("--lamb-betas", cfg.lamb_betas)
         self._optimizer = Lamb(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> "dict[str, Any]":
         """Settings, which replace those in a checkpoint."""
-        lr = self.cfg.lr[0] if isinstance(self.cfg.lr, Collection) else self.cfg.lr
-        return {"lr": lr, "betas": self.betas, "eps": self.cfg.lamb_eps, "weight_decay": self.cfg.weight_decay}
+        return {
+            "lr": first_rate(self.cfg.lr),
+            "betas": self.betas,
+            "eps": self.cfg.lamb_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }

@@ -83,6 +83,30 @@ def test_16_bits_have_a_state_of_32():
     assert parameter.dtype == torch.bfloat16 and optimizer.state[parameter]["exp_avg"].dtype == torch.float32
 
 
+def test_many_updates_are_those_of_each_tensor_alone():
+    """Over 20 updates of tensors of several shapes, with the rule written for one tensor."""
+    generator = torch.Generator().manual_seed(1)
+    settings = dict(lr=0.1, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01)
+    weights = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((4, 3), (5,), (2, 3, 2), ())]
+    expected, means, squares = ([tensor.clone().detach() for tensor in weights] for _ in range(3))
+    for tensor in means + squares:
+        tensor.zero_()
+    optimizer = Lamb(weights, **settings)
+    for step in range(1, 21):
+        for x, m, v, parameter in zip(expected, means, squares, weights):
+            g = parameter.grad = torch.randn(x.shape, generator=generator)
+            m.copy_(0.9 * m + 0.1 * g)
+            v.copy_(0.999 * v + 0.001 * g * g)
+            r = m / (1 - 0.9**step) / ((v / (1 - 0.999**step)).sqrt() + 1e-6)
+            if x.dim() > 1:
+                r = r + 0.01 * x
+                r = r * x.norm() / r.norm()
+            x.sub_(0.1 * r)
+        optimizer.step()
+    for x, parameter in zip(expected, weights):
+        torch.testing.assert_close(parameter.detach(), x, rtol=1e-5, atol=1e-6)
+
+
 def line(data, folder, *more):
     command = pretraining(
         data, folder, "--optimizer", "xl_lamb", "--updates-per-epoch", 3, "--disable-validation", objectives="mlm"

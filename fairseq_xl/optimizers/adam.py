@@ -1,0 +1,108 @@
+"""Adam with decoupled weight decay (Loshchilov & Hutter 2019) in a few kernels: fairseq's `adam`, faster on a GPU."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, List
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim.adam import FairseqAdam
+from omegaconf import II
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from fairseq_xl.errors import check_ranges
+from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, first_rate, gradients, in_float32, parsed_betas
+
+#: devices for which all supported versions of torch have a fused update; others run one that is made of lists
+FUSED = ("cuda", "cpu", "mps", "xpu")
+
+
+@dataclass
+class AdamConfig(FairseqDataclass):
+    """Options of `xl_adam`: those of fairseq's `adam`, with its defaults."""
+
+    adam_betas: str = field(
+        default="(0.9, 0.999)", metadata={"help": "decay rates of the means of gradients and their squares"}
+    )
+    adam_eps: float = field(
+        default=1e-8, metadata={"help": "added to the root of the mean squared gradient", "range": "0 or more"}
+    )
+    weight_decay: float = field(
+        default=0.0,
+        metadata={"help": "each update subtracts this times --lr of a weight", "range": "0 or more"},
+    )
+    lr: List[float] = II("optimization.lr")
+
+
+class Adam(MultiTensorOptimizer):
+    """Adam as fairseq's: for a parameter x with gradient g, at step t,
+
+        m = b1 m + (1 - b1) g            v = b2 v + (1 - b2) g^2
+        x = (1 - lr decay) x - lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
+
+    torch's AdamW adds eps to sqrt(v / (1 - b2^t)); its kernel gets eps / sqrt(1 - b2^t), which is the same update as
+    fairseq's. Parameters in 16 bits are updated through a copy in float32 that is as large as `CHUNK`.
+    """
+
+    def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
+        """Updates parameters of one device and type for the `step`-th time."""
+        if parameters[0].dtype == torch.float32:
+            self._update(parameters, parameters, gradients(parameters), step, group)
+            return
+        for chunk in chunks(parameters):
+            weights = in_float32(chunk)
+            self._update(chunk, weights, in_float32(gradients(chunk)), step, group)
+            torch._foreach_copy_(chunk, weights)
+
+    def _update(
+        self, parameters: list[Tensor], weights: list[Tensor], gradients: list[Tensor], step: int, group: dict
+    ) -> None:
+        """Updates `weights`, the `parameters` in float32."""
+        device, (b1, b2) = parameters[0].device, group["betas"]
+        fused = device.type in FUSED
+        # adamw counts the update in its own tensors: a fused kernel reads them on the device, others on the host
+        steps = torch.full((len(parameters),), step - 1.0, device=device if fused else "cpu").unbind()
+        adamw(
+            weights,
+            gradients,
+            *self.means(parameters),
+            [],
+            list(steps),
+            fused=fused,
+            foreach=not fused,
+            found_inf=self.found_inf if fused else None,
+            amsgrad=False,
+            beta1=b1,
+            beta2=b2,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"] / math.sqrt(1 - b2**step),
+            maximize=False,
+        )
+
+
+@register_optimizer("xl_adam", dataclass=AdamConfig)
+class XLAdam(FairseqOptimizer):
+    """Adam in fairseq: the same updates as of its `adam`, whose checkpoints it resumes, and which resumes its."""
+
+    def __init__(self, cfg: Any, params: Any):
+        super().__init__(cfg)
+        check_ranges(AdamConfig, cfg)
+        self.betas = parsed_betas("--adam-betas", cfg.adam_betas)
+        self._optimizer = Adam(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> "dict[str, Any]":
+        """Settings, which replace those in a checkpoint."""
+        return {
+            "lr": first_rate(self.cfg.lr),
+            "betas": self.betas,
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+        }
+
+
+# fairseq resumes a checkpoint only with an optimizer whose class has the name of the checkpoint's
+XLAdam.__name__ = FairseqAdam.__name__

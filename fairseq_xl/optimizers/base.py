@@ -1,0 +1,141 @@
+"""The base of the optimizers: state in float32, as fairseq's Adam keeps it, and updates of many tensors at once."""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor
+
+from fairseq_xl.errors import UserError
+
+#: elements of the tensors that are updated at once where an update needs temporary copies: 128 MiB a float32 copy
+CHUNK = 2**25
+
+
+class MultiTensorOptimizer(torch.optim.Optimizer):
+    """An optimizer with the state `step` (int), `exp_avg` and `exp_avg_sq` of each parameter, as fairseq's Adam has it.
+
+    The means are in float32, also those of parameters in 16 bits. A parameter without a gradient stays as it is, its
+    state included. `step` is a number of the host, so that no update waits for the device. A subclass defines
+    `update`, with operators that take lists of tensors: a GPU runs a few kernels, not a dozen for each parameter.
+
+    Attributes:
+        found_inf: None, or a float32 scalar on the device: with 1, `step` changes no parameter and no mean; with 0 it
+            is a normal update. Named as in torch's optimizers. It lets a caller skip an update without a wait for the
+            device.
+    """
+
+    supports_memory_efficient_fp16 = True  # parameters in 16 bits alone, without a copy in 32
+    disable_mem_eff_fp16_loading_hack = True  # fairseq need not restore a state that was cast to 16 bits: it is not
+
+    def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
+        self.found_inf: Tensor | None = None
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates the parameters that have a gradient; returns what `closure` does."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for (step, *_), parameters in self._count(group["params"]).items():
+                self.update(parameters, step, group)
+        return loss
+
+    def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
+        """Updates parameters of one device and type for the `step`-th time, counted from 1, and their means."""
+        raise NotImplementedError
+
+    def _count(self, parameters: list[Tensor]) -> dict[tuple, list[Tensor]]:
+        """Counts one update of the parameters that have a gradient.
+
+        Returns:
+            {(number of updates, device, type): these parameters}. They differ in the number if a run has objectives
+            that use different parameters.
+        """
+        counted: dict[tuple, list[Tensor]] = {}
+        for parameter in parameters:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["step"] = 0
+                for name in ("exp_avg", "exp_avg_sq"):
+                    state[name] = torch.zeros_like(parameter, dtype=torch.float32)
+            state["step"] += 1
+            counted.setdefault((state["step"], parameter.device, parameter.dtype), []).append(parameter)
+        return counted
+
+    def means(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """The means of the gradients and of their squares."""
+        states = [self.state[parameter] for parameter in parameters]
+        return [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Loads a state of this class, of fairseq's Adam or of torch's AdamW; means stay in float32."""
+        super().load_state_dict(state_dict)  # casts the means to the type of the parameters
+        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        for number, parameter in zip(saved, parameters, strict=True):
+            state = state_dict["state"].get(number)
+            if state:
+                means = {name: state[name].to(parameter.device, torch.float32) for name in ("exp_avg", "exp_avg_sq")}
+                # a copy: the state in memory would change with this one
+                self.state[parameter] = {"step": int(state["step"]), **{k: mean.clone() for k, mean in means.items()}}
+
+
+def gradients(parameters: list[Tensor]) -> list[Tensor]:
+    """The gradients, each with the strides of its parameter, as updates of many tensors need them."""
+    found = []
+    for parameter in parameters:
+        gradient = parameter.grad
+        assert gradient is not None, "parameters without a gradient are left out"
+        if gradient.stride() != parameter.stride():
+            gradient = torch.empty_like(parameter).copy_(gradient)
+        found.append(gradient)
+    return found
+
+
+def in_float32(tensors: list[Tensor]) -> list[Tensor]:
+    """The tensors, all of one type, in float32: themselves or copies."""
+    if tensors[0].dtype == torch.float32:
+        return tensors
+    copies = [torch.empty_like(tensor, dtype=torch.float32) for tensor in tensors]
+    torch._foreach_copy_(copies, tensors)
+    return copies
+
+
+def chunks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Consecutive parameters with at most `CHUNK` elements together; a larger parameter is alone."""
+    chunk: list[Tensor] = []
+    elements = 0
+    for parameter in parameters:
+        if chunk and elements + parameter.numel() > CHUNK:
+            yield chunk
+            chunk, elements = [], 0
+        chunk.append(parameter)
+        elements += parameter.numel()
+    if chunk:
+        yield chunk
+
+
+def parsed_betas(option: str, text: str) -> tuple[float, float]:
+    """``(0.9, 0.98)`` -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
+    betas: list[float] = []
+    try:
+        numbers: Any = OmegaConf.create(f"[{text.strip('()[] ')}]")
+        betas = [float(beta) for beta in numbers]
+    except (OmegaConfBaseException, ValueError, TypeError):
+        pass
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise UserError(f"{option} {text!r}: two numbers from 0 to below 1 are needed: '(0.9, 0.999)'")
+    return betas[0], betas[1]
+
+
+def first_rate(rates: Any) -> float:
+    """The learning rate that an optimizer is built with: the first of a schedule's."""
+    return float(next(iter(rates)) if isinstance(rates, Collection) else rates)

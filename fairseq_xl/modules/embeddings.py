@@ -48,9 +48,10 @@ class TokenEmbeddings(nn.Module):
         if self._uses is None:
             return self.table(tokens)
         table = self._uses[0]
-        # two lookups would add sparse gradients, which torch cannot do in float16 on CPU
-        sparse = table.dtype != torch.float16 or table.device.type != "cpu"
-        return F.embedding(tokens, table, self.table.padding_idx, sparse=sparse)
+        if table.dtype == torch.float16 and table.device.type == "cpu":
+            # two lookups would add sparse gradients, which torch cannot do in float16 on CPU
+            return F.embedding(tokens, table, self.table.padding_idx)
+        return _Rows.apply(table, tokens, self.table.padding_idx)
 
 
 class _TwoUses(torch.autograd.Function):
@@ -69,6 +70,30 @@ class _TwoUses(torch.autograd.Function):
         if of_rows is None or of_table is None:
             return of_table if of_rows is None else of_rows.to_dense()
         return of_table.add_(of_rows)
+
+
+class _Rows(torch.autograd.Function):
+    """Rows of a table, with a sparse gradient; that of the row of padding is zero.
+
+    torch's sparse gradient leaves out the padding, and waits for a GPU to count the rest: at the end of the backward
+    pass, so that the kernels of the optimizer could not be queued while it runs.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, tokens: Tensor, pad: int) -> Tensor:
+        """Table (V, C) and tokens (...) -> (..., C)"""
+        ctx.save_for_backward(tokens)
+        ctx.pad, ctx.table_shape = pad, table.shape
+        return F.embedding(tokens, table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Returns the gradient of the table, sparse (V, C)."""
+        (tokens,) = ctx.saved_tensors
+        rows = gradient.masked_fill((tokens == ctx.pad).unsqueeze(-1), 0).reshape(-1, gradient.size(-1))
+        of_table = torch.sparse_coo_tensor(tokens.reshape(1, -1), rows, ctx.table_shape, check_invariants=False)
+        return of_table, None, None
 
 
 class PositionEmbeddings(nn.Embedding):

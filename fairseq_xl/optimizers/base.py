@@ -34,6 +34,11 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         self.found_inf: Tensor | None = None
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
+    @property
+    def can_skip(self) -> bool:
+        """Whether `found_inf` has an effect."""
+        return True
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters that have a gradient; returns what `closure` does."""

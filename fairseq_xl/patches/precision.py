@@ -3,6 +3,7 @@
 import functools
 import sys
 
+import numpy as np
 import torch
 from fairseq import options, trainer
 from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
@@ -13,13 +14,15 @@ MASTERS, SCALER = "fp32_params", "loss_scaler"
 
 def install() -> None:
     """Makes fairseq train in 16 bits without CUDA, leave unused parameters unchanged, and save all of its state."""
-    trainer.torch = _torch_of_trainer
+    trainer.torch = torch_of_trainer
     trainer.Trainer.__init__ = _set_device(trainer.Trainer.__init__)
     options.parse_args_and_arch = _ignore_implied_tpu(options.parse_args_and_arch)
     build = FP16Optimizer.build_optimizer.__func__
     FP16Optimizer.build_optimizer = classmethod(_without_flattening(build))
     mixin = fp16_optimizer._FP16OptimizerMixin
-    mixin._sync_fp16_grads_to_fp32 = _keep_missing_gradients(mixin._sync_fp16_grads_to_fp32)
+    mixin._sync_fp16_grads_to_fp32 = _copy_gradients(mixin._sync_fp16_grads_to_fp32)
+    mixin._sync_fp32_params_to_fp16 = _copy_weights(mixin._sync_fp32_params_to_fp16)
+    mixin.zero_grad = _free_gradients(mixin.zero_grad)
     for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
         optimizer.state_dict = _save_all_state(optimizer.state_dict)
         optimizer.load_state_dict = _load_all_state(optimizer.load_state_dict)
@@ -28,10 +31,12 @@ def install() -> None:
 class _TorchOfTrainer:
     """torch as ``fairseq.trainer`` sees it: `tensor(...).cuda()` moves a tensor to the device of the run.
 
-    After a gradient overflow fairseq makes a zero in this way, with and without a GPU.
+    After a gradient overflow fairseq makes a zero in this way, with and without a GPU. `isfinite` is true, without a
+    wait for the device, of a norm that is checked later (`norms.py`).
     """
 
     device_of_run = None  # the device of the trainer that was built last
+    _unchecked = None  # the norm of the last update, if it is checked later
 
     def tensor(self, *args, **kwargs):
         """Makes a tensor whose `cuda` moves it to the device of the run."""
@@ -39,11 +44,23 @@ class _TorchOfTrainer:
         made.cuda = functools.partial(made.to, self.device_of_run)
         return made
 
+    def check_later(self, norm):
+        """Notes a norm that is checked later."""
+        self._unchecked = norm
+
+    def is_checked_later(self, norm):
+        """Whether a norm is the one that `check_later` was given last."""
+        return norm is self._unchecked
+
+    def isfinite(self, tensor):
+        """Which elements are finite, as a tensor; numpy's True if the tensor is a norm that is checked later."""
+        return np.True_ if self.is_checked_later(tensor) else torch.isfinite(tensor)
+
     def __getattr__(self, name: str):
         return getattr(torch, name)
 
 
-_torch_of_trainer = _TorchOfTrainer()
+torch_of_trainer = _TorchOfTrainer()
 
 
 def _set_device(original):
@@ -51,7 +68,7 @@ def _set_device(original):
     def build(self, *args, **kwargs):
         """Builds the trainer and notes its device."""
         original(self, *args, **kwargs)
-        _torch_of_trainer.device_of_run = self.device
+        torch_of_trainer.device_of_run = self.device
 
     return build
 
@@ -83,20 +100,46 @@ def _without_flattening(original):
     return build_optimizer
 
 
-def _keep_missing_gradients(original):
-    """Leaves the gradient of an unused parameter None; with the zeros of fairseq, Adam would change it."""
+def _copy_gradients(original):
+    """Copies all gradients at once, and leaves that of an unused parameter None: with fairseq's zeros Adam moves it."""
 
     @functools.wraps(original)
+    @torch.no_grad()
     def sync(self):
         """Copies the gradients that exist to the 32-bit parameters."""
         if not self._needs_sync:
             return
-        original(self)
+        used = []
         for parameter, master in zip(self.fp16_params, self.fp32_params):
-            if parameter.grad is None:
-                master.grad = None
+            master.grad = None if parameter.grad is None else torch.empty_like(master)
+            if parameter.grad is not None:
+                used.append((parameter.grad, master.grad))
+        if used:
+            torch._foreach_copy_([copy for _, copy in used], [gradient for gradient, _ in used])
+        self._needs_sync = False
 
     return sync
+
+
+def _copy_weights(original):
+    @functools.wraps(original)
+    @torch.no_grad()
+    def sync(self):
+        """Copies the 32-bit parameters to the model, all at once."""
+        torch._foreach_copy_(list(self.fp16_params), list(self.fp32_params))
+
+    return sync
+
+
+def _free_gradients(original):
+    @functools.wraps(original)
+    def zero_grad(self):
+        """Frees the gradients; fairseq keeps those in 32 bits, as zeros, while the next ones are computed."""
+        for master in self.fp32_params:
+            master.grad = None
+        original(self)
+
+    return zero_grad
 
 
 def _save_all_state(original):

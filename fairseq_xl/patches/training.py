@@ -12,6 +12,7 @@ from fairseq.optim import AMPOptimizer
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite
+from fairseq_xl.patches import norms
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +52,25 @@ def _report_divergence(original):
 
     @functools.wraps(original)
     def train_step(self, samples, raise_oom=False):
-        """Makes an update; raises `UserError` if it diverges."""
+        """Makes an update; raises `UserError` if it diverges, or the one before did."""
+        self.samples_of_update = samples
         try:
             return original(self, samples, raise_oom)
         except FloatingPointError as error:
-            where = f"update {self.get_num_updates() + 1}"
-            if hasattr(self.task, "describe_batch"):  # a task of this package
-                batches = dict.fromkeys(self.task.describe_batch(sample) for sample in samples if sample)
-                where += f" ({'; '.join(batches)})"
-            raise UserError(f"{where}: {_divergence_reason(str(error))}; {_advice(self)}") from error
+            raise _divergence(self, error) from error
 
     return train_step
+
+
+def _divergence(trainer_of_run, error) -> UserError:
+    """The error of a training that diverged in the current update, or in the one of `norms.Diverged`."""
+    current = trainer_of_run.get_num_updates() + 1, getattr(trainer_of_run, "samples_of_update", [])
+    update, samples = (error.update, error.samples) if isinstance(error, norms.Diverged) else current
+    where, task = f"update {update}", trainer_of_run.task
+    if hasattr(task, "describe_batch"):  # a task of this package
+        batches = dict.fromkeys(task.describe_batch(sample) for sample in samples if sample)
+        where += f" ({'; '.join(batches)})"
+    return UserError(f"{where}: {_divergence_reason(str(error))}; {_advice(trainer_of_run)}")
 
 
 def _divergence_reason(message: str) -> str:
@@ -85,7 +94,11 @@ def _refuse_non_finite_weights(original):
 
     @functools.wraps(original)
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
-        """Saves a checkpoint of finite weights."""
+        """Saves a checkpoint of finite weights, after the last update is checked."""
+        try:
+            norms.raise_if_diverged(trainer)
+        except norms.Diverged as error:
+            raise _divergence(trainer, error) from error
         for name, value in trainer.model.named_parameters():
             if not is_finite(value):
                 raise UserError(f"update {trainer.get_num_updates()}: {name} is NaN or infinite; {_advice(trainer)}")

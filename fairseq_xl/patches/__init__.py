@@ -18,6 +18,7 @@ def install() -> None:
         precision,
         processes,
         saving,
+        sharding,
         training,
         workers,
     )
@@ -26,5 +27,17 @@ def install() -> None:
     # - verify_checkpoint_directory: saving replaces fairseq's function, which log then wraps.
     # - call_main: log makes the folder of --log-file before processes starts the ranks.
     # - parse_args_and_arch and Trainer.__init__: the checks of command_line enclose the changes of precision.
-    for part in (loading, saving, processes, workers, training, log, generation, precision, norms, command_line):
+    for part in (
+        loading,
+        saving,
+        processes,
+        workers,
+        training,
+        log,
+        generation,
+        precision,
+        norms,
+        sharding,
+        command_line,
+    ):
         part.install()

@@ -58,6 +58,8 @@ def _report_divergence(original):
             return original(self, samples, raise_oom)
         except FloatingPointError as error:
             raise _divergence(self, error) from error
+        finally:
+            self.samples_of_update = None
 
     return train_step
 

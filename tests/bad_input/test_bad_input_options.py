@@ -500,6 +500,8 @@ def test_learning_rate_that_is_forgotten(data_bin, tmp_path):
         [],
         ["--optimizer", "sgd"],
         ["--optimizer", "xl_lamb"],
+        ["--optimizer", "xl_adam"],
+        ["--optimizer", "xl_adam", "--bf16"],
         ["--fp16"],
         ["--bf16"],
         ["--amp"],

@@ -4,17 +4,21 @@ A machine without a GPU runs the same operations: those that read a value of a t
 """
 
 import contextlib
+import math
 import traceback
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import trainer as fairseq_trainer, utils
-from fairseq.optim import fp16_optimizer
+from fairseq.logging import metrics
+from fairseq.optim import FP16Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import UserError
+from fairseq_xl.optimizers.adam import AdamConfig, XLAdam
 from fairseq_xl.patches import norms
 from tests.commands import equal_parameters, load, pretraining, run_train
 
@@ -85,17 +89,143 @@ def test_what_waits_for_a_sync_is_noticed(wait):
     assert waits.found
 
 
+class Steps:
+    """Runs the real trainer's updates under `Waits`; the metrics of the criterion are left out."""
+
+    def __init__(self, monkeypatch):
+        self.found = []
+        step = fairseq_trainer.Trainer.train_step
+
+        def watched(trainer, samples, raise_oom=False):
+            with Waits() as waits:
+                output = step(trainer, samples, raise_oom)
+            self.found.append({name for name in waits.found if "tests/commands.py" not in name})  # `one_run` reads too
+            return output
+
+        monkeypatch.setattr(fairseq_trainer.Trainer, "train_step", watched)
+        logged = staticmethod(lambda logging_outputs: metrics.log_scalar("loss", 1.0, 1))
+        monkeypatch.setattr(XLPretrainingCriterion, "reduce_metrics", logged)
+
+
+def line(data, folder, *more, objectives="mlm,tlm"):
+    command = pretraining(data, folder, "--disable-validation", "--optimizer", "xl_adam", objectives=objectives)
+    return [*command, "--clip-norm", 0.1, *more]
+
+
+@pytest.mark.parametrize("optimizer", ["xl_adam", "xl_lamb"])
+@pytest.mark.parametrize("form", ["fp32", "bf16", "memory-efficient-bf16"])
+def test_a_training_step_has_no_sync(data_bin, tmp_path, monkeypatch, form, optimizer):
+    """Forward, loss, backward, accumulation over two batches, clipping and the optimizer, of mlm and tlm."""
+    more = ["--max-update", 4, "--update-freq", 2, "--optimizer", optimizer, *([] if form == "fp32" else [f"--{form}"])]
+    steps = Steps(monkeypatch)
+    run_train(line(data_bin, tmp_path, *more))
+    assert len(steps.found) == 4 and set().union(*steps.found) == set()
+
+
+@pytest.mark.parametrize("more, times", [(["--optimizer", "adam"], 2), (["--fp16", "--fp16-init-scale", 1], 5)])
+def test_what_keeps_its_syncs(data_bin, tmp_path, monkeypatch, more, times):
+    """fairseq's: two checks of the norm with an optimizer that cannot skip, three more with a loss scale."""
+    steps = Steps(monkeypatch)
+    run_train(line(data_bin, tmp_path, "--max-update", 2, *more, objectives="mlm"))
+    assert all(sum("_local_scalar_dense" in name for name in found) <= times for found in steps.found)
+    assert all(any("trainer.py" in name for name in found) for found in steps.found)
+
+
 @pytest.fixture
-def waits(monkeypatch):
-    """What waits in the updates of a run; `reduce_metrics` and what `one_run` of the tests reads are left out."""
-    waits = SimpleNamespace(updates=[])
-    step = fairseq_trainer.Trainer.train_step
+def poisoned(monkeypatch):
+    """Makes the gradients of update 3 NaN."""
+    forward = XLPretrainingCriterion.forward
 
-    def watched(self, samples, raise_oom=False):
-        with Waits() as found:
-            output = step(self, samples, raise_oom)
-        waits.updates.append(found.found)
-        return output
+    def nan(self, model, sample, reduce=True):
+        loss, size, log = forward(self, model, sample, reduce)
+        return loss * (math.nan if model.training and self.task.update_num == 2 else 1.0), size, log
 
-    monkeypatch.setattr(fairseq_trainer.Trainer, "train_step", watched)
-    return waits
+    monkeypatch.setattr(XLPretrainingCriterion, "forward", nan)
+
+
+@pytest.mark.parametrize(
+    "optimizer, form, last",
+    [
+        ("xl_adam", "fp32", 3),
+        ("xl_adam", "fp32", 6),
+        ("xl_adam", "bf16", 6),
+        ("xl_adam", "memory-efficient-bf16", 6),
+        ("xl_lamb", "bf16", 6),
+    ],
+)
+def test_an_update_that_diverges_is_named_and_changes_nothing(data_bin, tmp_path, poisoned, optimizer, form, last):
+    """It is noticed in the next update, or before the next checkpoint."""
+    more = ["--optimizer", optimizer, *([] if form == "fp32" else [f"--{form}"])]
+    run_train(line(data_bin, tmp_path / "before", "--max-update", 2, *more))
+    with pytest.raises(
+        UserError, match=r"^update 3 \([mt]lm of .*\): gradients are NaN or infinite; no checkpoint has"
+    ):
+        run_train(line(data_bin, tmp_path / "run", "--max-update", last, *more))
+    assert not (tmp_path / "run" / "checkpoint_last.pt").exists()
+    if last == 6:  # what fairseq saves when a training fails
+        assert equal_parameters(load(tmp_path / "run" / "crash.pt"), load(tmp_path / "before" / "checkpoint_last.pt"))
+
+
+def test_ranks_that_differ_are_reported_one_update_later(monkeypatch):
+    """On CUDA the ranks compare their norms; here rank 1 is played by the reduction."""
+    optimizer = SimpleNamespace(can_skip=True, found_inf=None)
+    run = SimpleNamespace(
+        optimizer=SimpleNamespace(optimizer=optimizer),
+        cfg=SimpleNamespace(common=SimpleNamespace(fp16=False, amp=False)),
+        data_parallel_rank=0,
+        data_parallel_process_group=None,
+        get_num_updates=lambda: 6,
+        _grad_norm_buf=torch.zeros(2, dtype=torch.float64),
+    )
+    for other, skipped in ((3.0, 0), (3.1, 1)):
+        reduced = lambda buffer, group, other=other: buffer[1].fill_(other)  # noqa: E731
+        monkeypatch.setattr(fairseq_trainer.distributed_utils, "all_reduce", reduced)
+        fairseq_trainer.Trainer._check_grad_norms(run, torch.tensor(3.0))
+        assert optimizer.found_inf == skipped
+    with pytest.raises(norms.Diverged, match="rank 0 = 3.00000000, rank 1 = 3.10000000") as raised:
+        norms.raise_if_diverged(run)
+    assert raised.value.update == 7
+    norms.raise_if_diverged(run)  # once
+
+
+def model_gradients(dtype):
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in ((3, 4), (5,), (2, 2), ())]
+    for parameter in weights[:-1]:
+        parameter.grad = torch.randn(parameter.shape, generator=generator).to(dtype)
+    return weights
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("limit", [0.0, 0.5, 100.0])
+def test_clipping_is_fairseqs(dtype, limit):
+    """One parameter has no gradient."""
+    ours, theirs = model_gradients(dtype), model_gradients(dtype)
+    norm, its = utils.clip_grad_norm_(ours, limit), utils.clip_grad_norm_.__wrapped__(theirs, limit)
+    torch.testing.assert_close(norm, its, rtol=1e-6, atol=0)
+    assert norm.dtype == torch.float32 and ours[-1].grad is None
+    for one, other in zip(ours[:-1], theirs):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_clipping_without_gradients():
+    assert utils.clip_grad_norm_([torch.nn.Parameter(torch.ones(2))], 1.0) == 0
+
+
+def test_gradients_of_32_bits_exist_only_from_the_backward_pass_to_the_update():
+    """Those of parameters that an update does not use do not exist at all; the rest is copied by one operation."""
+    cfg = SimpleNamespace(
+        optimizer=AdamConfig(lr=[0.1]),
+        common=SimpleNamespace(bf16=True, fp16_scale_window=1, fp16_no_flatten_grads=True),
+    )
+    weights = model_gradients(torch.bfloat16)
+    masters = FP16Optimizer.build_fp32_params(cfg.optimizer, weights, flatten=False)
+    optimizer = FP16Optimizer(cfg, weights, XLAdam(cfg.optimizer, masters), masters)
+    optimizer._needs_sync = True
+    optimizer.step()
+    assert [master.grad is None for master in masters] == [False, False, False, True]
+    assert all(torch.equal(master.grad, weight.grad.float()) for master, weight in zip(masters[:-1], weights))
+    assert all(torch.equal(master.bfloat16(), weight) for master, weight in zip(masters, weights))
+    assert all((weight != 0).all() for weight in weights[:-1]) and weights[-1] == 0
+    optimizer.zero_grad()
+    assert all(each.grad is None for each in [*masters, *weights])

@@ -46,7 +46,10 @@ def headed():
 
 @pytest.fixture(scope="module")
 def runs(data_bin, headed, tmp_path_factory):
-    """`results` of the two ranks and the `folder` of the runs CASE-plain and CASE-sharded at once, CASE-first and CASE-rest in two parts; and alone."""
+    """Runs with two processes, the `results` of both and their `folder`.
+
+    CASE-plain and CASE-sharded at once, CASE-first and CASE-rest in two parts; `alone` is a first part of one process.
+    """
     root = tmp_path_factory.mktemp("sharding")
     run_train(line(data_bin, root / "alone", "--update-freq", 2, "--max-update", STOP))  # one process
     jobs = {}

@@ -10,6 +10,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import BackboneConfig
 from fairseq_xl.modules import output
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
+from tests.waits import Waits
 
 PAD = 1
 
@@ -143,3 +144,20 @@ def test_one_gradient_is_one_tensor():
         token_embeddings.output_table.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
         (token_embeddings(torch.tensor([[4, 5]])).sum() + token_embeddings.output_table.square().sum()).backward()
     assert seen == [token_embeddings.table.weight.grad.data_ptr()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_lookup_needs_no_sync(dtype):
+    """torch's own sparse gradient counts what is not padding, at the end of the backward pass: the host would wait."""
+    token_embeddings, _ = embeddings()
+    token_embeddings.to(dtype)
+    tokens = torch.tensor([[4, 5, 4], [PAD, 6, 4]])
+    with token_embeddings.one_gradient():
+        loss = (token_embeddings(tokens) @ token_embeddings.output_table.t()).float().square().sum()
+    with Waits() as ours:
+        loss.backward()
+    loss = F.embedding(tokens, token_embeddings.table.weight, PAD, sparse=True).float().square().sum()
+    with Waits() as its:
+        torch.autograd.grad(loss, token_embeddings.table.weight)
+    assert ours.found == {} and sum(its.found.values()) == 2
+    assert token_embeddings.table.weight.grad.layout == torch.strided

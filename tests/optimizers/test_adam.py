@@ -175,6 +175,14 @@ def test_an_update_is_one_operation_for_all_parameters(number):
     }
 
 
+def test_an_update_of_16_bits_alone_is_three_copies_more():
+    """Of all weights and gradients to float32, and of all weights back."""
+    weights = parameters(torch.bfloat16, [(2, 2)] * 300)
+    counts = operations(Adam(weights, **SETTINGS), weights)
+    del counts["empty_like"]  # allocates on the host
+    assert counts == {"full": 1, "unbind": 1, "_foreach_add_": 1, "_fused_adamw_": 1, "_foreach_copy_": 3}
+
+
 @pytest.mark.parametrize("dtype, each", [(torch.float32, 7), (torch.bfloat16, 10)])
 def test_fairseqs_adam_runs_operations_for_each_parameter(dtype, each):
     """The reason for an optimizer of our own: each of them is a kernel."""

@@ -99,7 +99,8 @@ def _make_loading_safe() -> None:
         training.prepare()
         check_processes_are_joined(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
-        read = _check_with_task(trainer.task, _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu))
+        read = _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu)
+        read = _check_with_task(trainer.task, _with_position(trainer.cfg, read))
         other = _as_user_error(AssertionError, "Criterion does not match", "Optimizer does not match")
         with (
             _as_user_error(ValueError, "--finetune-from-model"),
@@ -130,6 +131,25 @@ def _check_with_task(task, read):
         return state
 
     return checked
+
+
+def _with_position(cfg, read):
+    """Changes a checkpoint's position in the epoch, a number of batches of each process, to this number of processes.
+
+    The run then continues after the batches that all processes have read together.
+    """
+
+    def scaled(path, *args, **kwargs):
+        """Reads a checkpoint with the position of this run."""
+        state = read(path, *args, **kwargs)
+        position = (state.get("extra_state") or {}).get("train_iterator") or {}
+        before = _options(state.get("cfg"), "distributed_training").get("distributed_world_size")
+        now = cfg.distributed_training.distributed_world_size
+        if position.get("iterations_in_epoch") and before and before != now:
+            position["iterations_in_epoch"] = -(-position["iterations_in_epoch"] * before // now)
+        return state
+
+    return scaled
 
 
 def _report_changes(cfg, read):

@@ -16,7 +16,7 @@ from tests.distributed.two_processes import pair, run_jobs, train
 from tests.warm_python import python
 
 SHARDED = ["--zero-sharding", "os"]
-STOP, LAST = 2, 4
+STOP, LAST = 2, 4  # of epochs of 3
 #: two objectives take turns, so that the parameters of a head have no gradient in every other update
 CASES = {
     "legacy": ["--ddp-backend", "legacy_ddp"],
@@ -93,7 +93,21 @@ def test_sharded_training_is_that_without_sharding(runs, name, kind):
     assert counts == {LAST // 2, LAST}  # those of the head, and of the rest
 
 
-def test_a_checkpoint_of_one_process_resumes_in_two(runs):
+def micro_steps(*processes):
+    """{update: the losses of all processes' micro-steps in increasing order}, of {update: losses as float.hex}."""
+    return {
+        int(update): sorted(float.fromhex(loss) for losses in processes for loss in losses[update])
+        for update in processes[0]
+    }
+
+
+def test_a_checkpoint_of_one_process_resumes_in_two(runs, data_bin, tmp_path):
+    """In the middle of an epoch, after the batches that were read; up to rounding as in one process."""
+    whole = run_train(line(data_bin, tmp_path / "whole", "--update-freq", 2, "--max-update", LAST))
+    found = micro_steps(*(rank["losses"] for rank in runs.results["from-one-sharded"]))
+    assert list(found) == [STOP + 1, LAST]
+    for update, losses in found.items():
+        assert losses == pytest.approx(micro_steps(whole.updates)[update], rel=1e-6)
     found, expected = (checkpoint(runs.folder / f"from-one-{kind}") for kind in ("sharded", "plain"))
     assert equal_parameters(found["model"], expected["model"])
     assert same(found["last_optimizer_state"], expected["last_optimizer_state"])
@@ -110,11 +124,10 @@ def test_a_sharded_checkpoint_resumes_in_one_process(runs, data_bin, tmp_path, n
         runs.folder / f"{name}-first/checkpoint_last.pt",
     ]
     output = run_train(line(data_bin, tmp_path / "run", *restored, *SHARDED, "--max-update", LAST))
-    ranks = [rank["losses"] for rank in runs.results[f"{name}-rest"]]
+    expected = micro_steps(*(rank["losses"] for rank in runs.results[f"{name}-rest"]))
     assert list(output.updates) == [STOP + 1, LAST]
-    for update, losses in output.updates.items():
-        expected = sorted(float.fromhex(loss) for rank in ranks for loss in rank[str(update)])
-        assert sorted(map(float.fromhex, losses)) == pytest.approx(expected, rel=precision)
+    for update, losses in micro_steps(output.updates).items():
+        assert losses == pytest.approx(expected[update], rel=precision)
 
 
 CODE = """

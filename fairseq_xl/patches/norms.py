@@ -43,7 +43,7 @@ class _Norms:
         self.update, self.samples = update, samples
         self.copied: torch.cuda.Event | None = None
         self.host = torch.empty(norms.shape, dtype=norms.dtype, pin_memory=norms.is_cuda)
-        self.host.copy_(norms, non_blocking=True)
+        self.host.copy_(norms, non_blocking=norms.is_cuda)
         if norms.is_cuda:
             self.copied = torch.cuda.Event()
             self.copied.record()
@@ -100,13 +100,13 @@ def raise_if_diverged(trainer_of_run: Any) -> None:
 
 
 def _log_without_reading(original: Callable) -> Callable:
-    """Logs an update whose norm is checked later; fairseq would read the norm and every metric in each update."""
+    """Logs an update whose norm is checked later, where fairseq would read the norm."""
 
     @functools.wraps(original)
     def _reduce_and_log_stats(
         self: Any, logging_outputs: list, sample_size: Any, grad_norm: Tensor | None = None
     ) -> dict[str, Any]:
-        """Logs the statistics of an update, and returns no values of them if its norm is checked later."""
+        """Logs the statistics of an update."""
         if grad_norm is None or not torch_of_trainer.is_checked_later(grad_norm):
             return original(self, logging_outputs, sample_size, grad_norm)
         clip_norm = self.cfg.optimization.clip_norm
@@ -114,8 +114,7 @@ def _log_without_reading(original: Callable) -> Callable:
         metrics.log_scalar("gnorm", grad_norm, priority=400, round=3)
         if clip_norm > 0:
             metrics.log_scalar("clip", (grad_norm > clip_norm) * 100.0, priority=500, round=1)
-        self.task.reduce_metrics(logging_outputs, self.get_criterion())
-        return {}
+        return original(self, logging_outputs, sample_size)
 
     return _reduce_and_log_stats
 

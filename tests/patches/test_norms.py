@@ -11,6 +11,8 @@ from fairseq.optim import FP16Optimizer
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.errors import UserError
+from fairseq_xl.models.encoder import XLVecoModel
+from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.optimizers.adam import AdamConfig, XLAdam
 from fairseq_xl.patches import norms
 from tests.commands import equal_parameters, load, pretraining, run_train
@@ -68,6 +70,15 @@ def test_a_training_step_has_no_sync(data_bin, tmp_path, monkeypatch, form, opti
     steps = Steps(monkeypatch)
     run_train(line(data_bin, tmp_path, *more))
     assert len(steps.found) == 4 and set().union(*steps.found) == set()
+
+
+def test_no_objective_of_encoders_has_a_sync(data_bin, tmp_path, monkeypatch):
+    """Each makes two updates."""
+    names = [name for name, each in OBJECTIVES.items() if issubclass(XLVecoModel, each.model_class)]
+    steps = Steps(monkeypatch)
+    more = ["--arch", "xl_veco_tiny", "--max-update", 2 * len(names)]
+    run_train(line(data_bin, tmp_path, *more, objectives=",".join(names)))
+    assert len(names) >= 8 and len(steps.found) == 2 * len(names) and set().union(*steps.found) == set()
 
 
 @pytest.mark.parametrize("more, times", [(["--optimizer", "adam"], 2), (["--fp16", "--fp16-init-scale", 1], 5)])

@@ -66,7 +66,7 @@ def _report_divergence(original):
 
 def _divergence(trainer_of_run, error) -> UserError:
     """The error of a training that diverged in the current update, or in the one of `norms.Diverged`."""
-    current = trainer_of_run.get_num_updates() + 1, getattr(trainer_of_run, "samples_of_update", [])
+    current = trainer_of_run.get_num_updates() + 1, trainer_of_run.samples_of_update
     update, samples = (error.update, error.samples) if isinstance(error, norms.Diverged) else current
     where, task = f"update {update}", trainer_of_run.task
     if hasattr(task, "describe_batch"):  # a task of this package

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import find_packing, pad_rows
 from fairseq_xl.data.text import cut
 
 
@@ -144,6 +144,7 @@ class FineTuningDataset(FairseqDataset):
                 "segments": torch.from_numpy(segments(tokens, self.eos, self.pad)),
                 "languages": torch.from_numpy(np.repeat(self.languages[indices], inputs_per_example))[:, None],
                 "padding_mask": padding if padding.any() else None,
+                "packing": find_packing(tokens, self.pad),
             },
         }
 

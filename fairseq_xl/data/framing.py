@@ -29,6 +29,9 @@ from fairseq_xl.errors import UserError
 
 FRAMINGS = ("xl", "xlm", "bert", "mbart")
 
+#: a batch is packed if at least one token in so many is padding: packing and unpacking take time too
+LEAST_PADDING = 16
+
 
 class InputLength(NamedTuple):
     """Lengths of an objective's longest example, in tokens."""
@@ -96,6 +99,32 @@ def find_padding(tokens, pad):
     """Bool tensor (B, T), True at padding, of an array of tokens (B, T); None if there is no padding."""
     padding = tokens == pad
     return torch.from_numpy(padding) if padding.any() else None
+
+
+def find_packing(tokens, pad):
+    """The tokens of an array (B, T) that are not padding, so that a model can leave out the others.
+
+    Returns: ``places`` (N,), positions of these tokens in the flattened array; ``offsets`` (B+1,) int32, the number of
+    them before each row, and at the end N. None if less than one in `LEAST_PADDING` is padding.
+    """
+    kept = tokens != pad
+    if (tokens.size - np.count_nonzero(kept)) * LEAST_PADDING < tokens.size:
+        return None
+    return _packing(kept)
+
+
+def _packing(kept):
+    """As `find_packing`, of a bool array (B, T), False at padding."""
+    places = np.flatnonzero(kept)
+    offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
+    return {"places": torch.from_numpy(places), "offsets": torch.from_numpy(offsets.astype(np.int32))}
+
+
+def find_packings(pad, **arrays):
+    """`find_packing` of several arrays (B, T_i) by name, which are packed together or not at all."""
+    if not any(find_packing(tokens, pad) for tokens in arrays.values()):
+        return dict.fromkeys(arrays)
+    return {name: _packing(tokens != pad) for name, tokens in arrays.items()}
 
 
 def decoder_input(target, starts):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.framing import find_padding
+from fairseq_xl.data.framing import find_packings, find_padding
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
@@ -112,6 +112,7 @@ class GenerationDataset(TranslationDataset):
             collated["batch"] = {
                 "tokens": tokens,
                 "padding_mask": find_padding(tokens.numpy(), self.pad),
+                **find_packings(self.pad, packing=tokens.numpy(), target_packing=collated["target"].numpy()),
                 "languages": source["src_languages"][:, None],
                 "prev_output_tokens": source["prev_output_tokens"],
                 "target": collated["target"],

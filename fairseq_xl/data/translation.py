@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from fairseq_xl.data.framing import decoder_input, pad_rows
+from fairseq_xl.data.framing import decoder_input, find_packings, pad_rows
 from fairseq_xl.data.sampling import draw_passes
 
 logger = logging.getLogger(__name__)
@@ -141,6 +141,10 @@ class TranslationDataset(FairseqDataset):
             batch["target"] = target
             batch["ntokens"] = int(target.ne(self.pad).sum())
             batch["net_input"]["prev_output_tokens"] = decoder_input(target, starts)
+            if self.shuffle:  # training
+                sources = batch["net_input"]["src_tokens"].numpy()
+                packings = find_packings(self.pad, src_packing=sources, target_packing=target.numpy())
+                batch["net_input"].update(packings)
         return batch
 
 

@@ -61,8 +61,11 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
         The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.
         """
-        encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
-        hidden, _ = self.decoder.extract_features(batch["prev_output_tokens"], encoder_out)
+        encoder_out = self.encoder.encode(
+            batch["tokens"], batch["languages"], batch["padding_mask"], batch.get("packing")
+        )
+        packings = {"packing": batch.get("target_packing"), "memory_packing": batch.get("packing")}
+        hidden, _ = self.decoder.extract_features(batch["prev_output_tokens"], encoder_out, **packings)
         return [hidden]
 
 

@@ -12,6 +12,8 @@ from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.modules.packing import Packing
+from fairseq_xl.modules.stack import Stack
 
 
 class Encoder(nn.Module):
@@ -36,7 +38,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.token_embeddings = token_embeddings
         self.embeddings = Embeddings(cfg, token_embeddings, num_languages)
-        self.layers = nn.ModuleList(Layer(cfg, cross_attention) for _ in range(layers))
+        self.layers = Stack(Layer(cfg, cross_attention) for _ in range(layers))
         self.final_norm = final_norm(cfg)
 
     def forward(
@@ -52,6 +54,8 @@ class Encoder(nn.Module):
         inputs_embeds: Optional[Tensor] = None,
         segments: Optional[Tensor] = None,
         all_layers: bool = False,
+        packing: Optional[Dict[str, Tensor]] = None,
+        memory_packing: Optional[Dict[str, Tensor]] = None,
     ) -> Union[Tensor, List[Tensor]]:
         """(B, T) -> hidden states (B, T, C)
 
@@ -66,23 +70,38 @@ class Encoder(nn.Module):
             inputs_embeds: (B, T, C), used in place of the token embeddings
             segments: (B, T), the segment of each token; a model without segment embeddings ignores them
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1 tensors
+            packing: the batch's `fairseq_xl.data.framing.find_packing`: layers compute nothing for padding, and the
+                result there is 0. None, or with `all_layers`, they compute padding too
+            memory_packing: that of the memory
         """
         hidden = self.embeddings(
             tokens, positions, languages, padding_mask=padding_mask, inputs_embeds=inputs_embeds, segments=segments
         )
+        inputs = dict(padding_mask=padding_mask, causal=causal, memory=memory, memory_padding_mask=memory_padding_mask)
+        if not all_layers:
+            packings = packings_of(hidden, padding_mask, packing, memory, memory_padding_mask, memory_packing)
+            return self.final_norm(self.layers(hidden, **inputs, **packings))
         states = [hidden]
         for layer in self.layers:
-            hidden = layer(
-                hidden,
-                padding_mask=padding_mask,
-                causal=causal,
-                memory=memory,
-                memory_padding_mask=memory_padding_mask,
-            )
-            if all_layers:
-                states.append(hidden)
-        hidden = self.final_norm(hidden)
-        return [*states[:-1], hidden] if all_layers else hidden
+            states.append(layer(states[-1], **inputs))
+        return [*states[:-1], self.final_norm(states[-1])]
+
+
+def packings_of(
+    hidden: Tensor,
+    padding_mask: Optional[Tensor],
+    packing: Optional[Dict[str, Tensor]],
+    memory: Optional[Tensor],
+    memory_padding_mask: Optional[Tensor],
+    memory_packing: Optional[Dict[str, Tensor]],
+) -> Dict[str, Optional[Packing]]:
+    """The packings of hidden states (B, T, C) and of a memory (B, S, C) that a `Stack` takes."""
+    return {
+        "packing": None if packing is None else Packing.of(packing, hidden.size(1), padding_mask),
+        "memory_packing": None
+        if memory is None or memory_packing is None
+        else Packing.of(memory_packing, memory.size(1), memory_padding_mask),
+    }
 
 
 class XLEncoderModel(XLTransformer):

@@ -8,19 +8,22 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.models.encoder import Encoder
+from fairseq_xl.models.encoder import Encoder, packings_of
 from fairseq_xl.modules.attention import Cache, LayerCache, attend
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
 from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.modules.stack import Stack
 
 EncoderOut = Dict[str, List[Tensor]]
+#: result of `fairseq_xl.data.framing.find_packing`
+FoundPacking = Optional[Dict[str, Tensor]]
 #: fairseq's dict of what a decoder keeps between steps; here the caches of its layers, in order
 IncrementalState = Dict[str, List[LayerCache]]
 
@@ -29,7 +32,11 @@ class SourceEncoder(Encoder):
     """`Encoder` with the interface of fairseq's generator."""
 
     def forward(
-        self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, src_languages: Optional[Tensor] = None
+        self,
+        src_tokens: Tensor,
+        src_lengths: Optional[Tensor] = None,
+        src_languages: Optional[Tensor] = None,
+        src_packing: FoundPacking = None,
     ) -> EncoderOut:
         """(B, S) -> encoder_out (B, S, C) and encoder_padding_mask (B, S), lists of one as fairseq has them.
 
@@ -37,22 +44,33 @@ class SourceEncoder(Encoder):
             src_tokens: (B, S) ids, padded on either side
             src_lengths: (B,), ignored: padding is found by its symbol
             src_languages: (B,) language ids; a model with language embeddings needs them
+            src_packing: `fairseq_xl.data.framing.find_packing` of the tokens, or None
 
-        The list of padding masks is empty when nothing is padded.
+        The list of padding masks is empty when nothing is padded, except in training on a GPU: there nothing waits for
+        the device.
         """
         padding_mask = src_tokens.eq(self.token_embeddings.table.padding_idx)
-        if not padding_mask.any():
+        reads = src_packing is None and (not self.training or padding_mask.device.type == "cpu")
+        if reads and not padding_mask.any():
             padding_mask = None
-        return self.encode(src_tokens, None if src_languages is None else src_languages[:, None], padding_mask)
+        languages = None if src_languages is None else src_languages[:, None]
+        return self.encode(src_tokens, languages, padding_mask, src_packing)
 
-    def encode(self, tokens: Tensor, languages: Optional[Tensor], padding_mask: Optional[Tensor]) -> EncoderOut:
-        """Tokens (B, S), languages (B, S) or (B, 1), padding mask (B, S) or None -> as `forward`."""
-        hidden = super().forward(tokens, languages=languages, padding_mask=padding_mask)
+    def encode(
+        self,
+        tokens: Tensor,
+        languages: Optional[Tensor],
+        padding_mask: Optional[Tensor],
+        packing: FoundPacking = None,
+    ) -> EncoderOut:
+        """Tokens (B, S), languages (B, S) or (B, 1), padding mask (B, S) or None, packing -> as `forward`."""
+        hidden = super().forward(tokens, languages=languages, padding_mask=padding_mask, packing=packing)
         return {"encoder_out": [hidden], "encoder_padding_mask": [] if padding_mask is None else [padding_mask]}
 
     def forward_torchscript(self, net_input: Dict[str, Tensor]) -> EncoderOut:
-        """fairseq's entry for generation: `forward` of everything but `prev_output_tokens`."""
-        return self.forward(**{name: value for name, value in net_input.items() if name != "prev_output_tokens"})
+        """fairseq's entry for generation: `forward` of everything but the decoder's input."""
+        of_decoder = ("prev_output_tokens", "target_packing")
+        return self.forward(**{name: value for name, value in net_input.items() if name not in of_decoder})
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """The rows `new_order` (B',) of `forward`'s result."""
@@ -82,7 +100,7 @@ class Decoder(FairseqIncrementalDecoder):
         if not shared:
             self.token_embeddings = token_embeddings
         self.embeddings = self.make_embeddings(cfg, token_embeddings)
-        self.layers = nn.ModuleList(self.make_layer(cfg) for _ in range(cfg.decoder_layers))
+        self.layers = Stack(self.make_layer(cfg) for _ in range(cfg.decoder_layers))
         self.final_norm = final_norm(cfg)
         self.output = OutputLayer(cfg, token_embeddings)
 
@@ -99,12 +117,14 @@ class Decoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
+        packing: FoundPacking = None,
+        memory_packing: FoundPacking = None,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """(B, T) -> logits (B, T, V), or (B, 1, V) with an incremental state; see `extract_features`.
 
         After `keep_attention` also the weights of the last layer's cross-attention, (B, T, S) or (B, 1, S).
         """
-        hidden, _ = self.extract_features(prev_output_tokens, encoder_out, incremental_state)
+        hidden, _ = self.extract_features(prev_output_tokens, encoder_out, incremental_state, packing, memory_packing)
         return self.output(hidden), self.layers[-1].cross_attention.weights
 
     def keep_attention(self) -> None:
@@ -116,6 +136,8 @@ class Decoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
+        packing: FoundPacking = None,
+        memory_packing: FoundPacking = None,
     ) -> Tuple[Tensor, None]:
         """(B, T) -> hidden states (B, T, C)
 
@@ -124,6 +146,8 @@ class Decoder(FairseqIncrementalDecoder):
                 right, where the causal mask hides it, and needs no padding mask
             encoder_out: result of `SourceEncoder.forward`; None skips cross-attention
             incremental_state: caches of earlier steps, {} at the first step: only the last position is computed
+            packing: of the targets, where their padding is that of the input; together with that of the source
+            memory_packing: of the source
 
         Raises:
             UserError: the first token is not a language symbol, where the model has language embeddings
@@ -133,7 +157,9 @@ class Decoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             first_position = prev_output_tokens.size(1) - 1
             prev_output_tokens = prev_output_tokens[:, -1:]
-        return self.new_features(prev_output_tokens, languages, first_position, encoder_out, incremental_state), None
+        packings = (packing, memory_packing)
+        inputs = (prev_output_tokens, languages, first_position, encoder_out, incremental_state)
+        return self.new_features(*inputs, packings), None
 
     def new_features(
         self,
@@ -142,6 +168,7 @@ class Decoder(FairseqIncrementalDecoder):
         first_position: int,
         encoder_out: Optional[EncoderOut],
         incremental_state: Optional[IncrementalState],
+        packings: Tuple[FoundPacking, FoundPacking] = (None, None),
     ) -> Tensor:
         """(B, T) -> hidden states (B, T, C)
 
@@ -150,9 +177,10 @@ class Decoder(FairseqIncrementalDecoder):
             languages: (B, 1) language ids of the output; None for a model without language embeddings
             first_position: number of tokens before `tokens`
             encoder_out, incremental_state: as in `extract_features`
+            packings: of the tokens and of the memory
         """
         hidden = self.embeddings(tokens, languages=languages, first_position=first_position)
-        return self.through_layers(hidden, encoder_out, incremental_state)
+        return self.through_layers(hidden, encoder_out, incremental_state, packings=packings)
 
     def through_layers(
         self,
@@ -160,27 +188,23 @@ class Decoder(FairseqIncrementalDecoder):
         encoder_out: Optional[EncoderOut],
         incremental_state: Optional[IncrementalState],
         attend: Callable[..., Tensor] = attend,
+        packings: Tuple[FoundPacking, FoundPacking] = (None, None),
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C); `attend` is the attention function of self-attention."""
+        """(B, T, C) -> (B, T, C); `attend` is the attention function of self-attention, of sequences not packed."""
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
             memory = encoder_out["encoder_out"][0]
             memory_padding_mask = next(iter(encoder_out["encoder_padding_mask"]), None)
+        inputs = dict(causal=True, memory=memory, memory_padding_mask=memory_padding_mask, attend=attend)
+        if incremental_state is None:
+            found = packings_of(hidden, None, packings[0], memory, memory_padding_mask, packings[1])
+            return self.final_norm(self.layers(hidden, **inputs, **found))
         for layer, cache in zip(self.layers, self.caches(incremental_state)):
-            hidden = layer(
-                hidden,
-                causal=True,
-                memory=memory,
-                memory_padding_mask=memory_padding_mask,
-                cache=cache,
-                attend=attend,
-            )
+            hidden = layer(hidden, cache=cache, **inputs)
         return self.final_norm(hidden)
 
-    def caches(self, incremental_state: Optional[IncrementalState]) -> List[Optional[LayerCache]]:
-        """The cache of each layer, which {} gets at the first step; None for each without an incremental state."""
-        if incremental_state is None:
-            return [None] * len(self.layers)
+    def caches(self, incremental_state: IncrementalState) -> List[LayerCache]:
+        """The cache of each layer, which {} gets at the first step."""
         return incremental_state.setdefault("caches", [LayerCache(Cache(), Cache()) for _ in self.layers])
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
@@ -248,10 +272,15 @@ class XLEncoderDecoderModel(XLTransformer):
         src_lengths: Optional[Tensor],
         prev_output_tokens: Tensor,
         src_languages: Optional[Tensor] = None,
+        src_packing: FoundPacking = None,
+        target_packing: FoundPacking = None,
     ) -> Tuple[Tensor, Optional[Tensor]]:
-        """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V); see `Decoder.forward`."""
-        encoder_out = self.encoder(src_tokens, src_lengths, src_languages)
-        return self.decoder(prev_output_tokens, encoder_out)
+        """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V); see `Decoder.forward`.
+
+        The packings are those of source and target, `fairseq_xl.data.framing.find_packings`.
+        """
+        encoder_out = self.encoder(src_tokens, src_lengths, src_languages, src_packing)
+        return self.decoder(prev_output_tokens, encoder_out, packing=target_packing, memory_packing=src_packing)
 
     @torch.no_grad()
     def translate(self, batch: Dict[str, Any], starts: Tensor, allowed: Tensor) -> Tensor:

@@ -52,10 +52,12 @@ class NgramDecoder(Decoder):
         first_position: int,
         encoder_out: Optional[EncoderOut],
         incremental_state: Optional[IncrementalState],
+        packings: Any = None,
     ) -> Tensor:
         """(B, T) -> hidden states (B, T, C) of the first predicting stream, which predict the next token.
 
-        Arguments as in `Decoder.new_features`; the caches hold keys and values of the main stream.
+        Arguments as in `Decoder.new_features`; the caches hold keys and values of the main stream. Streams are not
+        packed.
         """
         return self._streams(tokens, languages, first_position, encoder_out, incremental_state, predicting=1)[:, 1]
 
@@ -121,5 +123,7 @@ class XLNgramDecoderModel(XLDenoisingModel):
 
     def teacher_forced(self, batch: Any) -> List[Tensor]:
         """Hidden states (B, T, C) of each predicting stream; the i-th, from 0 on, predicts ``target[:, t + i]``."""
-        encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
+        encoder_out = self.encoder.encode(
+            batch["tokens"], batch["languages"], batch["padding_mask"], batch.get("packing")
+        )
         return list(self.decoder.streams(batch["prev_output_tokens"], encoder_out).unbind(1)[1:])

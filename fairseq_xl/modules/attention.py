@@ -1,8 +1,10 @@
 """Attention functions, and the self-attention and cross-attention of a layer with projections and caches.
 
-Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels per head.
+Shapes: B batch, T queries, S keys, C channels, H heads, D = C / H channels per head; N queries and M keys of packed
+sequences (`fairseq_xl.modules.packing`).
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +15,8 @@ from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import draw_kept
+from fairseq_xl.modules.packing import Packing
+from fairseq_xl.patches.features import attend_varlen, fits_varlen_attention
 
 
 def attend(
@@ -37,13 +41,14 @@ def attend(
     Returns:
         (B, H, T, D)
     """
-    if dropout > 0.0 and query.device.type == "cpu":
+    if _by_products(query, dropout):
         return attend_by_products(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout)
     queries, keys = query.size(2), key.size(2)
-    causal = causal and queries > 1
+    if queries == 1:
+        causal = False
     if padding_mask is None and (not causal or queries == keys):
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=causal)
-    hidden_keys = _hidden_keys(query, key, padding_mask, causal)
+    hidden_keys = _hidden_keys(queries, keys, query.device, padding_mask, causal)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=~hidden_keys, dropout_p=dropout)
 
 
@@ -53,6 +58,42 @@ def attention_weights(query: Tensor, key: Tensor, padding_mask: Tensor | None) -
     if padding_mask is not None:
         scores = scores.masked_fill(padding_mask[:, None, None, :], float("-inf"))
     return scores.float().softmax(dim=3)
+
+
+def attend_packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    packing: Packing,
+    key_packing: Packing,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """`attend` of packed sequences, each of which attends to the keys of its own number: (N, H, D) -> (N, H, D).
+
+    A kernel for sequences of several lengths, or the loop on CPU, computes nothing for padding. Without either, the
+    attention alone is computed for padded sequences.
+
+    Args:
+        query: (N, H, D)
+        key, value: (M, H, D)
+        packing, key_packing: those of the queries and of the keys
+        causal: query t attends to the keys up to t; both packings are the same then, and have no padding on the left
+        dropout: probability of dropping an attention weight
+    """
+    if packing.varlen and fits_varlen_attention(query):
+        offsets, longest = (packing.offsets, key_packing.offsets), (packing.longest, key_packing.longest)
+        return attend_varlen(query, key, value, offsets, longest, causal, dropout)
+    if _by_products(query, dropout):
+        later = _hidden_keys(packing.longest, key_packing.longest, query.device, None, causal)
+        return _Products.apply(query, key, value, later, (packing.lengths(), key_packing.lengths()), dropout)
+    padded = [
+        each.unpack(tensor).transpose(1, 2)
+        for each, tensor in ((packing, query), (key_packing, key), (key_packing, value))
+    ]
+    mask = None if causal else key_packing.padding_mask
+    return packing.pack(attend(*padded, padding_mask=mask, causal=causal, dropout=dropout).transpose(1, 2))
 
 
 def attend_by_products(
@@ -68,8 +109,14 @@ def attend_by_products(
 
     On CPU with dropout, torch's scaled_dot_product_attention takes twice the time and three times the memory.
     """
-    hidden_keys = _hidden_keys(query, key, padding_mask, causal and query.size(2) > 1)
-    return _Products.apply(query, key, value, hidden_keys, dropout)
+    queries = query.size(2)
+    hidden_keys = _hidden_keys(queries, key.size(2), query.device, padding_mask, causal and queries > 1)
+    return _Products.apply(query, key, value, hidden_keys, None, dropout)
+
+
+def _by_products(query: Tensor, dropout: float) -> bool:
+    """Whether `_Products` computes the attention; torch.compile cannot trace its loop."""
+    return dropout > 0.0 and query.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class _Products(torch.autograd.Function):
@@ -79,49 +126,86 @@ class _Products(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, query, key, value, hidden_keys, dropout):
-        """Returns attention with dropout, (B, H, T, D), of query (B, H, T, D) to key and value (B, H, S, D)."""
-        sentences, heads, queries, channels = query.shape
-        kept, ctx.factor = draw_kept((sentences, heads, queries, key.size(2)), dropout)
-        weights = query.new_empty(kept.shape)
-        scores = torch.empty_like(weights[0])
-        attended = query.new_empty(sentences, queries, heads, channels).transpose(1, 2)  # joining heads copies nothing
-        scale = channels**-0.5
-        for b in range(sentences):
-            torch.baddbmm(scores, query[b], key[b].transpose(1, 2), beta=0, alpha=scale, out=scores)
+    def forward(ctx, query, key, value, hidden_keys, lengths, dropout):
+        """Returns attention with dropout of queries to keys and values, in the shape of the queries.
+
+        Args:
+            query, key, value: (B, H, T, D) and (B, H, S, D), or packed (N, H, D) and (M, H, D)
+            hidden_keys: bool, broadcasts to (B, H, T, S); None hides nothing
+            lengths: numbers of queries and of keys of the B sentences, if they are packed; or None
+            dropout: probability of dropping an attention weight
+        """
+        attended = torch.empty_like(query)
+        if lengths is None:  # joining heads then copies nothing
+            attended = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
+        queries, keys, values, outputs = _sentences(lengths, query, key, value, attended)
+        shapes = [(*q.shape[:2], k.size(1)) for q, k in zip(queries, keys)]  # (H, T, S) of each sentence
+        sizes = [math.prod(shape) for shape in shapes]
+        kept, ctx.factor = draw_kept((sum(sizes),), dropout)
+        weights, scratch = query.new_empty(sum(sizes)), query.new_empty(max(sizes))
+        scale = query.size(-1) ** -0.5
+        for b, (weight, keep) in enumerate(_matrices(shapes, sizes, weights, kept)):
+            scores = scratch[: sizes[b]].view(shapes[b])
+            torch.baddbmm(scores, queries[b], keys[b].transpose(1, 2), beta=0, alpha=scale, out=scores)
             if hidden_keys is not None:
-                scores.masked_fill_(hidden_keys[b % len(hidden_keys)], float("-inf"))
-            torch.softmax(scores, dim=-1, out=weights[b])
-            attended[b] = torch.mul(weights[b], kept[b], out=scores) @ value[b]
+                hidden = hidden_keys[b % len(hidden_keys), ..., : shapes[b][1], : shapes[b][2]]
+                scores.masked_fill_(hidden, float("-inf"))
+            torch.softmax(scores, dim=-1, out=weight)
+            outputs[b].copy_(torch.mul(weight, keep, out=scores) @ values[b])
         ctx.save_for_backward(query, key, value, weights, kept)
+        ctx.lengths, ctx.shapes, ctx.sizes = lengths, shapes, sizes
         return attended.mul_(ctx.factor)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        """Returns the gradients of query, key and value, in their shapes, given that of the output, (B, H, T, D)."""
+        """Returns the gradients of query, key and value, in their shapes, given that of the output."""
         query, key, value, weights, kept = ctx.saved_tensors
-        by_query, by_key, by_value = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-        dropped, by_score = torch.empty_like(weights[0]), torch.empty_like(weights[0])
-        gradient = gradient * ctx.factor
-        for b in range(len(query)):
-            torch.mul(weights[b], kept[b], out=dropped)
-            by_value[b] = dropped.transpose(1, 2) @ gradient[b]
+        found = [torch.empty_like(each) for each in (query, key, value)]
+        queries, keys, values, gradients, *by = _sentences(
+            ctx.lengths, query, key, value, gradient * ctx.factor, *found
+        )
+        scratch = weights.new_empty(2, max(ctx.sizes))
+        for b, (weight, keep) in enumerate(_matrices(ctx.shapes, ctx.sizes, weights, kept)):
+            dropped, by_score = (row[: ctx.sizes[b]].view(ctx.shapes[b]) for row in scratch)
+            torch.mul(weight, keep, out=dropped)
+            by_query, by_key, by_value = (each[b] for each in by)
+            by_value.copy_(dropped.transpose(1, 2) @ gradients[b])
             # the gradient of a softmax is w (g - sum of w g); g here is 0 where the weight was dropped
-            torch.bmm(gradient[b], value[b].transpose(1, 2), out=by_score).mul_(dropped)
-            by_score.addcmul_(weights[b], by_score.sum(dim=-1, keepdim=True), value=-1)
-            by_query[b] = by_score @ key[b]
-            by_key[b] = by_score.transpose(1, 2) @ query[b]
+            torch.bmm(gradients[b], values[b].transpose(1, 2), out=by_score).mul_(dropped)
+            by_score.addcmul_(weight, by_score.sum(dim=-1, keepdim=True), value=-1)
+            by_query.copy_(by_score @ keys[b])
+            by_key.copy_(by_score.transpose(1, 2) @ queries[b])
         scale = query.size(-1) ** -0.5
-        return by_query.mul_(scale), by_key.mul_(scale), by_value, None, None
+        return found[0].mul_(scale), found[1].mul_(scale), found[2], None, None, None
 
 
-def _hidden_keys(query: Tensor, key: Tensor, padding_mask: Tensor | None, causal: bool) -> Tensor | None:
+def _sentences(lengths, query, key, value, *more):
+    """Views (H, T, D) of each of the B sentences, for each tensor; `more` have the queries' lengths, then as given.
+
+    Tensors are (B, H, T, D); or (N, H, D) and (M, H, D) with lengths, those of the queries and those of the keys.
+    """
+    tensors = (query, key, value, *more)
+    if lengths is None:
+        return [each.unbind(0) for each in tensors]
+    of_queries, of_keys = lengths
+    order = (of_queries, of_keys, of_keys, of_queries, of_queries, of_keys, of_keys)
+    return [each.transpose(0, 1).split(own, dim=1) for each, own in zip(tensors, order)]
+
+
+def _matrices(shapes, sizes, *flat):
+    """Yields, for each sentence, its part of each of the flat tensors as a view of its shape (H, T, S)."""
+    for shape, *parts in zip(shapes, *(each.split(sizes) for each in flat)):
+        yield [part.view(shape) for part in parts]
+
+
+def _hidden_keys(
+    queries: int, keys: int, device: torch.device, padding_mask: Tensor | None, causal: bool
+) -> Tensor | None:
     """Mask of the keys that a query must not attend to: bool, broadcasts to (B, H, T, S); None without any."""
     hidden = None if padding_mask is None else padding_mask[:, None, None, :]
     if causal:
-        queries, keys = query.size(2), key.size(2)
-        later = torch.ones(queries, keys, dtype=torch.bool, device=query.device).triu(keys - queries + 1)
+        later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(keys - queries + 1)
         hidden = later[None, None] if hidden is None else hidden | later
     return hidden
 
@@ -189,16 +273,21 @@ class SelfAttention(_Attention):
         causal: bool = False,
         cache: Cache | None = None,
         attend: Callable[..., Tensor] = attend,
+        packing: Packing | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C)
+        """(B, T, C) -> (B, T, C); with a packing (N, C) -> (N, C)
 
         With a cache, which has the keys and values of earlier positions, `hidden` has the new positions only, and
-        `padding_mask` all positions so far. `attend` is the attention function.
+        `padding_mask` all positions so far. `attend` is the attention function of padded sequences.
         """
+        dropout = self.dropout if self.training else 0.0
+        if packing is not None:
+            query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)
+            attended = attend_packed(query, key, value, packing, packing, causal=causal, dropout=dropout)
+            return self.out(attended.flatten(1))
         query, key, value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
         if cache is not None:
             key, value = cache.append(key, value)
-        dropout = self.dropout if self.training else 0.0
         return self.out(
             join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
         )
@@ -225,11 +314,18 @@ class CrossAttention(_Attention):
         memory_padding_mask: Tensor | None = None,
         cache: Cache | None = None,
         attend: Callable[..., Tensor] = attend,
+        packings: tuple[Packing, Packing] | None = None,
     ) -> Tensor:
         """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)
 
-        Keys and values of the memory are computed once for a cache; later calls do not read the memory.
+        With packings, those of `hidden` and of the memory: (N, C), memory (M, C) -> (N, C). Keys and values of the
+        memory are computed once for a cache; later calls do not read the memory.
         """
+        dropout = self.dropout if self.training else 0.0
+        if packings is not None:
+            query = self.query(hidden).unflatten(-1, (self.heads, -1))
+            key, value = self.key_value(memory).unflatten(-1, (2, self.heads, -1)).unbind(1)
+            return self.out(attend_packed(query, key, value, *packings, dropout=dropout).flatten(1))
         if cache is None:
             key, value = self.keys_and_values(memory)
         elif cache.key is None:
@@ -239,7 +335,6 @@ class CrossAttention(_Attention):
         query = split_heads(self.query(hidden), self.heads)
         if self.keeps_weights:
             self.weights = attention_weights(query, key, memory_padding_mask).mean(dim=1)
-        dropout = self.dropout if self.training else 0.0
         return self.out(join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:

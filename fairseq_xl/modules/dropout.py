@@ -32,7 +32,7 @@ def dropped(hidden: Tensor, probability: float) -> Tensor:
     """(...) -> (...): drops values with the probability and scales up the others."""
     if probability == 0.0:
         return hidden
-    if hidden.device.type != "cpu":
+    if hidden.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(hidden, probability)
     return _Dropped.apply(hidden, probability)
 

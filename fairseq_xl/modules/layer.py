@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from fairseq_xl.modules.attention import CrossAttention, LayerCache, SelfAttention, attend
 from fairseq_xl.modules.dropout import Dropout
+from fairseq_xl.modules.packing import Packing
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
 
@@ -65,8 +66,10 @@ class Layer(nn.Module):
         memory_padding_mask: Tensor | None = None,
         cache: LayerCache | None = None,
         attend: Callable[..., Tensor] = attend,
+        packing: Packing | None = None,
+        memory_packing: Packing | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C)
+        """(B, T, C) -> (B, T, C); with a packing (N, C) -> (N, C)
 
         Args:
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
@@ -74,7 +77,9 @@ class Layer(nn.Module):
             memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_padding_mask: (B, S) bool, True at padding
             cache: keys and values of earlier positions and of the memory; `hidden` has the new positions then
-            attend: attention function of self-attention
+            attend: attention function of self-attention, without a packing
+            packing: that of `hidden`, in place of the padding mask
+            memory_packing: that of the memory, (M, C) then; both are packed or none
 
         Raises:
             ValueError: a memory for a layer without cross-attention
@@ -85,6 +90,7 @@ class Layer(nn.Module):
             causal=causal,
             cache=None if cache is None else cache.self_attention,
             attend=attend,
+            **({} if packing is None else {"packing": packing}),
         )
         hidden = self._after(self.self_attention_norm, hidden + self.attention_adapter(self.dropout(update)))
         if memory is not None:
@@ -95,6 +101,7 @@ class Layer(nn.Module):
                 memory,
                 memory_padding_mask=memory_padding_mask,
                 cache=None if cache is None else cache.cross_attention,
+                packings=None if packing is None or memory_packing is None else (packing, memory_packing),
             )
             hidden = self._after(self.cross_attention_norm, hidden + self.dropout(update))
         update = self.ffn(self._before(self.ffn_norm, hidden))

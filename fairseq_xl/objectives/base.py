@@ -254,6 +254,7 @@ class Objective:
             positions=batch.get("positions"),
             languages=batch["languages"],
             padding_mask=batch["padding_mask"],
+            packing=batch.get("packing"),
             **more,
         )
 

@@ -5,7 +5,7 @@ Legend: B batch, T time, V vocabulary, N predicted tokens.
 
 import torch
 
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import find_packing, pad_rows
 from fairseq_xl.objectives.base import BlockConfig, Objective
 
 
@@ -21,11 +21,12 @@ class CLM(Objective):
         """Tokens (B, T-1), languages (B, 1), predicted positions and targets (N,): each token predicts the next one."""
         rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         whole = torch.from_numpy(pad_rows(rows, self.dictionary.pad()))
-        tokens, following = whole[:, :-1], whole[:, 1:]
+        tokens, following = whole[:, :-1].contiguous(), whole[:, 1:]
         is_token = following.ne(self.dictionary.pad())
         return {
-            "tokens": tokens.contiguous(),
+            "tokens": tokens,
             "padding_mask": None,  # padding is on the right: the causal mask hides it
+            "packing": find_packing(tokens.numpy(), self.dictionary.pad()),
             "languages": self.languages(batch_spec, corpus),
             "predicted_positions": is_token.flatten().nonzero().squeeze(1),
             "target": following[is_token],
@@ -40,4 +41,4 @@ class CLM(Objective):
         return model.output(self._hidden(model, batch)), None
 
     def _hidden(self, model, batch):
-        return model.encode(batch["tokens"], languages=batch["languages"], causal=True)
+        return model.encode(batch["tokens"], languages=batch["languages"], causal=True, packing=batch["packing"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import find_packing, find_padding, pad_rows
 from fairseq_xl.data.masking import choose_positions, corrupt
 from fairseq_xl.objectives.base import BlockConfig, Objective, ObjectiveConfig
 
@@ -57,6 +57,7 @@ class MaskedObjective(Objective):
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(original, dictionary.pad()),
+            "packing": find_packing(original, dictionary.pad()),
             "predicted_positions": torch.from_numpy(np.flatnonzero(chosen)),
             "target": torch.from_numpy(original[chosen]),
         }

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import find_packing, find_padding, pad_rows
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
 
@@ -76,6 +76,7 @@ class ParaphraseClassification(Objective):
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(tokens, self.dictionary.pad()),
+            "packing": find_packing(tokens, self.dictionary.pad()),
             "positions": positions,
             "languages": languages,
             "target": torch.from_numpy(genuine.astype(np.int64)),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairseq_xl.data.framing import InputLength
+from fairseq_xl.data.framing import InputLength, find_packing
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
@@ -52,8 +52,8 @@ class VecoObjective(MaskedObjective):
     masked tokens at their own positions; no gradient flows through these hidden states. One pass without
     cross-attention serves both.
 
-    `batch_tokens` counts x and y. Each of the 2B texts is padded to the longest of all, so that the layers process
-    up to twice as many tokens.
+    `batch_tokens` counts x and y. Each of the 2B texts is padded to the longest of all; the layers compute nothing for
+    this padding.
     """
 
     model_class = XLVecoModel
@@ -80,18 +80,21 @@ class VecoObjective(MaskedObjective):
         predicted, target = batch.pop("predicted_positions"), batch.pop("target")
         for side, chosen in (("x", predicted < half), ("y", predicted >= half)):
             batch[side] = {"predicted_positions": predicted[chosen], "target": target[chosen]}
-        return batch | {"languages": self.languages(batch_spec, corpus)}
+        swapped = find_packing(swap_halves(batch["tokens"]).numpy(), self.dictionary.pad())
+        return batch | {"languages": self.languages(batch_spec, corpus), "memory_packing": swapped}
 
     def loss(self, model, batch):
         """{"…_is_x", "…_is_y", "…_cs_xy", "…_cs_yx"}: `Term` over the N masked tokens of the predicted text."""
         tokens, padding_mask, languages = batch["tokens"], batch["padding_mask"], batch["languages"]
-        states = model.encode(tokens, languages=languages, padding_mask=padding_mask)  # X^(N) and Y^(N): (2B, T, C)
+        states = self.encode(model, batch)  # X^(N) and Y^(N): (2B, T, C)
         crossed = model.encode(
             tokens,
             languages=languages,
             causal=True,  # the causal mask hides the padding too: it is on the right
             memory=swap_halves(states.detach()),
             memory_padding_mask=None if padding_mask is None else swap_halves(padding_mask),
+            packing=batch["packing"],
+            memory_packing=batch["memory_packing"],
         )
         predicted = ((states, "x"), (states, "y"), (crossed, "y"), (crossed, "x"))
         return {name: self.predict(model, hidden, batch[side]) for name, (hidden, side) in zip(self.terms, predicted)}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import find_packing, find_padding, pad_rows
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 
@@ -70,6 +70,7 @@ class WordRecovery(Objective):
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(tokens, pad),
+            "packing": find_packing(tokens, pad),
             "languages": torch.tensor(languages),
             "words": torch.from_numpy(words),
             "words_padding_mask": torch.from_numpy(words == pad),

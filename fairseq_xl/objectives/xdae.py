@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairseq_xl.data.dictionary import BPE, UNMARKED
-from fairseq_xl.data.framing import InputLength, decoder_input, find_padding, pad_rows
+from fairseq_xl.data.framing import InputLength, decoder_input, find_packings, find_padding, pad_rows
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import BlockConfig, Objective
@@ -89,6 +89,7 @@ class XDAE(SequenceObjective):
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(tokens, self.dictionary.pad()),
+            **find_packings(self.dictionary.pad(), packing=tokens, target_packing=target.numpy()),
             "languages": languages,
             "prev_output_tokens": decoder_input(target, self.dictionary.first_language + languages),
             "target": target,

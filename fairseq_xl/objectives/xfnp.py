@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_xl.data.framing import decoder_input, find_padding, pad_rows
+from fairseq_xl.data.framing import decoder_input, find_packing, find_padding, pad_rows
 from fairseq_xl.data.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
@@ -106,6 +106,7 @@ class XFNP(Objective):
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(original, dictionary.pad()),
+            "packing": find_packing(original, dictionary.pad()),
             "languages": languages,
             "prev_output_tokens": decoder_input(target, dictionary.first_language + languages),
             "target": target,

@@ -1,6 +1,41 @@
 """What the installed torch can do."""
 
+import functools
+
 import torch
 
 #: whether torch has a loss that never holds all logits; new in torch 2.13
 HAS_LINEAR_CROSS_ENTROPY = hasattr(torch.nn.functional, "linear_cross_entropy")
+
+
+@functools.cache
+def has_varlen_attention(device: torch.device) -> bool:
+    """Whether `attend_varlen` runs on a device: a GPU of the generation of Ampere (2020) or later."""
+    if device.type != "cuda" or not hasattr(torch.ops.aten, "_flash_attention_forward"):
+        return False
+    return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def fits_varlen_attention(query: torch.Tensor) -> bool:
+    """Whether `attend_varlen` takes queries (N, H, D) of this type and this number of channels per head."""
+    return query.dtype in (torch.float16, torch.bfloat16) and query.size(-1) % 8 == 0 and query.size(-1) <= 256
+
+
+def attend_varlen(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    offsets: tuple[torch.Tensor, torch.Tensor],
+    longest: tuple[int, int],
+    causal: bool,
+    dropout: float,
+) -> torch.Tensor:
+    """Attention of packed sequences by FlashAttention: queries (N, H, D), keys and values (M, H, D) -> (N, H, D).
+
+    It calls the operator below torch.nn.attention.varlen.varlen_attn, which has no dropout.
+
+    Args:
+        offsets: of the queries and of the keys: int32 (B+1,), the first token of each sequence, at the end N or M
+        longest: numbers of queries and of keys of the longest sequence
+    """
+    return torch.ops.aten._flash_attention_forward(query, key, value, *offsets, *longest, dropout, causal, False)[0]

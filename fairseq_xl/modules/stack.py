@@ -1,0 +1,64 @@
+"""A stack of layers in training: packed sequences, compiled layers, activation checkpointing.
+
+Shapes: B batch, T time, S memory time, C channels.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_xl.modules.packing import Packing
+from fairseq_xl.patches.compilation import compiled
+
+
+class Stack(nn.ModuleList):
+    """The layers of an encoder or a decoder, one after the other; its state dict is that of a ModuleList."""
+
+    def __init__(self, layers: Iterable[nn.Module] | None = None):
+        super().__init__(layers)
+        #: backend of torch.compile that compiles the layers for training; None: they are not compiled
+        self.backend: str | None = None
+        #: whether training stores the inputs of the layers only, and computes the rest again for the backward pass
+        self.checkpoints = False
+
+    def forward(
+        self,
+        hidden: Tensor,
+        *,
+        packing: Packing | None = None,
+        memory: Tensor | None = None,
+        memory_packing: Packing | None = None,
+        **inputs: Any,
+    ) -> Tensor:
+        """(B, T, C) -> (B, T, C)
+
+        Args:
+            packing: of `hidden`: only its tokens are computed, and the others are 0; it replaces `padding_mask`
+            memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
+            memory_packing: of the memory; packed only together with `hidden`
+            inputs: further arguments of the layers, and the memory's padding mask where it is not packed
+        """
+        if packing is not None and (memory is None or memory_packing is not None):
+            inputs = {"causal": inputs.get("causal", False), "packing": packing, "memory_packing": memory_packing}
+            memory = None if memory is None or memory_packing is None else memory_packing.pack(memory)
+            return packing.unpack(self._run(packing.pack(hidden), memory=memory, **inputs))
+        return self._run(hidden, memory=memory, **inputs)
+
+    def _run(self, hidden: Tensor, **inputs: Any) -> Tensor:
+        """Runs the layers, in training as `backend` and `checkpoints` say: (B, T, C) or packed (N, C) -> the same."""
+        training = self.training and torch.is_grad_enabled()
+        run = _run_layer if self.backend is None or not training else compiled(_run_layer, self.backend)
+        for layer in self:
+            if self.checkpoints and training:
+                hidden = checkpoint(run, layer, hidden, inputs, use_reentrant=False)
+            else:
+                hidden = run(layer, hidden, inputs)
+        return hidden
+
+
+def _run_layer(layer: Callable[..., Tensor], hidden: Tensor, inputs: dict[str, Any]) -> Tensor:
+    """Runs one layer; all layers share what torch.compile made of this function."""
+    return layer(hidden, **inputs)

@@ -1,0 +1,38 @@
+"""torch.compile for the layers of a model."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fairseq_xl.errors import UserError
+
+#: graphs of one function at most: of encoder and decoder, packed or not, and of inputs with a size of 1
+GRAPHS = 64
+
+
+@functools.cache
+def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
+    """The function compiled as one graph, for sizes that change from call to call."""
+    torch._dynamo.config.recompile_limit = max(GRAPHS, torch._dynamo.config.recompile_limit)
+    return torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
+
+
+def check_compiler(backend: str, device: torch.device) -> None:
+    """Raises `UserError` for an unknown backend, and if the compiler that the backend `inductor` runs is missing."""
+    known = [*torch.compiler.list_backends(exclude_tags=()), "inductor"]
+    if backend not in known:
+        raise UserError(f"--compile-backend {backend}: choose one of {', '.join(sorted(set(known)))}")
+    if backend != "inductor":
+        return
+    from torch._inductor import cpp_builder, exc
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        raise UserError(
+            "--compile needs a C++ compiler, and none was found: install g++ (or set CXX), or leave out --compile"
+        ) from None
+    if device.type == "cuda" and not torch.utils._triton.has_triton():
+        raise UserError("--compile needs triton on a GPU, and it was not found: install it, or leave out --compile")

@@ -23,7 +23,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, batch: Mapping[str, Tensor], longest: int, padding_mask: Tensor | None) -> "Packing":
-        """The packing that `fairseq_xl.data.framing.find_packing` found for a batch with T tokens in its longest sequence."""
+        """Makes it of the result of `fairseq_xl.data.framing.find_packing`."""
         places = batch["places"]
         return cls(places, batch["offsets"], longest, padding_mask, has_varlen_attention(places.device))
 

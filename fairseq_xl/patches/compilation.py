@@ -19,7 +19,7 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     return torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
 
 
-def check_compiler(backend: str, device: torch.device) -> None:
+def check_compiler(backend: str, on_gpu: bool) -> None:
     """Raises `UserError` for an unknown backend, and if the compiler that the backend `inductor` runs is missing."""
     known = [*torch.compiler.list_backends(exclude_tags=()), "inductor"]
     if backend not in known:
@@ -34,5 +34,5 @@ def check_compiler(backend: str, device: torch.device) -> None:
         raise UserError(
             "--compile needs a C++ compiler, and none was found: install g++ (or set CXX), or leave out --compile"
         ) from None
-    if device.type == "cuda" and not torch.utils._triton.has_triton():
+    if on_gpu and not torch.utils._triton.has_triton():
         raise UserError("--compile needs triton on a GPU, and it was not found: install it, or leave out --compile")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
+import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
@@ -22,6 +23,8 @@ from fairseq_xl.data.subwords import open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
+from fairseq_xl.modules.stack import Stack
+from fairseq_xl.patches.compilation import check_compiler
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
 from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 from fairseq_xl.tasks.subwords import XLSubwords
@@ -49,6 +52,23 @@ class XLTaskConfig(FairseqDataclass):
         metadata={
             "help": "framing of inputs: xl (<s> x </s>), or that of published weights: xlm (</s> x </s>), bert (one "
             "</s> between two texts), mbart (x </s> [xx])"
+        },
+    )
+    compile: bool = field(
+        default=False,
+        metadata={
+            "help": "compile the layers with torch.compile for training: faster on a GPU, after minutes of compilation"
+        },
+    )
+    compile_backend: str = field(
+        default="inductor",
+        metadata={"help": "backend of --compile; aot_eager and eager run without a compiler, to find faults"},
+    )
+    checkpoint_activations: bool = field(
+        default=False,
+        metadata={
+            "help": "store the inputs of layers only and compute the rest again in the backward pass: less memory for "
+            "about a third more time"
         },
     )
     seed: int = II("common.seed")
@@ -149,7 +169,27 @@ class XLTask(FairseqTask):
         self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.built_class, self.attention_heads = type(model), getattr(cfg, "heads", None)
+        if not from_checkpoint:
+            self._set_up_stacks(model)
         return model
+
+    def _set_up_stacks(self, model):
+        """Makes the stacks of layers train as --compile and --checkpoint-activations say."""
+        if not (self.cfg.compile or self.cfg.checkpoint_activations):
+            return
+        stacks = [module for module in model.modules() if isinstance(module, Stack)]
+        if not stacks:
+            option = "--compile" if self.cfg.compile else "--checkpoint-activations"
+            raise UserError(f"{option} needs a Transformer, not {type(model).described}")
+        if self.cfg.compile:
+            check_compiler(self.cfg.compile_backend, on_gpu=torch.cuda.is_available() and not self._on_cpu())
+        for stack in stacks:
+            stack.backend = self.cfg.compile_backend if self.cfg.compile else None
+            stack.checkpoints = self.cfg.checkpoint_activations
+
+    def _on_cpu(self):
+        run = run_config(self.cfg)
+        return run is not None and run.common.cpu
 
     def build_bpe(self, args):
         """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""

@@ -230,6 +230,7 @@ def test_swapping_the_sides_swaps_the_terms(case, model):
     swapped = dict(batch)
     for name in ("tokens", "padding_mask", "languages"):
         swapped[name] = batch[name].roll(len(batch["tokens"]) // 2, 0)
+    swapped["packing"], swapped["memory_packing"] = batch["memory_packing"], batch["packing"]
     swapped["x"] = {"predicted_positions": batch["y"]["predicted_positions"] - half, "target": batch["y"]["target"]}
     swapped["y"] = {"predicted_positions": batch["x"]["predicted_positions"] + half, "target": batch["x"]["target"]}
     terms, others = model(objective.loss, batch), model(objective.loss, swapped)

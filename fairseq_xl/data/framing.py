@@ -105,7 +105,8 @@ def find_packing(tokens, pad):
     """The tokens of an array (B, T) that are not padding, so that a model can leave out the others.
 
     Returns: ``places`` (N,), positions of these tokens in the flattened array; ``offsets`` (B+1,) int32, the number of
-    them before each row, and at the end N. None if less than one in `LEAST_PADDING` is padding.
+    them before each row, and at the end N; ``padding_mask`` (B, T) bool, True at padding. None if less than one in
+    `LEAST_PADDING` is padding.
     """
     kept = tokens != pad
     if (tokens.size - np.count_nonzero(kept)) * LEAST_PADDING < tokens.size:
@@ -117,7 +118,11 @@ def _packing(kept):
     """As `find_packing`, of a bool array (B, T), False at padding."""
     places = np.flatnonzero(kept)
     offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
-    return {"places": torch.from_numpy(places), "offsets": torch.from_numpy(offsets.astype(np.int32))}
+    return {
+        "places": torch.from_numpy(places),
+        "offsets": torch.from_numpy(offsets.astype(np.int32)),
+        "padding_mask": torch.from_numpy(~kept),
+    }
 
 
 def find_packings(pad, **arrays):

@@ -79,28 +79,18 @@ class Encoder(nn.Module):
         )
         inputs = dict(padding_mask=padding_mask, causal=causal, memory=memory, memory_padding_mask=memory_padding_mask)
         if not all_layers:
-            packings = packings_of(hidden, padding_mask, packing, memory, memory_padding_mask, memory_packing)
-            return self.final_norm(self.layers(hidden, **inputs, **packings))
+            return self.final_norm(self.layers(hidden, **inputs, **packings_of(packing, memory_packing)))
         states = [hidden]
         for layer in self.layers:
             states.append(layer(states[-1], **inputs))
         return [*states[:-1], self.final_norm(states[-1])]
 
 
-def packings_of(
-    hidden: Tensor,
-    padding_mask: Optional[Tensor],
-    packing: Optional[Dict[str, Tensor]],
-    memory: Optional[Tensor],
-    memory_padding_mask: Optional[Tensor],
-    memory_packing: Optional[Dict[str, Tensor]],
-) -> Dict[str, Optional[Packing]]:
-    """The packings of hidden states (B, T, C) and of a memory (B, S, C) that a `Stack` takes."""
+def packings_of(packing: Optional[Dict[str, Tensor]], of_memory: Optional[Dict[str, Tensor]]) -> Dict[str, Any]:
+    """The packings that a `Stack` takes, of `fairseq_xl.data.framing.find_packing` for its input and for its memory."""
     return {
-        "packing": None if packing is None else Packing.of(packing, hidden.size(1), padding_mask),
-        "memory_packing": None
-        if memory is None or memory_packing is None
-        else Packing.of(memory_packing, memory.size(1), memory_padding_mask),
+        "packing": None if packing is None else Packing.of(packing),
+        "memory_packing": None if of_memory is None else Packing.of(of_memory),
     }
 
 

@@ -197,8 +197,7 @@ class Decoder(FairseqIncrementalDecoder):
             memory_padding_mask = next(iter(encoder_out["encoder_padding_mask"]), None)
         inputs = dict(causal=True, memory=memory, memory_padding_mask=memory_padding_mask, attend=attend)
         if incremental_state is None:
-            found = packings_of(hidden, None, packings[0], memory, memory_padding_mask, packings[1])
-            return self.final_norm(self.layers(hidden, **inputs, **found))
+            return self.final_norm(self.layers(hidden, **inputs, **packings_of(*packings)))
         for layer, cache in zip(self.layers, self.caches(incremental_state)):
             hidden = layer(hidden, cache=cache, **inputs)
         return self.final_norm(hidden)

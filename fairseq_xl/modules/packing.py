@@ -1,6 +1,6 @@
 """Packed sequences: the tokens of all sequences of a batch, one after the other, without their padding.
 
-Shapes: B sequences, T tokens of the longest one, N tokens that are not padding, H heads, D channels per head.
+Shapes: B sequences, T tokens of the longest one, N tokens that are not padding.
 """
 
 from collections.abc import Mapping
@@ -17,15 +17,19 @@ class Packing(NamedTuple):
 
     places: Tensor  # (N,) positions in the flattened batch (B*T) of the tokens that are not padding, ascending
     offsets: Tensor  # (B+1,) int32, the first token of each sequence among the N; at the end N
-    longest: int  # T
-    padding_mask: Tensor | None  # (B, T) bool, True at padding; None where a causal mask hides it: on the right
+    padding_mask: Tensor  # (B, T) bool, True at padding
     varlen: bool  # whether the device has a kernel for sequences of several lengths
 
     @classmethod
-    def of(cls, batch: Mapping[str, Tensor], longest: int, padding_mask: Tensor | None) -> "Packing":
+    def of(cls, found: Mapping[str, Tensor]) -> "Packing":
         """Makes it of the result of `fairseq_xl.data.framing.find_packing`."""
-        places = batch["places"]
-        return cls(places, batch["offsets"], longest, padding_mask, has_varlen_attention(places.device))
+        places = found["places"]
+        return cls(places, found["offsets"], found["padding_mask"], has_varlen_attention(places.device))
+
+    @property
+    def longest(self) -> int:
+        """T"""
+        return self.padding_mask.size(1)
 
     def pack(self, padded: Tensor) -> Tensor:
         """(B, T, …) -> (N, …)"""
@@ -33,9 +37,8 @@ class Packing(NamedTuple):
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(N, …) -> (B, T, …), 0 at padding"""
-        sequences = self.offsets.size(0) - 1
-        flat = packed.new_zeros(sequences * self.longest, *packed.shape[1:]).index_copy(0, self.places, packed)
-        return flat.unflatten(0, (sequences, self.longest))
+        flat = packed.new_zeros(self.padding_mask.numel(), *packed.shape[1:]).index_copy(0, self.places, packed)
+        return flat.unflatten(0, self.padding_mask.shape)
 
     def lengths(self) -> list[int]:
         """Numbers of tokens of the B sequences; on a GPU it waits for the device."""

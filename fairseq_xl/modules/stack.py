@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_xl.modules.packing import Packing
-from fairseq_xl.patches.compilation import compiled
+from fairseq_xl.patches.compilation import compiled, mark_sizes
 
 
 class Stack(nn.ModuleList):
@@ -50,7 +50,10 @@ class Stack(nn.ModuleList):
     def _run(self, hidden: Tensor, **inputs: Any) -> Tensor:
         """Runs the layers, in training as `backend` and `checkpoints` say: (B, T, C) or packed (N, C) -> the same."""
         training = self.training and torch.is_grad_enabled()
-        run = _run_layer if self.backend is None or not training else compiled(_run_layer, self.backend)
+        run = _run_layer
+        if self.backend is not None and training:
+            run = compiled(_run_layer, self.backend)
+            mark_sizes(hidden, *inputs.values())
         for layer in self:
             if self.checkpoints and training:
                 hidden = checkpoint(run, layer, hidden, inputs, use_reentrant=False)

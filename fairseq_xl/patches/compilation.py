@@ -14,9 +14,22 @@ GRAPHS = 64
 
 @functools.cache
 def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """The function compiled as one graph, for sizes that change from call to call."""
+    """The function compiled as one graph, for the sizes that `mark_sizes` names."""
     torch._dynamo.config.recompile_limit = max(GRAPHS, torch._dynamo.config.recompile_limit)
-    return torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+
+def mark_sizes(*inputs: Any) -> None:
+    """Tells torch.compile which sizes of hidden states and of other inputs of layers change from batch to batch.
+
+    All sizes but the last one of floating-point tensors, the channels; those of tensors in tuples too.
+    """
+    for each in inputs:
+        if isinstance(each, torch.Tensor):
+            sizes = each.dim() - 1 if each.is_floating_point() else each.dim()
+            torch._dynamo.maybe_mark_dynamic(each, list(range(sizes)))
+        elif isinstance(each, tuple):
+            mark_sizes(*each)
 
 
 def check_compiler(backend: str, on_gpu: bool) -> None:

@@ -45,10 +45,14 @@ class Streams:
         known = torch.arange(keys, device=device)
         distances = known[keys - queries :, None] - known  # (T, K)
         ahead = torch.arange(count, device=device)[:, None, None]
-        self.queries = queries
-        self.hidden = (distances < 0).repeat(count, 1)  # (S*T, K): later positions
+        self.later = distances < 0  # (T, K)
         self.main = (torch.arange(count * queries, device=device) < queries)[:, None]  # (S*T, 1)
         self.buckets = relative_buckets((distances + ahead).clamp(min=0), buckets, max_distance).flatten(0, 1)
+
+    @property
+    def queries(self) -> int:
+        """T"""
+        return self.later.size(0)
 
     def __call__(
         self, query: Tensor, own_key: Tensor, own_value: Tensor, key: Tensor, value: Tensor, bias: Tensor, rate: float
@@ -65,7 +69,8 @@ class Streams:
         scores = query @ key.transpose(2, 3) + bias.gather(-1, self.buckets.expand(*bias.shape[:2], -1, -1))
         own = (query * own_key).sum(dim=-1, keepdim=True) + bias[..., :1]  # (B, H, S*T, 1)
         hidden = float("-inf")
-        scores = torch.cat([scores.masked_fill(self.hidden, hidden), own.masked_fill(self.main, hidden)], dim=-1)
+        scores = scores.unflatten(2, (-1, self.queries)).masked_fill(self.later, hidden).flatten(2, 3)
+        scores = torch.cat([scores, own.masked_fill(self.main, hidden)], dim=-1)
         weights = dropped(scores.softmax(dim=-1), rate)
         return weights[..., :-1] @ value + weights[..., -1:] * own_value
 

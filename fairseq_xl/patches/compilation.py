@@ -22,7 +22,7 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
 def mark_sizes(*inputs: Any) -> None:
     """Tells torch.compile which sizes of hidden states and of other inputs of layers change from batch to batch.
 
-    All sizes but the last one of floating-point tensors, the channels; those of tensors in tuples too.
+    All sizes but the last one of floating-point tensors, the channels; those of tensors in tuples and attributes too.
     """
     for each in inputs:
         if isinstance(each, torch.Tensor):
@@ -30,6 +30,8 @@ def mark_sizes(*inputs: Any) -> None:
             torch._dynamo.maybe_mark_dynamic(each, list(range(sizes)))
         elif isinstance(each, tuple):
             mark_sizes(*each)
+        elif hasattr(each, "__dict__"):
+            mark_sizes(*vars(each).values())
 
 
 def check_compiler(backend: str, on_gpu: bool) -> None:

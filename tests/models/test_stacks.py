@@ -1,0 +1,285 @@
+"""Stacks of layers in training: packed, compiled, with checkpoints, without waiting for the device."""
+
+import gc
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_xl.modules import attention
+from tests.models.families import FAMILIES, loss_of, make_batch, stacks, unpacked
+
+LENGTHS = [9, 4, 6, 2]
+DROPOUT = {"dropout": 0.2, "attention_dropout": 0.2}
+
+
+def build(family, dictionary, dtype=torch.float64, **options):
+    torch.manual_seed(1)
+    model = FAMILIES[family].build(dictionary, **options)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model.to(dtype).train()
+
+
+def step(family, model, batch):
+    """The loss and the gradients by name."""
+    model.zero_grad()
+    loss = loss_of(family, model, batch)
+    loss.backward()
+    return loss.detach(), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+
+
+# Packed sequences
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_sequences_give_the_loss_and_gradients_of_padded_ones(family, dictionary):
+    model = build(family, dictionary)
+    batch = make_batch(dictionary, LENGTHS, [3, 8, 2, 5])
+    assert batch["packing"] is not None
+    torch.testing.assert_close(step(family, model, batch), step(family, model, unpacked(batch)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_loop_over_packed_sentences_agrees_too(family, dictionary, monkeypatch):
+    """On CPU, with dropout of attention weights that drops none."""
+    expected = step(family, build(family, dictionary), unpacked(make_batch(dictionary, LENGTHS)))
+    lengths = []
+
+    def keep_all(shape, probability):
+        lengths.append(shape)
+        return torch.ones(shape, dtype=torch.bool), 1.0
+
+    monkeypatch.setattr(attention, "draw_kept", keep_all)
+    if family == "streams":  # their attention has a dropout of its own
+        monkeypatch.setattr("fairseq_xl.modules.ngram_attention.dropped", lambda weights, probability: weights)
+    model = build(family, dictionary, attention_dropout=0.5)
+    torch.testing.assert_close(step(family, model, make_batch(dictionary, LENGTHS)), expected)
+    heads = 2
+    assert lengths[0] == (heads * sum(length**2 for length in LENGTHS),)  # no weight of padding is drawn
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_layers_compute_nothing_for_padding(family, dictionary):
+    model, rows = build(family, dictionary), []
+    for stack in stacks(model):
+        for layer in stack:
+            layer.ffn.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1]))
+    loss_of(family, model, make_batch(dictionary, LENGTHS))
+    assert set(rows) == ({(21,), (4, 27)} if family == "streams" else {(21,)})  # 9 + 4 + 6 + 2 tokens; 3 streams of 9
+
+
+def test_a_batch_is_packed_if_a_sixteenth_of_it_is_padding(dictionary):
+    assert make_batch(dictionary, [8, 8])["packing"] is None
+    assert make_batch(dictionary, [17, 16])["packing"] is None
+    packing = make_batch(dictionary, [4, 2])["packing"]
+    assert packing["places"].tolist() == [0, 1, 2, 3, 4, 5] and packing["offsets"].tolist() == [0, 4, 6]
+    assert packing["padding_mask"].tolist() == [[False] * 4, [False, False, True, True]]
+
+
+# torch.compile
+
+
+def compiled(model, backend="aot_eager"):
+    for stack in stacks(model):
+        stack.backend = backend
+    return model
+
+
+@pytest.fixture
+def counters():
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    yield torch._dynamo.utils.counters
+    torch._dynamo.reset()
+
+
+# one graph for each of the stack's uses, whatever its number of layers: VECO's layers have two uses
+GRAPHS = {"encoder": 1, "veco": 2, "monotrans": 1, "denoising": 2, "streams": 2, "translation": 2}
+
+
+@pytest.mark.parametrize("family", GRAPHS)
+def test_compiled_layers_are_one_graph_for_all_layers_and_lengths(family, dictionary, counters):
+    model = build(family, dictionary, torch.float32, layer_norm_eps=1e-5)
+    batches = [make_batch(dictionary, LENGTHS), make_batch(dictionary, [3, 12, 7, 5, 2, 10], seed=1)]
+    expected = [step(family, model, batch) for batch in batches]
+    compiled(model)
+    found = [step(family, model, batches[0])]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        found.append(step(family, model, batches[1]))
+        step(family, model, make_batch(dictionary, [5, 2], seed=2))
+    assert counters["stats"]["unique_graphs"] == GRAPHS[family] and not counters["graph_break"]
+    for (loss, gradients), (expected_loss, expected_gradients) in zip(found, expected):
+        assert loss.item() == pytest.approx(expected_loss.item(), rel=1e-5)
+        torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_layers_without_padding_are_a_graph_of_their_own(dictionary, counters):
+    """So is a batch of one sentence. Evaluation is not compiled."""
+    model = compiled(build("veco", dictionary, torch.float32), "eager")
+    shapes = [[4, 4], [6, 6, 6, 6], LENGTHS, [5, 5], [9, 3]]
+    for lengths in shapes[:3]:
+        step("veco", model, make_batch(dictionary, lengths))
+    graphs = counters["stats"]["unique_graphs"]
+    assert graphs == 4  # with and without cross-attention, with and without padding
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for lengths in shapes:
+            step("veco", model, make_batch(dictionary, lengths, seed=1))
+        model.eval()
+        with torch.no_grad():
+            loss_of("veco", model, unpacked(make_batch(dictionary, [7, 3])))
+
+
+def test_compiled_losses_in_16_bits(dictionary, counters):
+    model = build("veco", dictionary, torch.bfloat16)
+    batch = make_batch(dictionary, LENGTHS)
+    expected, _ = step("veco", model, batch)
+    found, _ = step("veco", compiled(model), batch)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-3, abs=1e-3)
+
+
+def test_compiled_dropout_drops_its_share(dictionary, counters):
+    """Of 64 x 256 values as compiled graphs drop them; and the mean loss over draws is that of layers not compiled."""
+    from fairseq_xl.modules.dropout import Dropout
+
+    dropout = torch.compile(Dropout(0.3), backend="aot_eager", fullgraph=True)
+    share = (dropout(torch.ones(64, 256)) == 0).float().mean().item()
+    assert share == pytest.approx(0.3, abs=5 * (0.3 * 0.7 / (64 * 256)) ** 0.5)
+    model = build("encoder", dictionary, torch.float32, **DROPOUT)
+    batch = make_batch(dictionary, LENGTHS)
+
+    def draws():
+        losses = [loss_of("encoder", model, batch).item() for _ in range(200)]
+        return torch.tensor(losses).mean().item(), torch.tensor(losses).std().item() / 200**0.5
+
+    eager, error = draws()
+    compiled(model)
+    other, other_error = draws()
+    assert error > 0 and other_error > 0
+    assert other == pytest.approx(eager, abs=4 * (error**2 + other_error**2) ** 0.5)
+
+
+def test_compiling_changes_no_name(dictionary):
+    model = build("veco", dictionary)
+    names = list(model.state_dict())
+    assert list(compiled(model).state_dict()) == names
+    assert "encoder.layers.0.self_attention.qkv.weight" in names
+
+
+# Activation checkpointing
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_checkpointed_layers_give_the_same_bits(family, dtype, dictionary):
+    model, batch, found = build(family, dictionary, dtype, layer_norm_eps=1e-5, **DROPOUT), None, []
+    batch = make_batch(dictionary, LENGTHS)
+    for checkpoints in (False, True):
+        for stack in stacks(model):
+            stack.checkpoints = checkpoints
+        torch.manual_seed(3)
+        found.append(step(family, model, batch))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0, equal_nan=True)
+    assert found[0][0].isfinite()
+
+
+class Storages(TorchDispatchMode):
+    """Knows the storages that operators made, and how many bytes of them are still held; not those of parameters."""
+
+    def __init__(self, parameters):
+        super().__init__()
+        self.found, self.left_out = {}, {each.untyped_storage()._cdata for each in parameters}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for each in torch.utils._pytree.tree_leaves(out):
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                if storage._cdata not in self.left_out:
+                    self.found[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        return out
+
+    def held(self):
+        return sum(size for reference, size in self.found.values() if not reference.expired())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_checkpoints_hold_the_inputs_of_layers_only(packed, dictionary):
+    layers, channels, lengths = 6, 128, [40, 24]
+    model = build("encoder", dictionary, torch.float32, layers=layers, embed_dim=channels, ffn_dim=256, **DROPOUT)
+    batch = make_batch(dictionary, lengths)
+    batch = batch if packed else unpacked(batch)
+    tokens = sum(lengths) if packed else 2 * max(lengths)
+    held = []
+    for checkpoints in (False, True):
+        (stack,) = stacks(model)
+        stack.checkpoints = checkpoints
+        hidden = model.encoder.embeddings(batch["tokens"], languages=batch["languages"])
+        with Storages(model.parameters()) as storages:
+            packing = {"packing": None if batch["packing"] is None else attention.Packing.of(batch["packing"])}
+            loss = stack(hidden, padding_mask=batch["padding_mask"], **packing)
+        gc.collect()
+        held.append(storages.held())
+        del loss
+    states = layers * tokens * channels * 4  # inputs of layers, and the output of the last one
+    padded = 2 * max(lengths) * channels * 4  # the result, and what it is copied from
+    assert states <= held[1] <= states + 2 * padded + layers * 2**13  # and states of the generator
+    assert held[0] > 10 * states
+
+
+def test_checkpointed_layers_are_compiled_too(dictionary, counters):
+    model = build("veco", dictionary, torch.float32)
+    batch = make_batch(dictionary, LENGTHS)
+    expected = step("veco", model, batch)
+    for stack in stacks(compiled(model)):
+        stack.checkpoints = True
+    torch.testing.assert_close(step("veco", model, batch), expected, rtol=1e-4, atol=1e-5)
+    assert counters["stats"]["unique_graphs"] == 2 and not counters["graph_break"]
+
+
+# Waiting for the device
+
+READS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal", "masked_select", "unique")
+
+
+class NoReads(TorchDispatchMode):
+    """Fails on operators that wait for the device to read its values."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert not any(name == read or name.startswith(f"{read}_") for read in READS), name
+        if name in ("index", "index_put", "index_put_"):  # an index of booleans is one of the places of True
+            assert not any(each is not None and each.dtype == torch.bool for each in args[1]), name
+        return func(*args, **(kwargs or {}))
+
+
+def on_meta(value):
+    if isinstance(value, dict):
+        return {key: on_meta(each) for key, each in value.items()}
+    return value.to("meta") if isinstance(value, torch.Tensor) else value
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize("lengths", [LENGTHS, [5, 5]])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_sync_in_forward_and_backward(family, lengths, checkpoints, dictionary):
+    """On the meta device, which takes the paths of a GPU and has no values to read."""
+    model = build(family, dictionary, torch.float32, **DROPOUT).to("meta")
+    for stack in stacks(model):
+        stack.checkpoints = checkpoints
+    for batch in (make_batch(dictionary, lengths), unpacked(make_batch(dictionary, lengths))):
+        with NoReads():
+            step(family, model, on_meta(batch))
+
+
+def test_a_sync_is_noticed():
+    values = torch.ones(3)
+    for read in (
+        lambda: values.sum().item(),
+        lambda: bool(values.any()),
+        lambda: values.nonzero(),
+        lambda: values[values > 0],
+    ):
+        with pytest.raises(AssertionError), NoReads():
+            read()

@@ -140,20 +140,21 @@ class _Products(torch.autograd.Function):
             attended = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
         queries, keys, values, outputs = _sentences(lengths, query, key, value, attended)
         shapes = [(*q.shape[:2], k.size(1)) for q, k in zip(queries, keys)]  # (H, T, S) of each sentence
-        sizes = [math.prod(shape) for shape in shapes]
-        kept, ctx.factor = draw_kept((sum(sizes),), dropout)
-        weights, scratch = query.new_empty(sum(sizes)), query.new_empty(max(sizes))
+        kept, ctx.factor = draw_kept((sum(map(math.prod, shapes)),), dropout)
+        weights, scratch = query.new_empty(kept.shape), _scratch(shapes, query)
         scale = query.size(-1) ** -0.5
-        for b, (weight, keep) in enumerate(_matrices(shapes, sizes, weights, kept)):
-            scores = scratch[: sizes[b]].view(shapes[b])
+        for b, (weight, keep) in enumerate(zip(_matrices(shapes, weights), _matrices(shapes, kept))):
+            scores = scratch[shapes[b]]
             torch.baddbmm(scores, queries[b], keys[b].transpose(1, 2), beta=0, alpha=scale, out=scores)
             if hidden_keys is not None:
-                hidden = hidden_keys[b % len(hidden_keys), ..., : shapes[b][1], : shapes[b][2]]
+                hidden = hidden_keys[b % len(hidden_keys)]
+                if lengths is not None:
+                    hidden = hidden[:, : shapes[b][1], : shapes[b][2]]
                 scores.masked_fill_(hidden, float("-inf"))
             torch.softmax(scores, dim=-1, out=weight)
             outputs[b].copy_(torch.mul(weight, keep, out=scores) @ values[b])
         ctx.save_for_backward(query, key, value, weights, kept)
-        ctx.lengths, ctx.shapes, ctx.sizes = lengths, shapes, sizes
+        ctx.lengths, ctx.shapes = lengths, shapes
         return attended.mul_(ctx.factor)
 
     @staticmethod
@@ -165,9 +166,9 @@ class _Products(torch.autograd.Function):
         queries, keys, values, gradients, *by = _sentences(
             ctx.lengths, query, key, value, gradient * ctx.factor, *found
         )
-        scratch = weights.new_empty(2, max(ctx.sizes))
-        for b, (weight, keep) in enumerate(_matrices(ctx.shapes, ctx.sizes, weights, kept)):
-            dropped, by_score = (row[: ctx.sizes[b]].view(ctx.shapes[b]) for row in scratch)
+        one, two = _scratch(ctx.shapes, weights), _scratch(ctx.shapes, weights)
+        for b, (weight, keep) in enumerate(zip(_matrices(ctx.shapes, weights), _matrices(ctx.shapes, kept))):
+            dropped, by_score = one[ctx.shapes[b]], two[ctx.shapes[b]]
             torch.mul(weight, keep, out=dropped)
             by_query, by_key, by_value = (each[b] for each in by)
             by_value.copy_(dropped.transpose(1, 2) @ gradients[b])
@@ -193,10 +194,17 @@ def _sentences(lengths, query, key, value, *more):
     return [each.transpose(0, 1).split(own, dim=1) for each, own in zip(tensors, order)]
 
 
-def _matrices(shapes, sizes, *flat):
-    """Yields, for each sentence, its part of each of the flat tensors as a view of its shape (H, T, S)."""
-    for shape, *parts in zip(shapes, *(each.split(sizes) for each in flat)):
-        yield [part.view(shape) for part in parts]
+def _matrices(shapes, flat):
+    """The parts of a flat tensor, one for each sentence, as views of their shapes (H, T, S)."""
+    if len(set(shapes)) == 1:
+        return flat.view(len(shapes), *shapes[0]).unbind(0)
+    return [part.view(shape) for part, shape in zip(flat.split(list(map(math.prod, shapes))), shapes)]
+
+
+def _scratch(shapes, like):
+    """{shape (H, T, S): a tensor for intermediate results}, all in the same memory."""
+    flat = like.new_empty(max(map(math.prod, shapes)))
+    return {shape: flat[: math.prod(shape)].view(shape) for shape in set(shapes)}
 
 
 def _hidden_keys(

@@ -1,4 +1,7 @@
-"""From hidden states to the vocabulary. Shapes: N predicted positions, C channels, V vocabulary."""
+"""From hidden states to the vocabulary. Shapes: N predictions, R of them at a time, C channels, V vocabulary."""
+
+import contextlib
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,10 +11,18 @@ from torch.nn import functional as F
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.patches import features
 
-_LARGE_LOGITS = 2**24  # logits (N x V) from which on chunks are worth their overhead
-_CHUNK_LOGITS = 2**23  # logits held at a time
-_SMALLEST_CHUNK = 128  # predictions: each chunk reads the whole table
-_SLICE_LOGITS = 2**23  # logits of a slice of the vocabulary: 32 MB, which a process returns once they are freed
+#: bytes that a loss may hold: a chunk of logits and a float32 gradient of the table (V, C). Each further chunk reads
+#: both tables again, so larger chunks are faster
+LOSS_BYTES = 2 * 10**9
+#: bytes of the logits of a chunk even where the table leaves less
+_LEAST_CHUNK_BYTES = 2**28
+#: predictions in a chunk on CPU: the products take much longer there than reading the tables
+_CPU_CHUNK = 256
+#: logits whose softmax is computed at a time, in float32: on CPU they stay in its cache
+_CPU_PART, _PART = 2**20, 2**25
+#: factor of the gradients of logits in float16, which represents one in 250,000 with few digits only, and none below
+#: 6e-8; hidden states get its inverse. With this factor products of tables with values of up to 127 do not overflow
+_FLOAT16_FACTOR = 2.0**8
 
 
 class OutputLayer(nn.Module):
@@ -44,94 +55,149 @@ class OutputLayer(nn.Module):
         return F.linear(self.transform(hidden), table, bias)
 
     def cross_entropy(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-        """Summed negative log-likelihood, in nats, of target (N,) at hidden (N, C).
+        """Summed cross-entropy, in nats, of target (N,) at hidden (N, C); arguments as in `losses`."""
+        return self.losses(hidden, target, label_smoothing)[0]
 
-        For many predictions it uses torch's chunked loss, which never holds all logits (N, V).
+    def losses(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Summed loss and summed negative log-likelihood, in nats, of target (N,) at hidden (N, C).
+
+        The second one has no gradient; without label smoothing both are equal. Never holds all logits (N, V).
 
         Args:
             label_smoothing: probability that is spread evenly over all other symbols, as in fairseq's
                 label_smoothed_cross_entropy
         """
-        transformed = self.transform(hidden)
-        loss = self._negative_log_likelihood(transformed, target)
-        return loss + self._smoothing(transformed, target, label_smoothing) if label_smoothing else loss
-
-    def _smoothing(self, transformed: Tensor, target: Tensor, share: float) -> Tensor:
-        """The term that smoothing adds: `share` times the target's logit minus the mean logit of the others.
-
-        Logits are linear in the table, so the mean is one product and needs no logits.
-        """
-        weight, bias = self.token_embeddings.output_table, self.token_embeddings.output_bias
-        direction = self.token_embeddings(target).float() - weight.float().mean(0)
-        of_target = (transformed.float() * direction).sum() + (bias[target].float() - bias.float().mean()).sum()
-        return share * len(weight) / (len(weight) - 1) * of_target
-
-    def _negative_log_likelihood(self, transformed: Tensor, target: Tensor) -> Tensor:
-        weight, bias = self.token_embeddings.output_table, self.token_embeddings.output_bias
-        if not _chunking_pays(transformed, weight):
-            return _CrossEntropy.apply(transformed, weight, bias, target)
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=max(_SMALLEST_CHUNK, _CHUNK_LOGITS // len(weight)))
-        return F.linear_cross_entropy(transformed, weight, target, linear_bias=bias, reduction="sum", options=options)
-
-
-def _chunking_pays(hidden: Tensor, weight: Tensor) -> bool:
-    """Whether torch's chunked loss saves memory without losing speed or precision.
-
-    It holds a second gradient of the table (V, C), `_CrossEntropy` the logits (N, V): below N = C it saves nothing.
-    float32 only: it computes gradients before the loss is scaled, which overflows or underflows in float16, and in
-    bfloat16 it would sum the losses in 8 bits.
-    """
-    return (
-        features.HAS_LINEAR_CROSS_ENTROPY
-        and hidden.dtype == torch.float32
-        and len(hidden) >= 2 * hidden.size(-1)
-        and len(hidden) * len(weight) >= _LARGE_LOGITS
-    )
+        inputs = [self.transform(hidden), self.token_embeddings.output_table, self.token_embeddings.output_bias]
+        device, context = hidden.device.type, contextlib.nullcontext()
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            # as a whole: autocast itself would change some products of the loss
+            inputs = [tensor.to(torch.get_autocast_dtype(device)) for tensor in inputs]
+            context = torch.autocast(device, enabled=False)
+        with context:
+            return _CrossEntropy.apply(*inputs, target, label_smoothing, torch.is_grad_enabled())
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Summed cross-entropy that holds one float per logit, and only until the logit's gradient is used.
+    """Summed cross-entropy by chunks of predictions, whose gradients the forward pass computes.
 
-    Both passes go over the vocabulary in slices; log sum exp s = top + log sum exp(s - top), with a top for each slice.
-    The target's logit comes from the same slices, so both are rounded the same way in 16 bits: the loss of a confident
-    prediction would otherwise be mostly rounding error, and often negative.
+    Logits and their gradients have the model's precision; the softmax and sums over chunks are in float32. The target's
+    logit comes from the same product as the others, so that all are rounded the same way in 16 bits: the loss of a
+    confident prediction would otherwise be mostly rounding error, and often negative.
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, bias, target):
-        """Returns the loss of targets (N,) given hidden (N, C), weight (V, C) and bias (V,)."""
-        ctx.save_for_backward(hidden, weight, target)
-        ctx.width = max(_SLICE_LOGITS // max(len(hidden), 1), 1)
-        ctx.powers, tops, normalizers = [], [], []
-        at_target, first = hidden.new_zeros(len(hidden), dtype=torch.float32), 0
-        for weights, biases in zip(weight.split(ctx.width), bias.split(ctx.width)):
-            logits = torch.addmm(biases, hidden, weights.t()).float()
-            place = target - first  # in this slice, for those that it holds
-            found = logits.gather(1, place.clamp(0, len(weights) - 1)[:, None]).squeeze(1)
-            at_target = torch.where((place >= 0) & (place < len(weights)), found, at_target)
-            first += len(weights)
-            tops.append(logits.amax(dim=1, keepdim=True))
-            ctx.powers.append(logits.sub_(tops[-1]).exp_())
-            normalizers.append(tops[-1] + ctx.powers[-1].sum(dim=1, keepdim=True).log())
-        normalizer = torch.cat(normalizers, dim=1).logsumexp(dim=1, keepdim=True)
-        ctx.factors = [(top - normalizer).exp() for top in tops]  # from powers to probabilities
-        return (normalizer.squeeze(1) - at_target).sum()
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float, differentiable: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Returns the loss and the negative log-likelihood of targets (N,).
+
+        Args:
+            hidden, weight, bias: (N, C), (V, C) and (V,)
+            smoothing: share of label smoothing
+            differentiable: whether a backward pass may follow
+        """
+        exact, is_half = torch.promote_types(hidden.dtype, torch.float32), hidden.dtype == torch.float16
+        needed = [differentiable and each for each in ctx.needs_input_grad[:3]]
+        size, factor = _chunk_size(hidden, weight), _FLOAT16_FACTOR if is_half else 1.0
+        # in 16 bits sums over chunks would lose the smaller terms, and in float16 a single product may be too small
+        of_table = exact if is_half or len(target) > size else weight.dtype
+        by_hidden = torch.empty_like(hidden, dtype=exact) if needed[0] else None
+        by_weight = torch.empty_like(weight, dtype=of_table) if needed[1] else None
+        by_bias = torch.zeros_like(bias, dtype=exact) if needed[2] else None
+        log_probs = hidden.new_empty(2, len(target), dtype=exact)
+        buffer, scaled = hidden.new_empty(min(size, len(target)), len(weight)), hidden / factor if is_half else hidden
+        for first in range(0, len(target), size):
+            rows = slice(first, first + size)
+            logits = torch.addmm(bias, hidden[rows], weight.t(), out=buffer[: len(target) - first])
+            log_probs[:, rows] = _softmax_(logits, target[rows], smoothing, factor if any(needed) else None, by_bias)
+            if by_hidden is not None:
+                by_hidden[rows] = logits @ weight
+            if by_weight is not None:
+                _add_product(by_weight, logits, scaled[rows], replaces=first == 0)
+        logits = buffer = None  # freed
+        if by_weight is not None and not len(target):
+            by_weight.zero_()
+        if by_weight is not None and not is_half:
+            by_weight = by_weight.to(weight.dtype)
+        ctx.gradients, ctx.factors = (by_hidden, by_weight, by_bias), (factor, 1.0, factor)
+        ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
+        nll, spread = -log_probs.sum(dim=1)
+        ctx.mark_non_differentiable(nll)
+        share = smoothing / max(len(weight) - 1, 1)
+        return (1 - smoothing - share) * nll + share * spread if smoothing else nll.clone(), nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
-        """Returns the gradients of hidden (N, C), weight (V, C) and bias (V,); frees the probabilities."""
-        if not ctx.powers:
-            raise RuntimeError("the gradient of the loss can be computed once: the probabilities are freed on the way")
-        hidden, weight, target = ctx.saved_tensors
-        by_hidden = -gradient * weight[target].float()
-        by_weight, by_bias = torch.empty_like(weight), weight.new_empty(len(weight))
-        parts = (tensor.split(ctx.width) for tensor in (weight, by_weight, by_bias))
-        for factor, weights, by_weights, by_biases in zip(ctx.factors, *parts):
-            by_logits = ctx.powers.pop(0).mul_(factor * gradient).type_as(hidden)
-            by_hidden += by_logits @ weights
-            torch.mm(by_logits.t(), hidden, out=by_weights)
-            torch.sum(by_logits, dim=0, out=by_biases)
-        by_weight.index_add_(0, target, (-gradient * hidden).type_as(weight))
-        by_bias.index_add_(0, target, (-gradient).expand(len(target)).type_as(by_bias))
-        return by_hidden.type_as(hidden), by_weight, by_bias, None
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        """Returns the gradients of hidden (N, C), weight (V, C) and bias (V,), and frees them."""
+        if ctx.gradients is None:
+            raise RuntimeError("the gradient of the loss can be computed once: its parts are freed on the way")
+        parts, ctx.gradients = zip(ctx.gradients, ctx.factors, ctx.dtypes), None
+        found = [None if each is None else each.mul_(gradient / factor).to(dtype) for each, factor, dtype in parts]
+        return *found, None, None, None
+
+
+def _chunk_size(hidden: Tensor, weight: Tensor) -> int:
+    """Number of predictions in a chunk, for hidden (N, C) and weight (V, C): chunks of about equal sizes."""
+    symbols, channels = weight.shape
+    left = LOSS_BYTES - 4 * (symbols * channels + 2 * hidden.numel() + 2 * _PART)
+    most = max(left, _LEAST_CHUNK_BYTES) // (symbols * hidden.element_size())
+    if hidden.device.type == "cpu":
+        most = min(most, _CPU_CHUNK)
+    chunks = -(-len(hidden) // max(most, 1))
+    return max(-(-len(hidden) // max(chunks, 1)), 1)
+
+
+def _softmax_(logits: Tensor, target: Tensor, smoothing: float, factor: float | None, by_bias: Tensor | None) -> Tensor:
+    """Replaces logits (R, V) by `factor` times the gradients of the loss; does not if it is None.
+
+    Args:
+        target: (R,)
+        by_bias: sum of these gradients over predictions, to which they are added, (V,)
+
+    Returns: log-probabilities (2, R) of the targets, and their sums over all symbols (0 without smoothing).
+    """
+    exact, symbols = torch.promote_types(logits.dtype, torch.float32), logits.size(1)
+    share, found = smoothing / max(symbols - 1, 1), logits.new_zeros(2, len(target), dtype=exact)
+    size = max(_CPU_PART // symbols, torch.get_num_threads()) if logits.device.type == "cpu" else _PART // symbols
+    size = max(size, 1)
+    for rows, targets, sums in zip(logits.split(size), target[:, None].split(size), found.split(size, dim=1)):
+        if rows.dtype == exact:  # a single power of each logit, which CPUs notice
+            probs = torch.softmax(rows, dim=1)
+            normalizer = rows.amax(dim=1, keepdim=True) - probs.amax(dim=1, keepdim=True).log()
+            sums[0] = (rows.gather(1, targets) - normalizer).squeeze(1)
+            sums[1] = rows.sum(dim=1) - symbols * normalizer.squeeze(1) if smoothing else 0
+        else:
+            log_probs = torch.log_softmax(rows, dim=1, dtype=exact)
+            sums[0] = log_probs.gather(1, targets).squeeze(1)
+            sums[1] = log_probs.sum(dim=1) if smoothing else 0
+        if factor is None:
+            continue
+        if rows.dtype != exact:
+            probs = torch.exp(log_probs, out=log_probs if smoothing or factor != 1 else rows)
+            log_probs = None
+        if smoothing:
+            probs.sub_(share)
+        if probs is not rows:
+            torch.mul(probs, factor, out=rows)
+        probs = None  # freed before the next ones are made
+        # 1 - p is rounded, not p: a confident prediction would lose most of its gradient
+        rows.scatter_(1, targets, ((sums[0].expm1() + smoothing) * factor).type_as(rows)[:, None])
+        if by_bias is not None:
+            by_bias += rows.sum(dim=0, dtype=exact)
+    return found
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, replaces: bool) -> None:
+    """Adds left^T right to total (V, C), or replaces total by it.
+
+    left (R, V) and right (R, C) have the type of total, or 16 bits: then it holds products of parts of the vocabulary.
+    """
+    if total.dtype == left.dtype:
+        total.addmm_(left.t(), right, beta=0 if replaces else 1)
+        return
+    precise = {"out_dtype": total.dtype} if left.is_cuda and features.HAS_PRODUCTS_IN_FLOAT32 else {}
+    size = max((_CPU_PART if left.device.type == "cpu" else _PART) // total.size(1), 1)
+    for part, lefts in zip(total.split(size), left.split(size, dim=1)):
+        product = torch.mm(lefts.t(), right, **precise)
+        part.copy_(product) if replaces else part.add_(product)

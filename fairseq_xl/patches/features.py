@@ -4,8 +4,8 @@ import functools
 
 import torch
 
-#: whether torch has a loss that never holds all logits; new in torch 2.13
-HAS_LINEAR_CROSS_ENTROPY = hasattr(torch.nn.functional, "linear_cross_entropy")
+#: whether a product of matrices in 16 bits can have a result in float32, on CUDA only; new in torch 2.8
+HAS_PRODUCTS_IN_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")
 
 
 @functools.cache

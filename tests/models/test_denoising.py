@@ -60,7 +60,7 @@ def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
         one |= {"padding_mask": None, "prev_output_tokens": shifted, "target": target}
         (term,) = model(sequence_terms, one)
         assert len(target[0]) > 1 and term.count == len(target[0])
-        torch.testing.assert_close(-hypothesis["score"].float(), term.sum, atol=1e-4, rtol=0)
+        torch.testing.assert_close(-hypothesis["score"].float(), term.sum.float(), atol=1e-4, rtol=0)
 
 
 def test_one_token_embeddings_with_one_gradient(dictionary, batch):

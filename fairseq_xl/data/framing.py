@@ -132,6 +132,19 @@ def find_packings(pad, **arrays):
     return {name: _packing(tokens != pad) for name, tokens in arrays.items()}
 
 
+def decoder_target(target, pad):
+    """Entries of a batch whose decoder predicts `target` (B, T), padded on the right.
+
+    Returns: ``target``; ``predicted_positions`` (N,), the positions of its tokens in the flattened target: of all first
+    tokens, then of all second ones, …; ``target_lengths`` (B,), an array that stays on the host, so that no loss has to
+    wait for a GPU to know N.
+    """
+    is_token = target.numpy() != pad
+    steps, rows = np.nonzero(is_token.T)
+    positions = torch.from_numpy(rows * is_token.shape[1] + steps)
+    return {"target": target, "predicted_positions": positions, "target_lengths": is_token.sum(axis=1)}
+
+
 def decoder_input(target, starts):
     """Decoder input ``[xx] y`` (B, T) for the target ``y </s>`` (B, T), with the language symbols `starts` (B, 1).
 

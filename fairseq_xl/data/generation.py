@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.framing import find_packings, find_padding
+from fairseq_xl.data.framing import find_packings
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
@@ -111,10 +111,10 @@ class GenerationDataset(TranslationDataset):
         if collated["target"] is not None:
             collated["batch"] = {
                 "tokens": tokens,
-                "padding_mask": find_padding(tokens.numpy(), self.pad),
+                "padding_mask": collated["padding_mask"],
                 **find_packings(self.pad, packing=tokens.numpy(), target_packing=collated["target"].numpy()),
                 "languages": source["src_languages"][:, None],
                 "prev_output_tokens": source["prev_output_tokens"],
-                "target": collated["target"],
+                **{name: collated[name] for name in ("target", "predicted_positions", "target_lengths")},
             }
         return collated

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
-from fairseq_xl.data.framing import decoder_input, find_packings, pad_rows
+from fairseq_xl.data.framing import decoder_input, decoder_target, find_packings, find_padding, pad_rows
 from fairseq_xl.data.sampling import draw_passes
 
 logger = logging.getLogger(__name__)
@@ -119,18 +119,24 @@ class TranslationDataset(FairseqDataset):
         }
 
     def collater(self, samples):
-        """Collates B examples: src_tokens (B, S), src_languages (B,), prev_output_tokens and target (B, T)."""
+        """Collates B examples.
+
+        Returns: ``net_input`` with src_tokens (B, S), src_languages (B,) and, with targets, prev_output_tokens (B, T);
+        ``padding_mask`` (B, S) or None; the entries of `decoder_target`, where ``target`` is None without targets.
+        """
         if not samples:
             return {}
+        tokens = pad_rows([sample["source"] for sample in samples], self.pad)
         batch = {
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": sum(len(sample["source"]) for sample in samples),
             "net_input": {
-                "src_tokens": torch.from_numpy(pad_rows([sample["source"] for sample in samples], self.pad)),
+                "src_tokens": torch.from_numpy(tokens),
                 "src_lengths": torch.tensor([len(sample["source"]) for sample in samples]),
                 "src_languages": torch.tensor([sample["language_id"] for sample in samples]),
             },
+            "padding_mask": find_padding(tokens, self.pad),
             "target": None,
         }
         if self.constraints is not None:
@@ -138,8 +144,8 @@ class TranslationDataset(FairseqDataset):
         if samples[0]["target"] is not None:
             target = torch.from_numpy(pad_rows([sample["target"] for sample in samples], self.pad))
             starts = torch.tensor([[sample["start"]] for sample in samples])
-            batch["target"] = target
-            batch["ntokens"] = int(target.ne(self.pad).sum())
+            batch |= decoder_target(target, self.pad)
+            batch["ntokens"] = len(batch["predicted_positions"])
             batch["net_input"]["prev_output_tokens"] = decoder_input(target, starts)
             if self.shuffle:  # training
                 sources = batch["net_input"]["src_tokens"].numpy()

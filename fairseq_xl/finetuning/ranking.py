@@ -51,8 +51,9 @@ class Ranking(TaskType):
         ]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"relevance": (B,)}."""
-        return {"relevance": torch.tensor([each.target["relevance"] for each in inputs])}
+        """{"relevance": (B,), "labeled": whether it is known, an array (B,) that stays on the host}."""
+        relevance = torch.tensor([each.target["relevance"] for each in inputs])
+        return {"relevance": relevance, "labeled": (relevance != NO_RELEVANCE).numpy()}
 
     def num_outputs(self) -> int:
         """One score."""
@@ -70,7 +71,8 @@ class Ranking(TaskType):
         )
         labeled = (relevance != NO_RELEVANCE).all(1)
         products = relevance.softmax(1) * scores.log_softmax(1).masked_fill(relevance == -torch.inf, 0)
-        return -products.sum(1).masked_fill(~labeled, 0).sum(), int(labeled.sum())
+        queries = split_by_example(sample["target"]["labeled"], sample["inputs_per_example"])
+        return -products.sum(1).masked_fill(~labeled, 0).sum(), sum(bool(each.all()) for each in queries)
 
     def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""

@@ -20,6 +20,8 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     ``languages``             (B, 1)  ids of the source languages
     ``prev_output_tokens``    (B, T)  input of the decoder, ``[xx] y``
     ``target``                (B, T)  tokens that it predicts, ``y </s>``
+    ``predicted_positions``   (N,)    positions of these tokens, as `fairseq_xl.data.framing.decoder_target` has them
+    ``target_lengths``        (B,)    their numbers, a NumPy array
     ========================= ======= =============================================================================
 
     padded on the right. fairseq's generator calls `encoder` and `decoder` directly.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_xl.data.corpus import Texts
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.framing import Framing, InputLength, decoder_input, find_padding, pad_rows
+from fairseq_xl.data.framing import Framing, InputLength, decoder_input, decoder_target, find_padding, pad_rows
 from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
 from fairseq_xl.errors import UserError
@@ -73,7 +73,7 @@ class BackTranslation(SequenceObjective):
             "languages": languages,
             "other_languages": self._others(languages, batch_spec.keys),
             "prev_output_tokens": decoder_input(target, self.dictionary.first_language + languages),
-            "target": target,
+            **decoder_target(target, self.dictionary.pad()),
         }
 
     def _others(self, languages: Tensor, keys: np.ndarray) -> Tensor:

@@ -5,7 +5,7 @@ Legend: B batch, T time, C channels, N predicted tokens.
 
 from typing import Any, Dict, List
 
-from torch import Tensor
+import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
@@ -25,7 +25,7 @@ class SequenceObjective(Objective):
         return {}
 
 
-def sequence_terms(model: Any, batch: Dict[str, Tensor], label_smoothing: float = 0.0) -> List[Term]:
+def sequence_terms(model: Any, batch: Dict[str, Any], label_smoothing: float = 0.0) -> List[Term]:
     """Computes a `Term` for each predicting stream of the decoder.
 
     Stream number i, counted from 0, predicts ``target[:, t + i]`` at position t. Padding is not predicted.
@@ -33,17 +33,13 @@ def sequence_terms(model: Any, batch: Dict[str, Tensor], label_smoothing: float 
     Args:
         model: an `XLDenoisingModel`, inside its `forward`.
         batch: inputs and targets as in `XLDenoisingModel`.
-        label_smoothing: as in `OutputLayer.cross_entropy`.
+        label_smoothing: as in `OutputLayer.losses`.
     """
-    target, pad = batch["target"], model.decoder.dictionary.pad()
-    return [
-        _term(model.decoder.output, hidden, target[:, ahead:], pad, label_smoothing)
-        for ahead, hidden in enumerate(model.teacher_forced(batch))
-    ]
-
-
-def _term(output: Any, hidden: Tensor, target: Tensor, pad: int, label_smoothing: float) -> Term:
-    """The `Term` of the cross-entropy of targets (B, T'), which the first T' of hidden (B, T, C) predict."""
-    predicted = target.ne(pad)
-    chosen, following = hidden[:, : target.size(1)][predicted], target[predicted]  # (N, C), (N,)
-    return Term(output.cross_entropy(chosen, following, label_smoothing), len(following))
+    terms = []
+    for ahead, hidden in enumerate(model.teacher_forced(batch)):
+        earlier = int(np.minimum(batch["target_lengths"], ahead).sum())  # tokens that this stream does not predict
+        positions = batch["predicted_positions"][earlier:]
+        chosen = hidden.flatten(0, 1).index_select(0, positions - ahead)  # (N, C)
+        target = batch["target"].flatten().index_select(0, positions)
+        terms.append(Term(model.decoder.output.cross_entropy(chosen, target, label_smoothing), len(positions)))
+    return terms

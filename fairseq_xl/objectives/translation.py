@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fairseq_xl.data.corpus import Texts
-from fairseq_xl.data.framing import decoder_input, find_packings, find_padding, pad_rows
+from fairseq_xl.data.framing import decoder_input, decoder_target, find_packings, find_padding, pad_rows
 from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
@@ -46,7 +46,7 @@ class Translation(SequenceObjective):
             "languages": languages,
             "other_languages": others,
             "prev_output_tokens": decoder_input(target, self.dictionary.first_language + others),
-            "target": target,
+            **decoder_target(target, self.dictionary.pad()),
         }
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:

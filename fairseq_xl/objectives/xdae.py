@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairseq_xl.data.dictionary import BPE, UNMARKED
-from fairseq_xl.data.framing import InputLength, decoder_input, find_packings, find_padding, pad_rows
+from fairseq_xl.data.framing import InputLength, decoder_input, decoder_target, find_packings, find_padding, pad_rows
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import BlockConfig, Objective
@@ -92,7 +92,7 @@ class XDAE(SequenceObjective):
             **find_packings(self.dictionary.pad(), packing=tokens, target_packing=target.numpy()),
             "languages": languages,
             "prev_output_tokens": decoder_input(target, self.dictionary.first_language + languages),
-            "target": target,
+            **decoder_target(target, self.dictionary.pad()),
         }
 
     def corrupted(self, tokens, keys, codes):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_xl.data.framing import decoder_input, find_packing, find_padding, pad_rows
+from fairseq_xl.data.framing import decoder_input, decoder_target, find_packing, find_padding, pad_rows
 from fairseq_xl.data.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
@@ -109,7 +109,7 @@ class XFNP(Objective):
             "packing": find_packing(original, dictionary.pad()),
             "languages": languages,
             "prev_output_tokens": decoder_input(target, dictionary.first_language + languages),
-            "target": target,
+            **decoder_target(target, dictionary.pad()),
         }
 
     def loss(self, model, batch):

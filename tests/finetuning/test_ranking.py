@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -38,7 +39,7 @@ def test_files_that_are_wrong(tmp_path, content, message):
 def test_the_loss_by_hand():
     """Equal scores: log n for a query of n texts, whatever the relevances; then scores that equal the relevances."""
     relevance = torch.tensor([2.0, 0.0, 1.0, 0.0, 3.0])
-    sample = {"inputs_per_example": [3, 2], "target": {"relevance": relevance}}
+    sample = {"inputs_per_example": [3, 2], "target": {"relevance": relevance, "labeled": np.ones(5, dtype=bool)}}
     loss, count = Ranking(None, None).loss(torch.zeros(5), sample)
     assert count == 2 and loss.item() == pytest.approx(math.log(3) + math.log(2))
     shares = [math.exp(value) for value in (2, 0, 1)]

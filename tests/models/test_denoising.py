@@ -5,6 +5,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
+from fairseq_xl.data.framing import decoder_target
 from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import SourceEncoder
@@ -32,7 +33,7 @@ def batch(dictionary):
         "padding_mask": tokens.eq(PAD),
         "languages": torch.tensor([[1], [0]]),
         "prev_output_tokens": torch.tensor([[en, 5, 9, 4], [de, 8, EOS, PAD]]),
-        "target": torch.tensor([[5, 9, 4, EOS], [8, EOS, PAD, PAD]]),
+        **decoder_target(torch.tensor([[5, 9, 4, EOS], [8, EOS, PAD, PAD]]), PAD),
     }
 
 
@@ -57,7 +58,7 @@ def test_fairseqs_generator_scores_as_teacher_forcing(dictionary, batch):
         shifted = torch.cat((torch.tensor([[start]]), target[:, :-1]), dim=1)
         one = {name: None if value is None else value[row : row + 1] for name, value in batch.items()}
         one["tokens"] = one["tokens"][:, : given["src_lengths"][row]]
-        one |= {"padding_mask": None, "prev_output_tokens": shifted, "target": target}
+        one |= {"padding_mask": None, "prev_output_tokens": shifted, **decoder_target(target, PAD)}
         (term,) = model(sequence_terms, one)
         assert len(target[0]) > 1 and term.count == len(target[0])
         torch.testing.assert_close(-hypothesis["score"].float(), term.sum.float(), atol=1e-4, rtol=0)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from fairseq_xl.data.framing import decoder_target
 from fairseq_xl.models.config import BackboneConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
@@ -41,31 +42,39 @@ SECOND = [[spread(4, 0.4), spread(2, 0.5), spread(0, 0.9)], [spread(2, 0.3), spr
 
 
 def test_loss_by_hand():
-    (term,) = sequence_terms(Streams(FIRST), {"target": TARGET})
+    (term,) = sequence_terms(Streams(FIRST), decoder_target(TARGET, 1))
     assert term.count == 5 and term.weight == 1.0
     # 1/2 * 1/4 * 1/5 * 1/10 * 8/10 = 1/500
     assert term.sum.item() == pytest.approx(math.log(500), rel=1e-5)
 
 
 def test_each_further_stream_predicts_one_further():
-    first, second = sequence_terms(Streams(FIRST, SECOND), {"target": TARGET})
+    first, second = sequence_terms(Streams(FIRST, SECOND), decoder_target(TARGET, 1))
     assert first.sum.item() == pytest.approx(math.log(500), rel=1e-5)
     # positions 0 and 1 of the first row and 0 of the second: 4/10 * 5/10 * 3/10 = 6/100
     assert second.count == 3 and second.sum.item() == pytest.approx(math.log(100 / 6), rel=1e-5)
 
 
+def test_a_third_stream_leaves_out_two_tokens():
+    *_, third = sequence_terms(Streams(FIRST, SECOND, FIRST), decoder_target(TARGET, 1))
+    # only the first row has a third token, 2, which the third stream predicts at position 0
+    assert third.count == 1 and third.sum.item() == pytest.approx(-math.log(0.5 / 4), rel=1e-5)
+
+
 def test_a_stream_may_have_nothing_to_predict():
-    first, second = sequence_terms(Streams([[spread(2, 0.5)]], [[spread(2, 0.5)]]), {"target": torch.tensor([[2]])})
+    first, second = sequence_terms(
+        Streams([[spread(2, 0.5)]], [[spread(2, 0.5)]]), decoder_target(torch.tensor([[2]]), 1)
+    )
     assert (first.count, second.count) == (1, 0)
     assert first.sum.item() == pytest.approx(math.log(2)) and second.sum.item() == 0
 
 
 def test_label_smoothing_is_fairseqs():
     """0.1 of the probability goes to the four other symbols, 0.025 each."""
-    (term,) = sequence_terms(Streams([[spread(3, 0.6)]]), {"target": torch.tensor([[3]])}, label_smoothing=0.1)
+    (term,) = sequence_terms(Streams([[spread(3, 0.6)]]), decoder_target(torch.tensor([[3]]), 1), label_smoothing=0.1)
     assert term.sum.item() == pytest.approx(-0.9 * math.log(0.6) - 4 * 0.025 * math.log(0.1), rel=1e-5)
     hidden = Streams(torch.rand(2, 3, 5).tolist())
-    (term,) = sequence_terms(hidden, {"target": TARGET}, label_smoothing=0.2)
+    (term,) = sequence_terms(hidden, decoder_target(TARGET, 1), label_smoothing=0.2)
     logits, target = hidden.hidden[0][TARGET.ne(1)], TARGET[TARGET.ne(1)]
     wanted = torch.full((5, 5), 0.2 / 4)
     wanted[torch.arange(5), target] = 0.8

@@ -5,7 +5,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_xl.data.framing import decoder_input, pad_rows
+from fairseq_xl.data.framing import decoder_input, decoder_target, pad_rows
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.objectives.sequence import sequence_terms
 
@@ -33,7 +33,7 @@ def check_beam_search(data_bin, checkpoint):
         "padding_mask": tokens.eq(pad),
         "languages": languages[:, None],
         "prev_output_tokens": decoder_input(target, torch.full((4, 1), start)),
-        "target": target,
+        **decoder_target(target, pad),
     }
     with torch.no_grad():
         first, *_ = sequence_terms(model, batch)

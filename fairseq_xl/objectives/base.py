@@ -244,7 +244,10 @@ class Objective:
         return rows, torch.from_numpy(pad_rows(positions, 0)), torch.from_numpy(pad_rows(languages, 0))
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """Computes the loss of a batch that `collate` made: {name: `Term`} with each name of `terms`."""
+        """Computes the loss of a batch that `collate` made: {name: `Term`} with names of `terms`.
+
+        A term that has nothing to train may be missing in training; the log has a count of 0 for it.
+        """
         raise NotImplementedError(f"{type(self).__name__}.loss")
 
     def encode(self, model: Any, batch: Batch, **more: Any) -> Tensor:

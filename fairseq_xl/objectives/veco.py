@@ -3,9 +3,11 @@
 Legend: B pairs, T time, C channels, N predicted tokens.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from fairseq_xl.data.framing import InputLength, find_packing
 from fairseq_xl.models.encoder import XLVecoModel
@@ -84,9 +86,14 @@ class VecoObjective(MaskedObjective):
         return batch | {"languages": self.languages(batch_spec, corpus), "memory_packing": swapped}
 
     def loss(self, model, batch):
-        """{"…_is_x", "…_is_y", "…_cs_xy", "…_cs_yx"}: `Term` over the N masked tokens of the predicted text."""
+        """{"…_is_x", "…_is_y", "…_cs_xy", "…_cs_yx"}: `Term` over the N masked tokens of the predicted text.
+
+        Training of cross-attention alone, the first stage, leaves out the first two: they have no gradient.
+        """
         tokens, padding_mask, languages = batch["tokens"], batch["padding_mask"], batch["languages"]
-        states = self.encode(model, batch)  # X^(N) and Y^(N): (2B, T, C)
+        inner = _counts_without_memory(model)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and inner):  # X^(N) and Y^(N): (2B, T, C)
+            states = self.encode(model, batch)
         crossed = model.encode(
             tokens,
             languages=languages,
@@ -97,7 +104,19 @@ class VecoObjective(MaskedObjective):
             memory_packing=batch["memory_packing"],
         )
         predicted = ((states, "x"), (states, "y"), (crossed, "y"), (crossed, "x"))
-        return {name: self.predict(model, hidden, batch[side]) for name, (hidden, side) in zip(self.terms, predicted)}
+        return {
+            name: self.predict(model, hidden, batch[side])
+            for name, (hidden, side) in zip(self.terms, predicted)
+            if inner or hidden is crossed
+        }
+
+
+def _counts_without_memory(model):
+    """Whether terms without cross-attention are computed: except in training where all their parameters are frozen."""
+    if not (model.training and torch.is_grad_enabled()):
+        return True
+    named = itertools.chain(model.encoder.named_parameters(), model.output.named_parameters())
+    return any(parameter.requires_grad for name, parameter in named if "cross_attention" not in name)
 
 
 def swap_halves(tensor):
@@ -141,6 +160,8 @@ class VecoBilingual(VecoObjective):
         return super().collate(batch_spec, corpus) | {"tlm": self.tlm.collate(together, corpus)}
 
     def loss(self, model, batch):
-        """The terms of VECO and "veco_bi_tlm"."""
-        (tlm,) = self.tlm.loss(model, batch["tlm"]).values()
-        return super().loss(model, batch) | {f"{self.name}_tlm": tlm}
+        """The terms of VECO and "veco_bi_tlm", which the first stage leaves out too."""
+        terms = super().loss(model, batch)
+        if _counts_without_memory(model):
+            (terms[f"{self.name}_tlm"],) = self.tlm.loss(model, batch["tlm"]).values()
+        return terms

@@ -249,6 +249,36 @@ def test_one_pass_feeds_both(case, model, monkeypatch):
     assert len(calls) == (3 if objective.name == "veco_bi" else 2)
 
 
+def test_the_first_stage_computes_terms_with_a_gradient_only(case, model, monkeypatch):
+    """While cross-attention alone is trained, validation still has all terms, and gradients are those of all terms."""
+    objective, batch = case()
+    cross = {name: parameter for name, parameter in model.named_parameters() if "cross_attention" in name}
+    model.train()
+    terms = model(objective.loss, batch)
+    sum(term.sum for term in terms.values()).backward()
+    expected = {name: parameter.grad.clone() for name, parameter in cross.items()}
+    model.zero_grad()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in cross)
+    calls, losses, encode, predict = [], [], model.encode, objective.predict
+    monkeypatch.setattr(model, "encode", lambda *args, **named: calls.append(encode(*args, **named)) or calls[-1])
+    monkeypatch.setattr(objective, "predict", lambda *args: losses.append(predict(*args)) or losses[-1])
+    kept = model(objective.loss, batch)
+    assert list(kept) == [f"{objective.name}_cs_xy", f"{objective.name}_cs_yx"]
+    assert len(calls) == len(losses) == 2 and not calls[0].requires_grad and calls[1].requires_grad
+    for name, term in kept.items():
+        assert term.count == terms[name].count > 0
+        torch.testing.assert_close(term.sum, terms[name].sum)
+    sum(term.sum for term in kept.values()).backward()
+    for name, parameter in cross.items():
+        torch.testing.assert_close(parameter.grad, expected[name])
+    assert all(parameter.grad is None for name, parameter in model.named_parameters() if name not in cross)
+    with torch.no_grad():
+        assert tuple(model.eval()(objective.loss, batch)) == objective.terms
+    model.train().output.dense.bias.requires_grad_(True)
+    assert tuple(model(objective.loss, batch)) == objective.terms
+
+
 def test_a_batch_is_the_sum_of_its_examples(build, model, spec, documents, pairs):
     for name, corpus in (("veco_mono", documents), ("veco_bi", pairs)):
         objective = build(name, HALF.format(name))

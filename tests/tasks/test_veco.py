@@ -62,6 +62,15 @@ def test_the_first_stage_trains_cross_attention_alone(stages):
     assert "new: encoder.layers.0.cross_attention" in line
 
 
+def test_the_first_stage_logs_what_it_trains_and_validates_all_terms(stages):
+    for output, inner in zip(stages[1], (0, 1)):
+        for name in ("veco_mono_is_x", "veco_mono_is_y", "veco_bi_is_x", "veco_bi_is_y", "veco_bi_tlm"):
+            assert bool(output.statistics(f"{name}_ppl", "train")) == bool(inner), name
+            assert output.statistics(f"{name}_ppl", "valid"), name
+        for name in ("veco_mono_cs_xy", "veco_mono_cs_yx", "veco_bi_cs_xy", "veco_bi_cs_yx"):
+            assert output.statistics(f"{name}_ppl", "train") and output.statistics(f"{name}_ppl", "valid"), name
+
+
 def test_the_second_stage_trains_everything(stages):
     root, _ = stages
     before, after = load(root / "first/checkpoint_last.pt"), load(root / "second/checkpoint_last.pt")

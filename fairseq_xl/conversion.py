@@ -100,7 +100,7 @@ def _translation(found: Published, origin: Path, languages: Sequence[str]) -> li
         raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
     arch = _TRANSLATION[found.options["layer_norm"]]
     pairs = ",".join(f"{one}-{other}" for one in languages for other in languages if one != other)
-    line = ["--task", "xl_translation", "--criterion", "label_smoothed_cross_entropy", "--lang-pairs", pairs]
+    line = ["--task", "xl_translation", "--criterion", "xl_translation", "--lang-pairs", pairs]
     line += ["--init-encoder-from", str(origin), "--init-decoder-from", str(origin), "--arch", arch]
     return [*line, *_options(found, arch, {f"{stack}_layers": depth for stack, depth in found.depths.items()})]
 

@@ -342,7 +342,7 @@ def translation(data, save_dir, *more):
         data,
         *cli(
             task="xl_translation",
-            criterion="label_smoothed_cross_entropy",
+            criterion="xl_translation",
             arch="xl_mt_tiny",
             encoder_layers=1,
             decoder_layers=1,

@@ -1,6 +1,5 @@
 """Encoder-decoders to pre-train with objectives. Shapes: B batch, S source time, T target time, C channels."""
 
-import contextlib
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from torch import Tensor, nn
@@ -52,11 +51,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
     def forward(self, compute: Callable, batch):
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
-        tables = {part.token_embeddings for part in (self.encoder, self.decoder) if hasattr(part, "token_embeddings")}
-        with contextlib.ExitStack() as stack:
-            for table in tables:
-                stack.enter_context(table.one_gradient())
-            return compute(self, batch)
+        return self.computed(compute, batch)
 
     def teacher_forced(self, batch) -> List[Tensor]:
         """Hidden states of the decoder given ``prev_output_tokens``: a list of (B, T, C), here of one stream.

@@ -3,6 +3,7 @@
 Shapes: B batch, S source time, T target time, C channels, V vocabulary.
 """
 
+import contextlib
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -267,19 +268,33 @@ class XLEncoderDecoderModel(XLTransformer):
 
     def forward(
         self,
-        src_tokens: Tensor,
-        src_lengths: Optional[Tensor],
-        prev_output_tokens: Tensor,
+        src_tokens: Optional[Tensor] = None,
+        src_lengths: Optional[Tensor] = None,
+        prev_output_tokens: Optional[Tensor] = None,
         src_languages: Optional[Tensor] = None,
         src_packing: FoundPacking = None,
         target_packing: FoundPacking = None,
-    ) -> Tuple[Tensor, Optional[Tensor]]:
+        *,
+        compute: Optional[Callable] = None,
+        batch: Any = None,
+    ) -> Any:
         """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V); see `Decoder.forward`.
 
-        The packings are those of source and target, `fairseq_xl.data.framing.find_packings`.
+        The packings are those of source and target, `fairseq_xl.data.framing.find_packings`. With `compute`, a function
+        such as a loss, returns `compute(self, batch)` instead, as `XLEncoderModel` does.
         """
+        if compute is not None:
+            return self.computed(compute, batch)
         encoder_out = self.encoder(src_tokens, src_lengths, src_languages, src_packing)
         return self.decoder(prev_output_tokens, encoder_out, packing=target_packing, memory_packing=src_packing)
+
+    def computed(self, compute: Callable, batch: Any) -> Any:
+        """Returns `compute(self, batch)`, in which each table of token embeddings has one gradient."""
+        tables = {part.token_embeddings for part in (self.encoder, self.decoder) if hasattr(part, "token_embeddings")}
+        with contextlib.ExitStack() as stack:
+            for table in tables:
+                stack.enter_context(table.one_gradient())
+            return compute(self, batch)
 
     @torch.no_grad()
     def translate(self, batch: Dict[str, Any], starts: Tensor, allowed: Tensor) -> Tensor:

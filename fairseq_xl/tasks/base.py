@@ -22,7 +22,6 @@ from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.subwords import open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
-from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches.compilation import check_compiler
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
@@ -89,8 +88,10 @@ class XLTask(FairseqTask):
     or dictionary, and takes over its framing.
     """
 
-    #: name of its criterion; None: fairseq's cross-entropy criterions
+    #: name of its criterion
     criterion = None
+    #: names of further criterions that can train its models
+    other_criterions = frozenset()
     #: whether fairseq-generate and fairseq-interactive run its models
     generates = False
     #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
@@ -111,7 +112,7 @@ class XLTask(FairseqTask):
         """Loads ``dict.txt``; raises `UserError` unless it is the dictionary of all data folders and of their text."""
         run = run_config(cfg)
         if run is not None:
-            _check_run(run, cfg._name, {cls.criterion} if cls.criterion else FAIRSEQ_CRITERIONS)
+            _check_run(run, cfg._name, {cls.criterion, *cls.other_criterions})
         if not cfg.data:
             raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
         folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]

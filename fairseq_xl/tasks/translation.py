@@ -19,6 +19,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
@@ -79,6 +80,9 @@ class XLTranslationConfig(XLSeq2SeqConfig):
 @register_task("xl_translation", dataclass=XLTranslationConfig)
 class XLTranslationTask(XLSeq2SeqTask):
     """Translation in one or several directions (Lample & Conneau 2019, section 4.3)."""
+
+    criterion = "xl_translation"
+    other_criterions = FAIRSEQ_CRITERIONS
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -168,7 +172,7 @@ class XLTranslationTask(XLSeq2SeqTask):
     def metrics(self):
         """Names of the validation metrics: the criterion's and, with --eval-bleu, the scores of translations."""
         criterion = run_config(self.cfg).criterion
-        smoothed = criterion._name.startswith("label_smoothed") or criterion.sentence_avg
+        smoothed = criterion._name != "cross_entropy" or criterion.sentence_avg
         accuracy = ["accuracy"] if criterion.get("report_accuracy") else []
         scores = self.scorer.metrics({"bleu": self.scorer.directions}) if self.scorer else []
         return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *accuracy, *scores]

@@ -1,0 +1,71 @@
+"""Cross-entropy of translation with label smoothing, without the logits of a whole batch."""
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Tuple
+
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
+from torch import Tensor
+
+from fairseq_xl.errors import check_number
+
+
+@dataclass
+class XLTranslationCriterionConfig(FairseqDataclass):
+    """Options of the criterion `xl_translation`."""
+
+    label_smoothing: float = field(
+        default=0.0, metadata={"help": "label smoothing: total probability of all symbols but the target"}
+    )
+    sentence_avg: bool = II("optimization.sentence_avg")
+
+
+@register_criterion("xl_translation", dataclass=XLTranslationCriterionConfig)
+class XLTranslationCriterion(FairseqCriterion):
+    """fairseq's label_smoothed_cross_entropy, computed by chunks of predictions (`OutputLayer.losses`).
+
+    The log has the same entries: the loss, the negative log-likelihood without smoothing, and its perplexity.
+    """
+
+    def __init__(self, task: Any, label_smoothing: float, sentence_avg: bool):
+        super().__init__(task)
+        check_number("--label-smoothing", label_smoothing, "probability")
+        self.label_smoothing, self.sentence_avg = label_smoothing, sentence_avg
+
+    def forward(self, model: Any, sample: Dict[str, Any], reduce: bool = True) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """Computes the summed loss in nats, the number of target tokens and the log of a `TranslationDataset` sample.
+
+        With --sentence-avg it counts sentences instead.
+        """
+        loss, nll = model(compute=self._losses, batch=sample)
+        size = sample["nsentences"] if self.sentence_avg else sample["ntokens"]
+        log = {
+            "loss": loss.detach(),
+            "nll_loss": nll,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": size,
+        }
+        return loss, size, log
+
+    def _losses(self, model: Any, sample: Dict[str, Any]) -> Tuple[Tensor, Tensor]:
+        """Summed loss and summed negative log-likelihood of a sample's targets."""
+        source, positions = sample["net_input"], sample["predicted_positions"]
+        languages = source["src_languages"][:, None]
+        encoder_out = model.encoder.encode(source["src_tokens"], languages, sample["padding_mask"])
+        hidden, _ = model.decoder.extract_features(source["prev_output_tokens"], encoder_out)
+        chosen = hidden.flatten(0, 1).index_select(0, positions)  # (N, C)
+        target = sample["target"].flatten().index_select(0, positions)
+        return model.decoder.output.losses(chosen, target, self.label_smoothing)
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
+        """Logs loss, nll_loss and ppl as fairseq does."""
+        LabelSmoothedCrossEntropyCriterion.reduce_metrics(logging_outputs)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: every rank logs the same keys."""
+        return True

@@ -1,0 +1,89 @@
+"""The criterion of translation against fairseq's label_smoothed_cross_entropy."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+
+from fairseq_xl.criterions.translation import XLTranslationCriterion
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.errors import UserError
+from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.models.denoising import XLBackTranslationModel
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from tests.command_line import cli
+from tests.commands import run_train, translation
+
+SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=1, decoder_layers=1, max_positions=12)
+
+
+@pytest.fixture
+def sample(dictionary):
+    """A batch with padding on both sides: 3 pairs, 4 + 2 + 3 target tokens."""
+    sources = [torch.tensor(tokens) for tokens in ([5, 6, 7, 8, 2], [9, 10, 2], [11, 4, 6, 2])]
+    targets = [torch.tensor(tokens) for tokens in ([5, 9, 4, 2], [8, 2], [12, 4, 2])]
+    sizes = np.array([(len(source), len(target)) for source, target in zip(sources, targets)])
+    start = dictionary.language_symbol("de")
+    direction = Direction(sources, targets, sizes, np.arange(3), dictionary.language_id("en"), start)
+    examples = TranslationDataset([direction], Framing.of("xl", dictionary), dictionary.pad(), shuffle=False)
+    return examples.collater([examples[number] for number in range(3)])
+
+
+def make(dictionary, kind=XLEncoderDecoderModel, share=False):
+    torch.manual_seed(0)
+    model = kind(EncoderDecoderConfig(**SIZES, share_embeddings=share), dictionary).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def computed(criterion, model, sample):
+    """Sample size, log, the log of `reduce_metrics` and gradients."""
+    model.zero_grad()
+    loss, sample_size, log = criterion(model, sample)
+    loss.backward()
+    with metrics.aggregate() as found:
+        criterion.reduce_metrics([log, log])
+    return sample_size, log, found.get_smoothed_values(), {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("kind", [XLEncoderDecoderModel, XLBackTranslationModel])
+@pytest.mark.parametrize("share", [False, True])
+def test_loss_log_and_gradients_are_fairseqs(dictionary, sample, share, kind, smoothing, sentence_avg):
+    model, task = make(dictionary, kind, share), SimpleNamespace(target_dictionary=dictionary)
+    size, log, logged, gradients = computed(XLTranslationCriterion(task, smoothing, sentence_avg), model, sample)
+    fairseqs = LabelSmoothedCrossEntropyCriterion(task, sentence_avg, smoothing)
+    expected_size, expected_log, expected_logged, expected = computed(fairseqs, model, sample)
+    assert size == expected_size == (3 if sentence_avg else 9)
+    assert log.keys() == expected_log.keys()
+    for name, value in expected_log.items():
+        torch.testing.assert_close(log[name], value, rtol=1e-5, atol=1e-5)
+    assert logged == pytest.approx(expected_logged, rel=1e-5)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-5, atol=1e-5)
+
+
+def test_smoothing_is_a_probability(dictionary):
+    with pytest.raises(UserError, match="--label-smoothing 2: a probability from 0 to below 1"):
+        XLTranslationCriterion(SimpleNamespace(target_dictionary=dictionary), 2, False)
+
+
+def test_fairseqs_criterions_train_as_well(data_bin, tmp_path):
+    """Five updates without dropout: the same losses in training and validation, to the logged digits."""
+    found = {}
+    for name in ("xl_translation", "label_smoothed_cross_entropy"):
+        more = cli(s="en", t="de", max_update=5, dropout=0, attention_dropout=0, label_smoothing=0.1, lr=0.01)
+        output = run_train([*translation(data_bin, tmp_path / name, *more, "--no-save"), "--criterion", name])
+        training = [float.fromhex(loss) for loss in output.losses]
+        valid = [output.statistics(key, "valid") for key in ("loss", "nll_loss", "ppl")]
+        found[name] = training, valid
+    (losses, valid), (expected, expected_valid) = found.values()
+    assert len(losses) == 5 and losses == pytest.approx(expected, rel=1e-4)
+    assert valid == expected_valid and all(valid)

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import Dropout
 
+#: tokens (B, T) of lookups and the gradients of their rows (B, T, C)
+Lookups = list[tuple[Tensor, Tensor]]
 #: segments of an input: a sentence or the first of a pair, and the second of a pair
 SEGMENTS = 2
 
@@ -24,7 +26,8 @@ class TokenEmbeddings(nn.Module):
         super().__init__()
         self.table = nn.Embedding(vocab_size, embed_dim, padding_idx=pad)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if output_bias else None
-        self._uses = None  # inside of `one_gradient`: the table for lookup and the table for prediction
+        # inside of `one_gradient`: the table for lookup, the table for prediction, and the gradients of lookups
+        self._uses: tuple[Tensor, Tensor, Lookups] | None = None
 
     @contextlib.contextmanager
     def one_gradient(self) -> Iterator[None]:
@@ -32,7 +35,8 @@ class TokenEmbeddings(nn.Module):
 
         torch itself would make a gradient for each of them, and a third for their sum.
         """
-        self._uses = _TwoUses.apply(self.table.weight)
+        lookups: Lookups = []
+        self._uses = *_TwoUses.apply(self.table.weight, lookups), lookups
         try:
             yield
         finally:
@@ -47,53 +51,52 @@ class TokenEmbeddings(nn.Module):
         """Rows of the table: (B, T) -> (B, T, C)"""
         if self._uses is None:
             return self.table(tokens)
-        table = self._uses[0]
-        if table.dtype == torch.float16 and table.device.type == "cpu":
-            # two lookups would add sparse gradients, which torch cannot do in float16 on CPU
-            return F.embedding(tokens, table, self.table.padding_idx)
-        return _Rows.apply(table, tokens, self.table.padding_idx)
+        table, _, lookups = self._uses
+        return _Lookup.apply(tokens, table, self.table.padding_idx, lookups)
 
 
-class _TwoUses(torch.autograd.Function):
-    """Returns a table twice. The backward pass adds the first, mostly sparse gradient to the second one in place."""
+class _Lookup(torch.autograd.Function):
+    """Rows of a table, whose gradient is kept for `_TwoUses`.
 
-    @staticmethod
-    def forward(ctx: Any, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the table (V, C) twice: for lookup and for prediction."""
-        ctx.set_materialize_grads(False)
-        return table.view_as(table), table.view_as(table)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_rows: Tensor | None, of_table: Tensor | None) -> Tensor | None:
-        """Adds the gradient of lookup, which may be sparse, to that of prediction: (V, C)."""
-        if of_rows is None or of_table is None:
-            return of_table if of_rows is None else of_rows.to_dense()
-        return of_table.add_(of_rows)
-
-
-class _Rows(torch.autograd.Function):
-    """Rows of a table, with a sparse gradient; that of the row of padding is zero.
-
-    torch's sparse gradient leaves out the padding, and waits for a GPU to count the rest: at the end of the backward
-    pass, so that the kernels of the optimizer could not be queued while it runs.
+    A gradient with a row for each symbol would be mostly zeros, and torch's sparse gradient, which leaves out padding,
+    waits for the GPU to know its size.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, tokens: Tensor, pad: int) -> Tensor:
-        """Table (V, C) and tokens (...) -> (..., C)"""
+    def forward(ctx: Any, tokens: Tensor, table: Tensor, pad: int, lookups: Lookups) -> Tensor:
+        """(B, T), (V, C) -> (B, T, C)"""
         ctx.save_for_backward(tokens)
-        ctx.pad, ctx.table_shape = pad, table.shape
+        ctx.pad, ctx.lookups = pad, lookups
         return F.embedding(tokens, table)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """Returns the gradient of the table, sparse (V, C)."""
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
+        """Keeps the gradients of tokens (B, T): of the rows (B, T, C), 0 at padding."""
         (tokens,) = ctx.saved_tensors
-        rows = gradient.masked_fill((tokens == ctx.pad).unsqueeze(-1), 0).reshape(-1, gradient.size(-1))
-        of_table = torch.sparse_coo_tensor(tokens.reshape(1, -1), rows, ctx.table_shape, check_invariants=False)
-        return of_table, None, None
+        ctx.lookups.append((tokens, gradient.masked_fill((tokens == ctx.pad)[..., None], 0)))
+        return None, None, None, None
+
+
+class _TwoUses(torch.autograd.Function):
+    """Returns a table twice. The backward pass adds the gradients of lookups to that of prediction in place."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, lookups: Lookups) -> tuple[Tensor, Tensor]:
+        """Returns the table (V, C) twice: for `_Lookup` and for prediction."""
+        ctx.set_materialize_grads(False)
+        ctx.shape, ctx.lookups = table.shape, lookups
+        return table.view_as(table), table.view_as(table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, _: None, of_table: Tensor | None) -> tuple[Tensor | None, None]:
+        """Adds the gradients of lookups to that of prediction: (V, C)."""
+        for tokens, of_rows in ctx.lookups:
+            of_table = of_rows.new_zeros(ctx.shape) if of_table is None else of_table
+            of_table.index_add_(0, tokens.flatten(), of_rows.flatten(0, -2))
+        ctx.lookups.clear()
+        return of_table, None
 
 
 class PositionEmbeddings(nn.Embedding):

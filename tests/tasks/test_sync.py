@@ -1,0 +1,151 @@
+"""No loss of a training step waits for the GPU: each is computed on the meta device, which has no data to wait for."""
+
+import copy
+import shutil
+
+import pytest
+import torch
+from fairseq import utils
+from fairseq.tasks import FairseqTask
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_xl.data.indexed import open_text
+from fairseq_xl.objectives import OBJECTIVES
+from tests.command_line import cli
+from tests.commands import dan, denoising, pretraining, run_train, translation
+from tests.tiny_data import write_items
+
+#: operations whose results or shapes depend on data
+READING = {
+    torch.ops.aten._local_scalar_dense,
+    torch.ops.aten.item,
+    torch.ops.aten.nonzero,
+    torch.ops.aten.masked_select,
+    torch.ops.aten._unique2,
+    torch.ops.aten.unique_dim,
+    torch.ops.aten.equal,
+}
+
+
+class NoWaiting(TorchDispatchMode):
+    """Raises AssertionError for an operation that waits for a GPU: one that reads data or copies them to the host."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        assert function.overloadpacket not in READING, function
+        if function.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_):
+            others = [value for value in args if isinstance(value, torch.Tensor)]
+            assert all(value.device == result.device for value in others), function
+        if function.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_):
+            assert all(index is None or index.dtype != torch.bool for index in args[1]), function
+        return result
+
+
+def on_meta(value):
+    """A model or a batch without data; arrays and numbers stay."""
+    if isinstance(value, torch.nn.Module):
+        return copy.deepcopy(value).to("meta")
+    return utils.apply_to_sample(lambda tensor: tensor.to("meta"), value)
+
+
+@pytest.fixture
+def checked(monkeypatch):
+    """Names of what was computed on the meta device: before each training step its loss and gradients are, too."""
+    found, step = [], FairseqTask.train_step
+
+    def checked_step(self, sample, model, criterion, *more, **named):
+        if "objective" in sample and sample["objective"] == "back_translation":  # generates text step by step
+            translated = self.objectives["back_translation"].translated(model, sample["batch"])
+            sample = sample | {"batch": sample["batch"] | {"source": translated}}
+        without_data, batch = on_meta(model), on_meta(sample)
+        with NoWaiting():
+            loss, _, _ = criterion(without_data.train(), batch)
+            loss.backward()
+        assert any(parameter.grad is not None for parameter in without_data.parameters())
+        found.append(sample.get("objective", self.cfg._name))
+        return step(self, sample, model, criterion, *more, **named)
+
+    monkeypatch.setattr(FairseqTask, "train_step", checked_step)
+    return found
+
+
+READS = {
+    "item": lambda tokens: tokens[0].item(),
+    "if": lambda tokens: bool(tokens.any()),
+    "nonzero": torch.Tensor.nonzero,
+    "bool": lambda tokens: tokens[tokens > 0],
+    "copy": lambda tokens: tokens.to("meta"),
+    "masked_select": lambda tokens: tokens.masked_select(tokens > 0),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_sync_is_noticed(read):
+    tokens = torch.zeros(3, dtype=torch.long)
+    with NoWaiting():
+        tokens.index_select(0, tokens).masked_fill(tokens > 0, 2).float().sum()
+        with pytest.raises(AssertionError):
+            READS[read](tokens)
+
+
+ONCE = [*cli(max_update=1), "--disable-validation", "--no-save"]
+
+
+def all_in_one_update(names):
+    """Options of a pre-training whose only update has a batch of each of the objectives."""
+    return [*cli(schedule="cycle", update_freq=len(names), updates_per_epoch=1), *ONCE]
+
+
+@pytest.fixture(scope="module")
+def documents(data_bin, tmp_path_factory):
+    """The data folder with an empty line after every ten lines of the training text."""
+    folder = shutil.copytree(data_bin, tmp_path_factory.mktemp("documents") / "data-bin")
+    (folder / "manifest.json").unlink()
+    bitexts = [folder / f"{name}/train.{name}.{code}" for name in ("en-de", "en-fr") for code in name.split("-")]
+    for path in [folder / f"{code}/train" for code in ("en", "de", "fr")] + bitexts:
+        text = open_text(path, path.suffix.removeprefix(".") or path.parent.name)
+        lines = [text[line].tolist() for line in range(len(text))]
+        del text
+        write_items(path, [line for n in range(0, len(lines), 10) for line in [*lines[n : n + 10], [2]]])
+    return folder
+
+
+PRETRAINING = {
+    "encoder": (pretraining, "xl_xlmr_tiny", "mlm tlm clm cross_lingual_mlm word_recovery paraphrase"),
+    "veco": (pretraining, "xl_veco_tiny", "veco_mono veco_bi"),
+    "monotrans": (pretraining, "xl_monotrans_tiny", "nsp"),
+    "denoising": (denoising, "xl_xdae_tiny", "xdae translation back_translation"),
+    "future n-grams": (denoising, "xl_xfnp_tiny", "xfnp"),
+}
+
+
+@pytest.mark.parametrize("kind", PRETRAINING)
+def test_pretraining_does_not_sync(documents, tmp_path, checked, kind):
+    command, arch, names = PRETRAINING[kind]
+    names = names.split()
+    more = [*cli(arch=arch), *all_in_one_update(names)]
+    run_train(command(documents, tmp_path, *more, objectives=",".join(names)))
+    assert sorted(checked) == sorted(names)
+
+
+def test_the_first_stage_of_veco_does_not_sync(data_bin, tmp_path, checked):
+    names = ["veco_mono", "veco_bi"]
+    more = [*cli(arch="xl_veco_tiny", train_only="*.cross_attention*"), *all_in_one_update(names)]
+    run_train(pretraining(data_bin, tmp_path, *more, objectives=",".join(names)))
+    assert sorted(checked) == sorted(names)
+
+
+def test_the_network_for_mining_does_not_sync(data_bin, tmp_path, checked):
+    run_train(dan(data_bin, tmp_path, *ONCE))
+    assert checked == ["paraphrase_similarity"]
+
+
+def test_all_objectives_are_checked():
+    named = {name for *_, names in PRETRAINING.values() for name in names.split()} | {"paraphrase_similarity"}
+    ours = {name for name, objective in OBJECTIVES.items() if objective.__module__.startswith("fairseq_xl.")}
+    assert named == ours
+
+
+def test_translation_does_not_sync(data_bin, tmp_path, checked):
+    run_train(translation(data_bin, tmp_path, *cli(s="en", t="de", label_smoothing=0.1), *ONCE))
+    assert checked == ["xl_translation"]

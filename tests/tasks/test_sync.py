@@ -1,6 +1,7 @@
 """No loss of a training step waits for the GPU: each is computed on the meta device, which has no data to wait for."""
 
 import copy
+import json
 import shutil
 
 import pytest
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.objectives import OBJECTIVES
 from tests.command_line import cli
-from tests.commands import dan, denoising, pretraining, run_train, translation
+from tests.commands import dan, denoising, generation, labeled, pretraining, run_train, translation
 from tests.tiny_data import write_items
 
 #: operations whose results or shapes depend on data
@@ -149,3 +150,32 @@ def test_all_objectives_are_checked():
 def test_translation_does_not_sync(data_bin, tmp_path, checked):
     run_train(translation(data_bin, tmp_path, *cli(s="en", t="de", label_smoothing=0.1), *ONCE))
     assert checked == ["xl_translation"]
+
+
+CONTEXT = "one two three four"
+SQUAD = [
+    {"context": CONTEXT, "qas": [{"id": "q", "question": "five", "answers": [{"text": "two", "answer_start": 4}]}]}
+]
+#: task type -> ending and content of its files
+FILES = {
+    "classification": {"tsv": "yes\tone two three\nno\tfour\n"},
+    "tagging": {"tsv": "one\tB-X\ntwo\tO\n\nthree\tO\n\n"},
+    "ranking": {"tsv": "2\tquery\tone two\n0\tquery\tthree\n1\tother\tfour\n"},
+    "question_answering": {"json": json.dumps({"data": [{"paragraphs": SQUAD}]})},
+    "generation": {"src": "one two three\nfour\n", "tgt": "one\nfour four\n"},
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_fine_tuning_does_not_sync(data_bin, tmp_path, checked, name):
+    for suffix, content in FILES[name].items():
+        for code in ("en", "de"):
+            (tmp_path / f"train.{code}.{suffix}").write_text(content, encoding="utf-8")
+    if name == "generation":
+        line = generation(data_bin, tmp_path, tmp_path, *cli(arch="xl_xfnp_tiny", label_smoothing=0.1))
+    else:
+        task = cli(task=f"xl_{name}", criterion=f"xl_{name}", arch="xl_xlm_tiny", layers=1)
+        short = cli(question_length=8, stride=8) if name == "question_answering" else []
+        line = [data_bin, *task, *labeled(tmp_path, tmp_path), *short]
+    run_train([*line, *ONCE])
+    assert checked == [f"xl_{name}"]

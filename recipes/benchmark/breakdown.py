@@ -24,7 +24,10 @@ KINDS = {
         ("_Products", "scaled_dot_product_attention", "BmmBackward", "BaddbmmBackward", "_safe_softmax"),
     ),
     "dropout, the rest": ((), ("_Dropped", "aten::dropout", "MulBackward")),
-    "embeddings": ({"embedding", "embedding_dense_backward"}, ("Embedding", "IndexBackward", "AccumulateGrad")),
+    "embeddings": (
+        {"embedding", "embedding_dense_backward"},
+        ("Embedding", "IndexBackward", "AccumulateGrad", "_Lookup", "_TwoUses"),
+    ),
 }
 
 
@@ -57,7 +60,8 @@ def kind_of(event: Any) -> str:
     """The kind in `KINDS` of an event of torch's profile, or "other"."""
     name = event.name.removeprefix("aten::")
     for kind, (operators, _) in KINDS.items():
-        if name in operators and not _within(event, "optimizer"):
+        elsewhere = _within(event, "optimizer") or (kind == "softmax" and _within(event, "_CrossEntropy"))
+        if name in operators and not elsewhere:
             return kind
     while event is not None:
         for kind, (_, surroundings) in KINDS.items():

@@ -54,8 +54,11 @@ class XLTranslationCriterion(FairseqCriterion):
         """Summed loss and summed negative log-likelihood of a sample's targets."""
         source, positions = sample["net_input"], sample["predicted_positions"]
         languages = source["src_languages"][:, None]
-        encoder_out = model.encoder.encode(source["src_tokens"], languages, sample["padding_mask"])
-        hidden, _ = model.decoder.extract_features(source["prev_output_tokens"], encoder_out)
+        packing, target_packing = source.get("src_packing"), source.get("target_packing")
+        encoder_out = model.encoder.encode(source["src_tokens"], languages, sample["padding_mask"], packing)
+        hidden, _ = model.decoder.extract_features(
+            source["prev_output_tokens"], encoder_out, packing=target_packing, memory_packing=packing
+        )
         chosen = hidden.flatten(0, 1).index_select(0, positions)  # (N, C)
         target = sample["target"].flatten().index_select(0, positions)
         return model.decoder.output.losses(chosen, target, self.label_smoothing)

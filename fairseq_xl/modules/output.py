@@ -164,9 +164,9 @@ def _softmax_(logits: Tensor, target: Tensor, smoothing: float, factor: float | 
     for rows, targets, sums in zip(logits.split(size), target[:, None].split(size), found.split(size, dim=1)):
         if rows.dtype == exact:  # a single power of each logit, which CPUs notice
             probs = torch.softmax(rows, dim=1)
-            normalizer = rows.amax(dim=1, keepdim=True) - probs.amax(dim=1, keepdim=True).log()
-            sums[0] = (rows.gather(1, targets) - normalizer).squeeze(1)
-            sums[1] = rows.sum(dim=1) - symbols * normalizer.squeeze(1) if smoothing else 0
+            top, of_top = rows.amax(dim=1), probs.amax(dim=1).log()  # the largest logit, and its log-probability
+            sums[0] = rows.gather(1, targets).squeeze(1) - top + of_top
+            sums[1] = rows.sum(dim=1) - symbols * (top - of_top) if smoothing else 0
         else:
             log_probs = torch.log_softmax(rows, dim=1, dtype=exact)
             sums[0] = log_probs.gather(1, targets).squeeze(1)
@@ -196,8 +196,10 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, replaces: bool) -> 
     if total.dtype == left.dtype:
         total.addmm_(left.t(), right, beta=0 if replaces else 1)
         return
-    precise = {"out_dtype": total.dtype} if left.is_cuda and features.HAS_PRODUCTS_IN_FLOAT32 else {}
+    # tensors without data, with which memory is counted, behave as on a GPU
+    wide = features.HAS_PRODUCTS_IN_FLOAT32 and left.device.type in ("cuda", "meta")
+    options = {"out_dtype": total.dtype} if wide else {}
     size = max((_CPU_PART if left.device.type == "cpu" else _PART) // total.size(1), 1)
     for part, lefts in zip(total.split(size), left.split(size, dim=1)):
-        product = torch.mm(lefts.t(), right, **precise)
+        product = torch.mm(lefts.t(), right, **options)
         part.copy_(product) if replaces else part.add_(product)

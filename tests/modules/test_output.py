@@ -106,6 +106,19 @@ def test_precision_of_gradients(dtype, chunked, monkeypatch):
     assert (rare - exactly).norm() < 4 * eps * exactly.norm()
 
 
+def test_a_confident_prediction_in_32_bits():
+    """A loss of 6e-5 nats at a logit of 40, which is a multiple of 4e-6."""
+    token_embeddings, layer_ = layer("plain")
+    token_embeddings.output_bias.data[:] = 28
+    token_embeddings.output_bias.data[3] = 40
+    torch.nn.init.zeros_(token_embeddings.table.weight)
+    found = layer_.cross_entropy(torch.randn(1, 4), torch.tensor([3]))
+    found.backward()
+    expected = math.log1p(9 * math.exp(-12))
+    assert found.item() == pytest.approx(expected, rel=0.02)
+    assert token_embeddings.output_bias.grad[3].item() == pytest.approx(-expected, rel=0.02)
+
+
 def test_a_large_logit_is_no_overflow():
     token_embeddings, layer_ = layer("plain")
     token_embeddings.output_bias.data[:3] += 100  # e^100 is no float

@@ -1,32 +1,91 @@
 """Pairs of adjacent segments of monolingual documents (Luo et al. 2020, section 3)."""
 
+import bisect
 import logging
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.indexed import BLOCK
 from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.negatives import TRIES, reach_among
+from fairseq_xl.data.negatives import TRIES, Reach, by_length
 from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
-from fairseq_xl.data.sampling import draw_passes
+from fairseq_xl.data.sampling import draw_passes, spread
+from fairseq_xl.data.tables import table
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 
 class Windows:
-    """Base of corpora whose examples are numbered from 0 and listed, with their sizes, by `all_examples`."""
+    """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
+
+    A subclass has the methods `rows_of`, which computes the table, and `sizes_of`, and the attributes `path` and
+    `table_prefixes`, the prefixes of its texts.
+    """
+
+    def __init__(self):
+        self.windows = lru_cache(maxsize=4)(self._windows)
+
+    def rows_of(self, length):
+        """Yields blocks of the table's rows, (b, c) int64; at least one, perhaps empty."""
+        raise NotImplementedError(f"{type(self).__name__}.rows_of")
+
+    def sizes_of(self, windows, length):
+        """Numbers of tokens (n,) of windows (n, c)."""
+        raise NotImplementedError(f"{type(self).__name__}.sizes_of")
+
+    def none(self, length):
+        """The `UserError` for a text without windows."""
+        raise NotImplementedError(f"{type(self).__name__}.none")
+
+    def _windows(self, length):
+        path = f"{self.path}.{type(self).__name__}-{length}.table"
+        found = table(path, self.table_prefixes, self.lines, lambda: self.rows_of(length))
+        if not len(found):
+            raise self.none(length)
+        return found
+
+    def check(self, length):
+        """Raises `UserError` if the text has no windows. Reads the text up to the first one."""
+        if not any(map(len, self.rows_of(length))):
+            raise self.none(length)
 
     def mean_size(self, length):
-        """Mean number of tokens of an example, all its texts together."""
-        return self.all_examples(length)[1].mean()
+        """Mean number of tokens of an example, all its texts together; of many examples that of some (`spread`)."""
+        windows = self.windows(length)
+        return self.sizes_of(windows[spread(len(windows))], length).mean()
 
     def sample(self, rng, count, length):
         """Random examples, without replacement within a pass: examples (count,), sizes (count,)."""
-        _, sizes = self.all_examples(length)
-        examples = draw_passes(rng, len(sizes), count)
-        return examples, sizes[examples]
+        windows = self.windows(length)
+        examples = draw_passes(rng, len(windows), count)
+        return examples, self.sizes_of(windows[examples], length)
+
+    def all_examples(self, length):
+        """All examples in order: examples (n,), sizes of all their texts together (n,)."""
+        windows = self.windows(length)
+        return np.arange(len(windows)), self.sizes_of(windows, length)
+
+
+def chain(following):
+    """The places 0, following[0], following[following[0]], …, increasing: those below n, and the first one that isn't.
+
+    Computed with about log₂(n) operations on arrays.
+
+    Args:
+        following: (n,) for each place a greater one, perhaps n or more.
+
+    Returns: places (m,), and the place that ends the chain.
+    """
+    count = len(following)
+    jumps = np.append(np.minimum(following, count), count)  # 2^k steps of the chain
+    places = np.zeros(1, dtype=np.int64)  # the first 2^k places
+    while jumps[0] < count:
+        places = np.concatenate((places, jumps[places]))
+        jumps = jumps[jumps]
+    places = places[: np.searchsorted(places, count)]
+    return places, int(following[places[-1]])
 
 
 class OneLanguageWindows(Windows):
@@ -39,8 +98,18 @@ class OneLanguageWindows(Windows):
     """
 
     def __init__(self, path, language, symbols=None):
+        super().__init__()
         self.stream = TokenStream(path, language, symbols)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
+        self.text, self.table_prefixes = self.stream.text, [self.path]
+        self.lines = len(self.text)
+
+    def sizes_from(self, line, count):
+        """Tokens (n,) of up to `count` lines from a line on; `UserError` for a line without tokens."""
+        sizes = self.text.sizes[line : line + count].astype(np.int64)
+        if sizes.min() < 1:
+            raise UserError(f"{self.path}.idx is damaged: line {line + int(sizes.argmin()) + 1} has {sizes.min()} tokens")
+        return sizes
 
     def __reduce__(self):
         return type(self), (self.path, self.language, self.stream.symbols)
@@ -57,109 +126,120 @@ class AdjacentSegments(OneLanguageWindows):
 
     def __init__(self, path, language, symbols=None):
         super().__init__(path, language, symbols)
-        self.windows, self._by_size = lru_cache(maxsize=4)(self._windows), lru_cache(maxsize=4)(self._sorted)
+        self.reach = lru_cache(maxsize=4)(lambda length: Reach(self, length))
 
-    def _windows(self, length):
-        """Token indices where first segments begin, second segments begin, and second segments end: (n, 3)."""
-        items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
-        starts = np.concatenate(([0], np.cumsum(items.sizes, dtype=np.int64)))  # of sentences; end
-        reach = np.searchsorted(starts, starts[:-1] + 2 * length, side="right") - 1
-        blank = np.flatnonzero(np.diff(starts) == 1)
-        if not len(blank):
+    def rows_of(self, length):
+        """Yields rows of token indices where segments begin and end, and the document's number: begin, cut, end, number.
+
+        Each block has the windows that begin in `BLOCK` lines; it reads more lines, which these windows may reach.
+        """
+        line = documents = single = found = 0
+        while line < self.lines:
+            sizes = self.sizes_from(line, BLOCK + 2 * length + 2)
+            count = min(BLOCK, len(sizes))
+            starts = np.concatenate(([0], np.cumsum(sizes)))  # of sentences; end
+            blank = sizes == 1
+            ends = np.append(np.flatnonzero(blank), len(sizes))  # of documents
+            ends = np.repeat(ends, np.diff(ends, prepend=-1))[:count]  # of the document of each sentence
+            reach = np.searchsorted(starts, starts[:count] + 2 * length, side="right") - 1
+            places = np.arange(count)
+            following = np.maximum(np.minimum(np.maximum(reach, places + 2), ends), places + 1)
+            firsts, end = chain(following)
+            firsts = firsts[~blank[firsts]]
+            lasts = following[firsts]
+            several = lasts - firsts > 1
+            single, found = single + (~several).sum(), found + len(several)
+            firsts, lasts = firsts[several], lasts[several]
+            middles = (starts[firsts] + starts[lasts]) / 2
+            after = np.searchsorted(starts, middles)
+            nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
+            cuts = np.clip(nearest, firsts + 1, lasts - 1)
+            numbers = documents + np.cumsum(blank)[firsts]
+            first_token = self.text.bounds(line, line + 1)[0]
+            yield np.stack((*(first_token + starts[each] for each in (firsts, cuts, lasts)), numbers), axis=1)
+            line, documents = line + end, documents + int(blank[:end].sum())
+        if not documents:
             logger.warning("%s: no empty line, so the whole text is one document", self.path)
-        firsts, lasts = [], []
-        for first, last in zip([0, *(blank + 1).tolist()], [*blank.tolist(), len(items)]):
-            while first < last:
-                firsts.append(first)
-                first = min(max(int(reach[first]), first + 2), last)
-                lasts.append(first)
-        firsts, lasts = np.array(firsts, dtype=np.int64), np.array(lasts, dtype=np.int64)
-        several = lasts - firsts > 1
-        if not several.any():
-            raise UserError(
-                f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
-                "empty lines"
-            )
-        if not several.all():
-            logger.info(
-                "%s: %d of %d windows are single sentences and are left out",
-                self.path,
-                (~several).sum(),
-                len(several),
-            )
-        firsts, lasts = firsts[several], lasts[several]
-        middles = (starts[firsts] + starts[lasts]) / 2
-        after = np.searchsorted(starts, middles)
-        nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
-        return np.stack((starts[firsts], starts[np.clip(nearest, firsts + 1, lasts - 1)], starts[lasts]), axis=1)
+        if single and found > single:
+            logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, found)
+
+    def none(self, length):
+        """The `UserError` for a text without windows."""
+        return UserError(
+            f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
+            "empty lines"
+        )
 
     def texts(self, examples, length):
         """The two segments of each example, of at most `length` tokens each: a list of pairs of arrays."""
         read = self.stream.read
         return [
             (read(max(begin, cut - length), cut), read(cut, min(end, cut + length)))
-            for begin, cut, end in self.windows(length)[examples].tolist()
+            for begin, cut, end in self.windows(length)[examples, :3].tolist()
         ]
 
     def languages(self, examples, length):
         """The language of both segments of each example: a list of pairs."""
         return [(self.language, self.language)] * len(examples)
 
-    def all_examples(self, length):
-        """All pairs in order: examples (n,), sizes of both segments together (n,)."""
-        windows = self.windows(length)
-        return np.arange(len(windows)), np.minimum(np.diff(windows), length).sum(1)
+    def sizes_of(self, windows, length):
+        """Tokens of both segments of windows (n, 4) together, (n,)."""
+        return np.minimum(np.diff(windows[:, :3]), length).sum(1)
 
     # --- negatives: segments of other documents ----------------------------------------------------------------
 
-    @cached_property
-    def _ends(self):
-        """Token indices where documents end: those of empty lines."""
-        items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
-        sizes = np.asarray(items.sizes)
-        return np.cumsum(sizes, dtype=np.int64)[sizes == 1]
+    def check_negatives(self, length):
+        """Raises `UserError` if there is no negative. Reads the text up to the second document with a window."""
+        self.check(length)
+        first = None
+        for rows in self.rows_of(length):
+            if len(rows):
+                first = rows[0, 3] if first is None else first
+                if rows[-1, 3] != first:
+                    return
+        raise UserError(
+            f"{self.path}: negatives need a second document of two or more sentences, and the text of language "
+            f"{self.language!r} has only one; documents are separated by empty lines"
+        )
 
-    def _sorted(self, length):
-        """Windows sorted by the size of the second segment: (order, rank of each window, sizes, documents), (n,) each.
+    def sorted_by_length(self, length):
+        """The windows sorted by the length of the second segment: (n,) `by_length`."""
+        windows = self.windows(length)
 
-        Windows of the same size, frequent in long documents, are shuffled: neighbors in the text are often of the same
-        document.
-        """
-        begins, cuts, ends = self.windows(length).T
-        sizes = np.minimum(ends - cuts, length)
-        order = np.lexsort((np.random.default_rng(0).permutation(len(sizes)), sizes))
-        documents = np.searchsorted(self._ends, begins, side="right")
-        if documents[0] == documents[-1]:
-            raise UserError(
-                f"{self.path}: negatives need a second document of two or more sentences, and the text of language "
-                f"{self.language!r} has only one; documents are separated by empty lines"
-            )
-        return order, np.argsort(order), sizes, documents
+        def rows():
+            for first in range(0, len(windows), BLOCK):
+                _, cuts, ends, _ = windows[first : first + BLOCK].T
+                yield by_length(np.minimum(ends - cuts, length), np.arange(first, first + len(cuts)))
 
-    def _most(self, examples, length):
-        """Highest rank that a negative of each example is sampled from, and the size there, the largest possible."""
-        order, places, sizes, _ = self._by_size(length)
-        last = np.minimum(places[examples] + reach_among(len(order)), len(order) - 1)
-        return last, sizes[order[last]]
+        if windows[0, 3] == windows[-1, 3]:
+            self.check_negatives(length)
+        path = f"{self.path}.second-segments-{length}.table"
+        return table(path, self.table_prefixes, self.lines, rows, sort=True)
+
+    def _seconds(self, examples, length):
+        _, cuts, ends, _ = self.windows(length)[examples].T
+        return np.minimum(ends - cuts, length)
 
     def sizes_with_negatives(self, examples, length):
         """Tokens (n,) of each example with the longest negative that it may get."""
-        begins, cuts, _ = self.windows(length)[examples].T
-        return np.minimum(cuts - begins, length) + self._most(examples, length)[1]
+        begins, cuts, ends, _ = self.windows(length)[examples].T
+        return np.minimum(cuts - begins, length) + self.reach(length).most[np.minimum(ends - cuts, length)]
 
     def negatives(self, examples, length, keys):
         """Samples for each example (B,) a second segment of similar length from another document: a list of arrays.
 
-        The choice is a function of the example and its key, (B,) uint64.
+        All segments of the lengths in `Reach` are equally probable. The choice is a function of the
+        example and its key, (B,) uint64.
         """
-        order, places, _, documents = self._by_size(length)
-        last, most = self._most(examples, length)
-        first = np.maximum(places[examples] - reach_among(len(order)), 0)
+        windows, reach, sizes = self.windows(length), self.reach(length), self._seconds(examples, length)
         numbers = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
-        drawn = order[first[:, None] + (numbers * (last - first + 1)[:, None]).astype(np.int64)]  # (B, TRIES)
-        elsewhere = documents[drawn] != documents[examples][:, None]
+        drawn, documents = reach.draw(sizes, numbers), windows[examples, 3]
+        elsewhere = windows[drawn, 3] != documents[:, None]
         chosen = drawn[np.arange(len(drawn)), elsewhere.argmax(axis=1)]
         for row in np.flatnonzero(~elsewhere.any(axis=1)):  # the document is most of the text
-            others = np.flatnonzero(documents != documents[examples[row]])
-            chosen[row] = others[int(numbers[row, 0] * len(others))]
-        return [second[:size] for (_, second), size in zip(self.texts(chosen, length), most.tolist())]
+            first, end = (side(windows[:, 3], documents[row]) for side in (bisect.bisect_left, bisect.bisect_right))
+            other = int(numbers[row, 0] * (len(windows) - (end - first)))
+            chosen[row] = other if other < first else other + end - first
+        return [
+            second[:size] for (_, second), size in zip(self.texts(chosen, length), reach.most[sizes].tolist())
+        ]

@@ -65,3 +65,12 @@ def read_sizes(path: str | os.PathLike, items: int) -> np.ndarray:
     if not items:
         return np.zeros(0, dtype=np.int32)
     return np.memmap(Path(path), dtype=np.int32, mode="r", offset=SIZE, shape=(items,))
+
+
+def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:
+    """Place in bytes and size in tokens of the last item, where a text ends; zeros if there is none."""
+    if not items:
+        return 0, 0
+    (size,) = np.fromfile(path, np.int32, 1, offset=SIZE + 4 * (items - 1))
+    (place,) = np.fromfile(path, np.int64, 1, offset=SIZE + 4 * items + 8 * (items - 1))
+    return int(place), int(size)

@@ -1,13 +1,18 @@
-"""Opens binarized text."""
+"""Opens binarized text: maps its files and reads a bounded amount of them, whatever their size."""
 
+import mmap
 from pathlib import Path
 
 import numpy as np
-from fairseq.data import data_utils
+import torch
 
-from fairseq_xl.data.index_header import read_header, read_sizes
+from fairseq_xl.data.index_header import SIZE, TOKEN_TYPES, read_header, read_last
 from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
+
+BLOCK = 1 << 16  # lines that are read at a time where all are needed
+READ_AHEAD = 1 << 24  # bytes of a file up to which the system may read more of it than is used
+BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
 
 def is_begun(prefix):
@@ -19,27 +24,70 @@ class Text:
     """The items of a binarized text, memory-mapped: tensors (t,) int64 that end in ``</s>``.
 
     Args:
-        prefix: prefix of the ``.bin`` and ``.idx`` files.
+        prefix: prefix of the ``.bin`` and ``.idx`` files, which `open_text` has checked.
         language: code of the language.
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
     def __init__(self, prefix, language, symbols=None):
         self.prefix, self.language, self.symbols = str(prefix), language, symbols
-        self.items = data_utils.load_indexed_dataset(self.prefix, None)
+        header, index = read_header(f"{prefix}.idx"), _mapped(f"{prefix}.idx")
+        #: (n,) number of tokens of each item, and its place in the .bin file in bytes
+        self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
+        self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
+        #: the whole text
+        self.tokens = np.frombuffer(_mapped(f"{prefix}.bin"), TOKEN_TYPES[header.code])
 
-    @property
-    def sizes(self):
-        """Number of tokens of each item, (n,), memory-mapped as long as this object exists."""
-        return self.items.sizes
+    def __reduce__(self):
+        return Text, (self.prefix, self.language, self.symbols)
 
     def __len__(self):
-        return len(self.items)
+        return len(self.sizes)
 
     def __getitem__(self, line):
-        item = self.items[line]
-        check_numbers(item.numpy(), self.symbols, self.prefix, self.language)
-        return item
+        return torch.from_numpy(self.read(*self.bounds(line, line + 1)).astype(np.int64))
+
+    def read(self, begin, end):
+        """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
+        tokens = self.tokens[begin:end]
+        check_numbers(tokens, self.symbols, self.prefix, self.language)
+        return tokens
+
+    def load(self, begin, end):
+        """The tokens from index `begin` to `end`, (t,), read from the file: for all of the text, a part at a time."""
+        offset = int(begin) * self.tokens.itemsize
+        return np.fromfile(f"{self.prefix}.bin", self.tokens.dtype, int(end - begin), offset=offset)
+
+    def bounds(self, first, end):
+        """Indices in `tokens` where the lines `first` to `end` begin and end; `UserError` if there can be none."""
+        width, sizes = self.tokens.itemsize, self.sizes[first:end]
+        place, last = int(self.places[first]), int(self.places[end - 1]) + width * int(sizes[-1])
+        tokens = int(sizes.sum(dtype=np.int64))
+        if place < 0 or place % width or last > self.tokens.nbytes or last - place != tokens * width or sizes.min() < 1:
+            raise UserError(
+                f"{self.prefix}.idx is damaged: line {first + 1} begins at byte {place} of the text and has {sizes[0]} "
+                "tokens; restore it, or remove it and run `python -m preprocess` again"
+            )
+        return place // width, place // width + tokens
+
+    def sides_of(self, lines):
+        """Numbers of tokens of the lines (n,): (n, 1)."""
+        return self.sizes[lines][:, None]
+
+    def blocks(self):
+        """Yields the first line of each block of the text and its sizes (b, 1), read from the file."""
+        for first in range(0, len(self), BLOCK):
+            count = min(BLOCK, len(self) - first)
+            yield first, np.fromfile(f"{self.prefix}.idx", np.int32, count, offset=SIZE + 4 * first)[:, None]
+
+
+def _mapped(path):
+    """The bytes of a file, mapped. A file too large to stay in memory is not read ahead of what is used."""
+    with open(path, "rb") as file:
+        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(found) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):
+        found.madvise(mmap.MADV_RANDOM)
+    return found
 
 
 def check_numbers(tokens, symbols, prefix, language):
@@ -57,9 +105,9 @@ def check_numbers(tokens, symbols, prefix, language):
 def open_text(prefix, language, symbols=None):
     """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
 
-    Raises `UserError` if the text does not exist or has no line (fairseq cannot map an empty file), if the sizes of its
-    files show that they are damaged or do not belong together, or if it differs from the manifest of the data folder
-    (`check_fingerprint`).
+    Raises `UserError` if the text does not exist or has no line, if the sizes of its files show that they are damaged or
+    do not belong together, or if it differs from the manifest of the data folder (`check_fingerprint`). Only samples of
+    the files are read: `python -m preprocess --verify` reads all of them.
     """
     for end in ("idx", "bin"):
         if not Path(f"{prefix}.{end}").is_file():
@@ -81,11 +129,11 @@ def _check_sizes(index, text):
     found, expected = index.stat().st_size, header.file_size
     if found != expected:
         raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {found}")
-    tokens = int(read_sizes(index, header.items).sum(dtype=np.int64))
-    found, expected = text.stat().st_size, tokens * header.token_size
+    place, size = read_last(index, header.items)
+    found, expected = text.stat().st_size, place + size * header.token_size
     if found != expected:
         raise UserError(
             f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "
             f"{found}"
         )
-    return {"lines": header.items, "tokens": tokens}
+    return {"lines": header.items, "tokens": expected // header.token_size}

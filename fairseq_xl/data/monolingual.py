@@ -1,14 +1,13 @@
 """Monolingual text as one stream of tokens."""
 
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.indexed import check_numbers, is_begun, open_text
+from fairseq_xl.data.indexed import BLOCK_TOKENS, check_numbers, is_begun, open_text
+from fairseq_xl.data.lines import filled_lines
+from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
-
-READ_TOKENS = 10_000_000  # of a text, at a time
 
 
 class TokenStream:
@@ -26,22 +25,19 @@ class TokenStream:
 
     def __init__(self, path, language, symbols=None):
         self.path, self.language, self.symbols = str(path), language, symbols
-        items = open_text(self.path, language)  # a variable: its sizes are unmapped when it is freed
-        sizes = np.asarray(items.sizes)
-        self.sentences = int((sizes > 1).sum())
-        self.size = int(sizes.sum())
+        self.text = open_text(self.path, language, symbols)
+        self.size = len(self.text.tokens)
+        self.sentences = filled_lines(len(self.text), self.text.sides_of, self.text.blocks)
         if not self.sentences:
             raise UserError(f"{path}: the text of language {language!r} has no sentence")
 
     def __reduce__(self):
         return TokenStream, (self.path, self.language, self.symbols)
 
-    @cached_property
+    @property
     def tokens(self):
         """The whole stream, (size,), memory-mapped."""
-        file = Path(self.path + ".bin")
-        width = file.stat().st_size // self.size
-        return np.memmap(file, mode="r", dtype={2: np.uint16, 4: np.int32, 8: np.int64}[width])
+        return self.text.tokens
 
     def texts(self, starts, length):
         """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""
@@ -49,9 +45,7 @@ class TokenStream:
 
     def read(self, begin, end):
         """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
-        tokens = self.tokens[begin:end]
-        check_numbers(tokens, self.symbols, self.path, self.language)
-        return tokens
+        return self.text.read(begin, end)
 
     def languages(self, starts, length):
         """The language of each block, a list of 1-tuples."""
@@ -75,7 +69,7 @@ class TokenStream:
         while count > 0:
             shift = int(rng.integers(min(length, max(1, self.size - length))))
             available = -(-(self.size - shift) // length)
-            passes.append(shift + length * rng.choice(available, min(count, available), replace=False))
+            passes.append(shift + length * draw_passes(rng, available, min(count, available)))
             count -= available
         starts = np.concatenate(passes)
         return starts, np.minimum(length, self.size - starts)
@@ -89,8 +83,10 @@ def piece_counts(path, language, symbols, tokens=None):
     """
     stream, counts = TokenStream(path, language, symbols), np.zeros(symbols, dtype=np.int64)
     end = stream.size if tokens is None else min(stream.size, tokens)
-    for begin in range(0, end, READ_TOKENS):
-        counts += np.bincount(stream.read(begin, min(begin + READ_TOKENS, end)), minlength=symbols)
+    for begin in range(0, end, BLOCK_TOKENS):
+        tokens = stream.text.load(begin, min(begin + BLOCK_TOKENS, end))
+        check_numbers(tokens, symbols, stream.path, language)
+        counts += np.bincount(tokens, minlength=symbols)
     return counts
 
 

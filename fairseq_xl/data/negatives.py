@@ -4,14 +4,16 @@ Huang et al. 2019, section 3. Mined negatives are in PREFIX.negatives.npz beside
 Legend: B pairs. X is the first sentence of a pair.
 """
 
-import hashlib
 import zlib
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from fairseq_xl.data.arrays import read_arrays
-from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, uniforms
+from fairseq_xl.data.indexed import BLOCK_TOKENS
+from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, mix, uniforms
+from fairseq_xl.data.tables import table
 from fairseq_xl.errors import UserError
 
 # A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
@@ -19,6 +21,9 @@ from fairseq_xl.errors import UserError
 REACH = 500
 LEAST_REACH, SHARE = 10, 20
 TRIES = 8  # random candidates that are tried for a negative
+MORE_TRIES = 1 << 16  # candidates that are tried if all of these are translations
+NUMBER = np.uint64(40)  # bits of the number of a text that is sorted by length
+POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 
 
 def reach_among(count):
@@ -26,58 +31,93 @@ def reach_among(count):
     return min(REACH, max(LEAST_REACH, count // SHARE))
 
 
-class Candidates:
-    """The distinct sentences of the second side, and which of them are negatives of which pair.
+def by_length(sizes, numbers):
+    """Numbers that sort texts (n,) by their sizes (n,), those of one size by their numbers (n,): (n,) uint64."""
+    return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
 
-    A negative of X is a second sentence that is neither a translation of X in any pair nor X itself.
+
+class Reach:
+    """Second texts by length, and which of them may be negatives: so near the translation's length that it tells nothing.
+
+    The range covers the `REACH` nearest shorter texts and as many longer ones.
+
+    Args:
+        corpus: has the texts sorted: its `sorted_by_length(longest)` is an array (n,) of `by_length`.
+        longest: maximum length of a text, in tokens.
+    """
+
+    def __init__(self, corpus, longest):
+        self.texts = corpus.sorted_by_length(longest)
+        count, bounds = len(self.texts), by_length(np.arange(longest + 2), 0)
+        bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) place of the first text of each length
+        reach = reach_among(count)
+        least, most = (bounds[:-1] - reach).clip(min=0), (bounds[1:] + reach - 1).clip(max=count - 1)
+        self.least, self.most = ((self.texts[places] >> NUMBER).astype(np.int64) for places in (least, most))
+        self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
+
+    def places(self, sizes):
+        """Range of the sorted sizes (n,) that is in reach of each length: first and end, (longest + 1,) each."""
+        return np.searchsorted(sizes, self.least), np.searchsorted(sizes, self.most, side="right")
+
+    def draw(self, sizes, numbers):
+        """Texts in reach of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
+        first, end = self.first[sizes, None], self.end[sizes, None]
+        return self.number(first + (numbers * (end - first)).astype(np.int64))
+
+    def number(self, places):
+        """The texts at places in the order of lengths."""
+        return (self.texts[places] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
+
+
+class Candidates:
+    """The sentences of the second side, and which of them are negatives of which pair.
+
+    A negative of X is a second sentence that is neither a translation of X in any pair nor X itself. Sentences are
+    compared by hashes of 64 bits; those of all pairs are a table (`fairseq_xl.data.tables`).
 
     Args:
         pairs: the `SentencePairs`.
     """
 
     def __init__(self, pairs):
-        self.prefix, self.lines = pairs.prefix, pairs.filled
-        (self.first, self.second), self.kinds = _numbered(*(_contents(side, self.lines) for side in pairs.sides))
-        self.sentences, places = np.unique(self.second, return_index=True)  # (m,) contents of the candidates
-        self.representatives = self.lines[places]  # (m,) a line of each
-        self.translations = np.unique(self.first * self.kinds + self.second)
+        self.prefix, self.sides, self.pairs = pairs.prefix, pairs.sides, pairs
+        prefixes = [side.prefix for side in pairs.sides]
+        self.translations = table(f"{pairs.prefix}.translations.table", prefixes, pairs.lines, self._all, sort=True)
+
+    def _all(self):
+        """Yields hashes (b,) of all pairs of two sentences."""
+        for first, sizes in self.pairs.blocks():
+            filled = (sizes > 1).all(axis=1)
+            yield _of_pairs(*(_of_lines(side, first, first + len(sizes))[filled] for side in self.sides))
 
     def are_negatives(self, lines, others):
         """Whether the lines `others` (B, k) of second sentences, -1 for none, are negatives of `lines` (B,): (B, k)."""
-        first = self.first[np.searchsorted(self.lines, lines), None]
-        contents = self.second[np.searchsorted(self.lines, others).clip(max=len(self.lines) - 1)]
-        pairs = first * self.kinds + contents
+        first, contents = _contents(self.sides[0], lines)[:, None], _contents(self.sides[1], others)
+        pairs = _of_pairs(first, contents)
         places = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
         return (others >= 0) & (self.translations[places] != pairs) & (contents != first)
 
+    @cached_property
+    def _distinct(self):
+        """Hashes (m,) of the distinct second sentences, and a line of each (m,); 16 bytes for each pair."""
+        lines, found = self.pairs.filled, []
+        for first, sizes in self.pairs.blocks():
+            found.append(_of_lines(self.sides[1], first, first + len(sizes)))
+        contents, places = np.unique(np.concatenate(found)[lines], return_index=True)
+        return contents, lines[places]
+
+    @property
+    def representatives(self):
+        """A line of each distinct second sentence, (m,)."""
+        return self._distinct[1]
+
     def number(self, lines):
         """Number, from 0 to m - 1, of the candidate that is the translation in each of the pairs `lines`: (B,)."""
-        return np.searchsorted(self.sentences, self.second[np.searchsorted(self.lines, lines)])
+        return np.searchsorted(self._distinct[0], _contents(self.sides[1], lines))
 
     def no_negative(self, line):
         """The `UserError` for a pair without a negative."""
         return UserError(f"{self.prefix}: there is no negative for line {line + 1}, every sentence is its translation")
-
-
-class Reach:
-    """Lengths that a negative may have: so near that of the translation that length does not reveal negatives.
-
-    The range covers the `REACH` nearest shorter lines and as many longer ones.
-
-    Args:
-        pairs: the `SentencePairs`.
-        longest: maximum length of a side, in tokens; longer pairs do not count.
-    """
-
-    def __init__(self, pairs, longest):
-        sizes, lengths = np.sort(pairs.sizes[pairs.fitting(longest), 1]), np.arange(longest + 1)
-        reach = reach_among(len(sizes))
-        self.least = sizes[(np.searchsorted(sizes, lengths) - reach).clip(min=0)]  # (longest + 1,), as `most`
-        self.most = sizes[(np.searchsorted(sizes, lengths, side="right") + reach - 1).clip(max=len(sizes) - 1)]
-
-    def places(self, sizes):
-        """Range of the sorted sizes (n,) that is in reach of each length: first and end, (longest + 1,) each."""
-        return np.searchsorted(sizes, self.least), np.searchsorted(sizes, self.most, side="right")
 
 
 class RandomNegatives:
@@ -89,27 +129,25 @@ class RandomNegatives:
     """
 
     def __init__(self, pairs, longest):
-        self.pairs = pairs
-        fitting, reach = pairs.fitting(longest), Reach(pairs, longest)
-        self.lines = fitting[np.argsort(pairs.sizes[fitting, 1], kind="stable")]  # (n,) sorted by length
-        self.most = reach.most
-        self.first, self.end = reach.places(pairs.sizes[self.lines, 1])  # (longest + 1,) by translation length
+        self.pairs, self.sizes, self.reach = pairs, pairs.sides[1].sizes, Reach(pairs, longest)
 
     def longest(self, lines):
         """Tokens of the longest negative that each of `lines` may get, (B,)."""
-        return self.most[self.pairs.sizes[lines, 1]]
+        return self.reach.most[self.sizes[lines]]
 
     def choose(self, lines, keys):
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64; `UserError` for a pair without any."""
-        candidates, lengths = self.pairs.candidates, self.pairs.sizes[lines, 1]
-        first, end = self.first[lengths, None], self.end[lengths, None]
+        candidates, lengths = self.pairs.candidates, self.sizes[lines]
         numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
-        drawn = self.lines[first + (numbers * (end - first)).astype(np.int64)]  # (B, TRIES)
+        drawn = self.reach.draw(lengths, numbers)
         usable = candidates.are_negatives(lines, drawn)
         chosen = drawn[np.arange(len(lines)), usable.argmax(axis=1)]
         for row in np.flatnonzero(~usable.any(axis=1)):  # nearly all lines in reach are translations
-            reach = self.lines[: end[row, 0]]
-            found = reach[candidates.are_negatives(lines[row : row + 1], reach[None])[0]]
+            places = np.arange(self.reach.end[lengths[row]])
+            if len(places) > MORE_TRIES:
+                places = (uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0] * len(places)).astype(np.int64)
+            others = self.reach.number(places)
+            found = others[candidates.are_negatives(lines[row : row + 1], others[None])[0]]
             if not len(found):
                 raise candidates.no_negative(lines[row])
             chosen[row] = found[int(numbers[row, 0] * len(found))]
@@ -131,7 +169,7 @@ class MinedNegatives:
 
     def __init__(self, pairs, longest):
         negatives = read_negatives(pairs)
-        sizes = pairs.sizes[negatives, 1]
+        sizes = pairs.sides[1].sizes[negatives]
         fits = (negatives >= 0) & (sizes <= longest)
         self.lines = np.take_along_axis(negatives, np.argsort(~fits, axis=1, kind="stable"), axis=1)
         self.counts = fits.sum(axis=1)  # (all lines,) number of negatives that fit; they stand first
@@ -159,7 +197,9 @@ def negatives_file(prefix):
 
 def fingerprint(pairs):
     """Checksum of the text of `SentencePairs`; reads all of it, about 1 GB per second."""
-    number = zlib.crc32(np.ascontiguousarray(pairs.sizes, dtype=np.int64).tobytes())
+    number = 0
+    for _, sizes in pairs.blocks():
+        number = zlib.crc32(sizes.astype(np.int64).tobytes(), number)
     for code in pairs.codes:
         with open(f"{pairs.prefix}.{code}.bin", "rb") as file:
             while block := file.read(1 << 20):
@@ -180,20 +220,46 @@ def read_negatives(pairs):
     kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
     if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.ndim:
         raise UserError(f"{path} is damaged; {again}")
-    if len(negatives) != len(pairs.sizes) or text != pairs.fingerprint:
+    if len(negatives) != pairs.lines or text != pairs.fingerprint:
         raise UserError(f"{path} was mined from another text; {again}")
-    if not np.isin(negatives, np.append(pairs.filled, -1)).all():
+    if negatives.min(initial=-1) < -1 or negatives.max(initial=-1) >= pairs.lines:
+        raise UserError(f"{path} is damaged; {again}")
+    if not ((pairs.sides_of(negatives.reshape(-1)) > 1).all(axis=1) | (negatives.reshape(-1) < 0)).all():
         raise UserError(f"{path} is damaged; {again}")
     return negatives
 
 
+def hashes(tokens, sizes):
+    """Hashes of sentences, whose tokens (t,) follow each other, of sizes (n,) from 1 on: (n,) uint64.
+
+    The sum of a hash of each token and its position.
+    """
+    begins = np.cumsum(sizes) - sizes
+    positions = np.arange(len(tokens)) - np.repeat(begins, sizes)
+    mixed = mix(tokens.astype(np.uint64) + (positions + 1).astype(np.uint64) * POSITION)
+    return mix(np.add.reduceat(mixed, begins))
+
+
+def _of_pairs(first, second):
+    """Hashes of pairs of the contents of their sentences."""
+    return mix(mix(first) + second)
+
+
 def _contents(side, lines):
-    """Hashes (n,) uint64 of the tokens of sentences."""
-    digests = (hashlib.blake2b(side[line].numpy().tobytes(), digest_size=8).digest() for line in lines)
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+    """Hashes of the sentences in lines, an array of any shape; those of negative lines count from the end."""
+    lines, places = np.unique(lines, return_inverse=True)
+    items = [side.read(*side.bounds(line, line + 1)) for line in (lines % len(side)).tolist()]
+    return hashes(np.concatenate(items), np.array([len(item) for item in items]))[places]
 
 
-def _numbered(*sides):
-    """Numbers the contents of both sides, (n,) each, from 0 on: (2, n), and how many distinct ones there are."""
-    values, numbers = np.unique(np.concatenate(sides), return_inverse=True)
-    return numbers.reshape(len(sides), -1), len(values)
+def _of_lines(side, first, end):
+    """Hashes (n,) of the lines `first` to `end` of a text."""
+    sizes = side.sizes[first:end].astype(np.int64)
+    begin, _ = side.bounds(first, end)
+    runs = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK_TOKENS, prepend=0))
+    found = []
+    for run in np.split(sizes, runs):  # about BLOCK_TOKENS each
+        if len(run):
+            found.append(hashes(side.load(begin, begin + run.sum()), run))
+            begin += run.sum()
+    return np.concatenate(found)

@@ -1,19 +1,17 @@
 """Sentence pairs of parallel text."""
 
-import logging
 from functools import cached_property
 
 import numpy as np
 
 from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, fingerprint
-from fairseq_xl.data.sampling import draw_passes
+from fairseq_xl.data.lines import LineCorpus
+from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, by_length, fingerprint
+from fairseq_xl.data.tables import table
 from fairseq_xl.errors import UserError
 
-logger = logging.getLogger(__name__)
 
-
-class SentencePairs:
+class SentencePairs(LineCorpus):
     """Binarized parallel text of one language pair, aligned line by line.
 
     An example is a line. Lines that are empty on either side (document boundaries, missing translations) are not pairs.
@@ -24,19 +22,55 @@ class SentencePairs:
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
+    described = ("pair", "a side of more than")
+
     def __init__(self, prefix, first, second, symbols=None):
-        self.prefix, self.codes = str(prefix), (first, second)
+        self.prefix, self.codes, self.symbols = str(prefix), (first, second), symbols
         self.sides = [open_text(f"{prefix}.{code}", code, symbols) for code in self.codes]
         lines = [len(side) for side in self.sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
-        self.sizes = np.stack([np.asarray(side.sizes) for side in self.sides], axis=1)
-        self.filled = np.flatnonzero((self.sizes > 1).all(axis=1))
-        self.sentences = len(self.filled)
-        self._fits = {}  # length -> the lines whose sides fit
+        self.path, self.lines = self.prefix, lines[0]
         self._drawn = {}  # (length, mined or not) -> the sampler of negatives
-        if not self.sentences:
-            raise UserError(f"{prefix}: no pair of two sentences of {first!r} and {second!r}")
+        self.count(f"{prefix}: no pair of two sentences of {first!r} and {second!r}")
+
+    def __reduce__(self):
+        return SentencePairs, (self.prefix, *self.codes, self.symbols)
+
+    def sides_of(self, lines):
+        """Numbers of tokens of both sides of the lines (n,): (n, 2)."""
+        return np.stack([side.sizes[lines] for side in self.sides], axis=1)
+
+    def blocks(self):
+        """Yields the first line of each block of the text, and the numbers of tokens of both sides, (b, 2)."""
+        for (first, one), (_, other) in zip(*(side.blocks() for side in self.sides)):
+            yield first, np.concatenate((one, other), axis=1)
+
+    @cached_property
+    def sizes(self):
+        """Numbers of tokens of both sides of all lines, (lines, 2) int32: 8 bytes a line."""
+        return np.concatenate([sizes for _, sizes in self.blocks()])
+
+    @cached_property
+    def filled(self):
+        """All lines that are pairs, (n,) int64: 8 bytes a pair."""
+        return np.concatenate([first + np.flatnonzero((sizes > 1).all(axis=1)) for first, sizes in self.blocks()])
+
+    def fitting(self, length):
+        """All pairs with sides of at most `length` tokens, (n,): 8 bytes a pair. `UserError` if there are none."""
+        return self.all_examples(length)[0]
+
+    def sorted_by_length(self, length):
+        """All pairs with sides of at most `length` tokens, sorted by that of the second side: (n,) `by_length`."""
+
+        def rows():
+            for first, sizes in self.blocks():
+                fits = np.flatnonzero(((sizes > 1) & (sizes <= length)).all(axis=1))
+                yield by_length(sizes[fits, 1], first + fits)
+
+        self.measured(length)
+        prefixes = [side.prefix for side in self.sides]
+        return table(f"{self.prefix}.by-length-{length}.table", prefixes, self.lines, rows, sort=True)
 
     @property
     def name(self):
@@ -53,7 +87,7 @@ class SentencePairs:
 
     @cached_property
     def candidates(self):
-        """The `Candidates` for negatives; takes seconds for each 100,000 pairs."""
+        """The `Candidates` for negatives; the first time it takes a second for each million pairs."""
         return Candidates(self)
 
     @cached_property
@@ -78,7 +112,7 @@ class SentencePairs:
 
     def sizes_with_negatives(self, lines, length, mined=False):
         """Tokens (n,) of each pair: of the first sentence, and of the longer of translation and longest negative."""
-        first, second = self.sizes[lines].T.astype(np.int64)
+        first, second = self.sides_of(lines).T.astype(np.int64)
         return first + np.maximum(second, self._negatives(length, mined).longest(lines))
 
     def prepare_negatives(self, length, mined):
@@ -90,35 +124,3 @@ class SentencePairs:
         if (length, mined) not in self._drawn:
             self._drawn[length, mined] = (MinedNegatives if mined else RandomNegatives)(self, length)
         return self._drawn[length, mined]
-
-    def all_examples(self, length):
-        """All pairs with sides of at most `length` tokens in order: lines (n,), sizes of both sides together (n,)."""
-        fitting = self.fitting(length)
-        return fitting, self.sizes[fitting].sum(1)
-
-    def mean_size(self, length):
-        """Mean number of tokens of a pair, both sides together."""
-        return self.sizes[self.fitting(length)].sum(1).mean()
-
-    def sample(self, rng, count, length):
-        """Random pairs, without replacement within a pass: lines (count,), sizes of both sides together (count,)."""
-        fitting = self.fitting(length)
-        lines = fitting[draw_passes(rng, len(fitting), count)]
-        return lines, self.sizes[lines].sum(1)
-
-    def fitting(self, length):
-        """The pairs with sides of at most `length` tokens, (n,); raises `UserError` if there are none."""
-        if length not in self._fits:
-            fits = self.filled[(self.sizes[self.filled] <= length).all(axis=1)]
-            if not len(fits):
-                raise UserError(f"{self.prefix}: every pair has a side of more than {length} tokens")
-            if len(fits) < len(self.filled):
-                logger.warning(
-                    "%s: %d of %d pairs have a side of more than %d tokens and are left out",
-                    self.prefix,
-                    len(self.filled) - len(fits),
-                    len(self.filled),
-                    length,
-                )
-            self._fits[length] = fits
-        return self._fits[length]

@@ -1,10 +1,8 @@
 """Documents whose sentences alternate between two languages (Huang et al. 2019, section 3)."""
 
-from functools import lru_cache
-
 import numpy as np
 
-from fairseq_xl.data.documents import Windows
+from fairseq_xl.data.documents import Windows, chain
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 
@@ -24,9 +22,11 @@ class ParallelDocuments(Windows):
     """
 
     def __init__(self, prefix, first, second, symbols=None):
+        super().__init__()
         self.symbols, self.pairs = symbols, SentencePairs(prefix, first, second, symbols)
         self.prefix, self.codes, self.sentences = self.pairs.prefix, self.pairs.codes, self.pairs.sentences
-        self.windows = lru_cache(maxsize=4)(self._windows)
+        self.path, self.lines = self.prefix, self.pairs.lines
+        self.table_prefixes = [side.prefix for side in self.pairs.sides]
 
     def __reduce__(self):
         return ParallelDocuments, (self.prefix, *self.codes, self.symbols)
@@ -39,23 +39,36 @@ class ParallelDocuments(Windows):
     @property
     def has_documents(self):
         """Whether any line is empty on both sides, which ends a document."""
-        return bool((self.pairs.sizes <= 1).all(axis=1).any())
+        return any((sizes <= 1).all(axis=1).any() for _, sizes in self.pairs.blocks())
 
-    def _windows(self, length):
-        """Windows (n, 4): first and end in `pairs.filled`, language at odd positions (0 or 1), size in tokens."""
-        sizes, filled = self.pairs.sizes, self.pairs.filled
-        boundaries = np.flatnonzero((sizes <= 1).all(axis=1))
-        breaks = (np.flatnonzero(np.diff(np.searchsorted(boundaries, filled))) + 1).tolist()
-        sizes, found = sizes[filled].tolist(), []
-        for first, end in zip([0, *breaks], [*breaks, len(filled)]):
-            for base in (0, 1):
-                found += _fill(sizes[first:end], first, base, length)
-        if not found:
-            raise UserError(
-                f"{self.prefix}: no document has two sentences in both languages; documents are separated by empty "
-                "lines on both sides"
-            )
-        return np.array(found, dtype=np.int64)
+    def rows_of(self, length):
+        """Yields windows (n, 5): first line and end, language at odd positions (0 or 1), size in tokens, sentences.
+
+        Memory: that of the longest document.
+        """
+        lines, sizes = [], []
+        for first, block in self.pairs.blocks():
+            boundaries = np.flatnonzero((block <= 1).all(axis=1))
+            whole = boundaries[-1] if len(boundaries) else 0  # the documents before it are complete
+            lines.append(first + np.arange(whole))
+            sizes.append(block[:whole])
+            if len(boundaries):
+                yield _windows(np.concatenate(lines), np.concatenate(sizes), length)
+                lines, sizes = [], []
+            lines.append(first + np.arange(whole, len(block)))
+            sizes.append(block[whole:])
+        yield _windows(np.concatenate(lines), np.concatenate(sizes), length)
+
+    def none(self, length):
+        """The `UserError` for a text without windows."""
+        return UserError(
+            f"{self.prefix}: no document has two sentences in both languages; documents are separated by empty "
+            "lines on both sides"
+        )
+
+    def sizes_of(self, windows, length):
+        """Tokens of windows (n, 5): (n,)."""
+        return windows[:, 3]
 
     def texts(self, examples, length):
         """The sentences of each example, of at most `length` tokens together: a list of tuples of arrays."""
@@ -63,35 +76,54 @@ class ParallelDocuments(Windows):
 
     def languages(self, examples, length):
         """The languages of these sentences: a list of tuples."""
-        windows = self.windows(length)[examples, :3].tolist()
-        return [tuple(self.codes[_side(place, base)] for place in range(end - first)) for first, end, base in windows]
+        windows = self.windows(length)[examples][:, [2, 4]].tolist()
+        return [tuple(self.codes[_side(place, base)] for place in range(count)) for base, count in windows]
 
     def _read(self, first, end, base, room):
-        for place, line in enumerate(self.pairs.filled[first:end]):
+        filled = first + np.flatnonzero((self.pairs.sides_of(slice(first, end)) > 1).all(axis=1))
+        for place, line in enumerate(filled.tolist()):
             sentence = self.pairs.sides[_side(place, base)][line].numpy()[:room]
             yield sentence
             room -= len(sentence)
 
-    def all_examples(self, length):
-        """All examples in order: examples (n,), sizes (n,)."""
-        windows = self.windows(length)
-        return np.arange(len(windows)), windows[:, 3]
-
 
 def _side(place, base):
     """The side, 0 or 1, of the sentence at a position: `base` at odd positions, the other one at even positions."""
-    return base if place % 2 else 1 - base
+    return 1 - base ^ place % 2
 
 
-def _fill(sizes, first, base, length):
-    """Windows, as in `_windows`, of a document with lines of sizes (n, 2), the first of which is number `first`."""
-    windows, begin = [], 0
-    while begin < len(sizes):
-        end, total = begin, 0
-        while end < len(sizes) and total < length:
-            total += sizes[end][_side(end - begin, base)]
-            end += 1
-        if end - begin > 1:
-            windows.append((first + begin, first + end, base, min(total, length)))
-        begin = end
-    return windows
+def _windows(lines, sizes, length):
+    """Windows of whole documents (as `ParallelDocuments.rows_of`) with their lines (n,) and sizes of sides (n, 2)."""
+    filled = np.flatnonzero((sizes > 1).all(axis=1))
+    documents = np.cumsum((sizes <= 1).all(axis=1))[filled]  # a number for each
+    ends = np.searchsorted(documents, documents, side="right")
+    places, found = np.arange(len(filled)), []
+    for base in (0, 1):
+        # sums of the sizes of a sentence on one side, the next one on the other, …: from even and from odd places on
+        sums = [
+            np.concatenate(([0], np.cumsum(sizes[filled, _side(places + start, base)], dtype=np.int64)))
+            for start in (0, 1)
+        ]
+        following = np.empty(len(places), dtype=np.int64)
+        for start in (0, 1):
+            own = places[start::2]
+            reach = np.searchsorted(sums[start], sums[start][own] + length)  # the sentence that fills it belongs to it
+            following[own] = np.minimum(reach, ends[own])
+        firsts = chain(following)[0] if len(places) else places
+        following = following[firsts]
+        totals = np.choose(firsts % 2, [each[following] - each[firsts] for each in sums])
+        found.append(
+            np.stack(
+                (
+                    lines[filled[firsts]],
+                    lines[filled[following - 1]] + 1,
+                    np.full(len(firsts), base),
+                    np.minimum(totals, length),
+                    following - firsts,
+                    documents[firsts],
+                ),
+                axis=1,
+            )[following - firsts > 1]
+        )
+    found = np.concatenate(found)
+    return found[np.argsort(found[:, 5], kind="stable"), :5]

@@ -20,7 +20,8 @@ SOURCE_LANGUAGE = 10
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def mix(z: np.ndarray) -> np.ndarray:
+    """A hash of numbers: uint64 -> uint64, one to one."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -38,7 +39,7 @@ def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     Returns: (B, count) float64.
     """
     with np.errstate(over="ignore"):
-        base = _mix(_mix(keys + _GAMMA) + np.uint64(purpose + 1) * _GAMMA)
+        base = mix(mix(keys + _GAMMA) + np.uint64(purpose + 1) * _GAMMA)
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GAMMA
-        bits = _mix(base[:, None] + counters)
+        bits = mix(base[:, None] + counters)
     return (bits >> np.uint64(11)) * 2.0**-53

@@ -1,7 +1,20 @@
 """Shares of languages and pairs, and drawing without replacement. Imports neither torch nor fairseq."""
 
+import math
+from collections.abc import Callable
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+from fairseq_xl.data.randomness import mix
+
+FEW = 1 << 16  # numbers up to which a permutation is an array
+ROUNDS = 6  # of the Feistel network
+RUNS, RUN = 64, 4096  # number and length of the runs of numbers that stand for all of them
+DRAWN = 1 << 20  # numbers that are drawn at a time
+
+#: numbers (n,) or positions (n,)
+Numbers = NDArray[np.int64]
 
 
 def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
@@ -15,10 +28,62 @@ def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
     return powered / powered.sum()
 
 
-def draw_passes(rng: np.random.Generator, available: int, count: int) -> np.ndarray:
-    """Random `count` of the numbers below `available`, (count,), each at most once in a pass over all of them."""
-    passes = []
-    while count > 0:
-        passes.append(rng.choice(available, min(count, available), replace=False))
-        count -= available
-    return np.concatenate(passes)
+def spread(available: int) -> Numbers:
+    """Numbers below `available` that stand for all of them: evenly spaced runs, or all of up to `RUNS` × `RUN`."""
+    if available <= RUNS * RUN:
+        return np.arange(available)
+    begins = [(available - RUN) * run // (RUNS - 1) for run in range(RUNS)]
+    return (np.array(begins)[:, None] + np.arange(RUN)).reshape(-1)
+
+
+def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers], Numbers]:
+    """A random permutation of the numbers below `available`: a function from positions (n,) to numbers (n,).
+
+    From `FEW` numbers on it is a Feistel network (Luby & Rackoff 1988), which takes no memory: on the pairs (x, y) of
+    numbers below side = ⌈√available⌉, each round is (x, y) -> (y, (x + hash(y)) mod side). A number that is too large
+    goes through the network again.
+    """
+    if available <= FEW:
+        return rng.permutation(available).__getitem__
+    keys = rng.integers(2**64, size=ROUNDS, dtype=np.uint64)
+    side = np.uint64(math.isqrt(available - 1) + 1)
+
+    def once(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        x, y = np.divmod(numbers, side)
+        for key in keys:
+            x, y = y, (x + mix(y ^ key) % side) % side
+        return x * side + y
+
+    def number_at(positions: Numbers) -> Numbers:
+        numbers = once(positions.astype(np.uint64))
+        while len(outside := np.flatnonzero(numbers >= available)):
+            numbers[outside] = once(numbers[outside])
+        return numbers.astype(np.int64)
+
+    return number_at
+
+
+def draw_passes(
+    rng: np.random.Generator,
+    available: int,
+    count: int,
+    usable: Callable[[Numbers], NDArray[np.bool_]] | None = None,
+    share: float = 1,
+) -> Numbers:
+    """Random `count` of the numbers below `available`, (count,), each at most once in a pass over all of them.
+
+    Args:
+        usable: whether numbers (n,) may be drawn, (n,); None: all may. At least one must be usable.
+        share: about how many are usable. The result does not depend on it.
+    """
+    found, left = [], count
+    while left > 0:
+        number_at, place = permutation(rng, available), 0
+        while left > 0 and place < available:
+            end = min(available, place + min(DRAWN, int(left / max(share, 1e-3)) + 16))
+            numbers = number_at(np.arange(place, end))
+            numbers = numbers if usable is None else numbers[usable(numbers)]
+            found.append(numbers[:left])
+            left, place = left - len(found[-1]), end
+        assert any(map(len, found)), "no number is usable"
+    return np.concatenate(found)

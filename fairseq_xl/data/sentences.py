@@ -1,34 +1,33 @@
 """Monolingual text as single sentences."""
 
-import logging
-
-import numpy as np
-
-from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.spans import Spans
-from fairseq_xl.errors import UserError
-
-logger = logging.getLogger(__name__)
+from fairseq_xl.data.lines import LineCorpus
 
 
-class Sentences(Spans):
-    """The sentences of one language; empty lines and sentences of more than `length` tokens are left out."""
+class Sentences(LineCorpus):
+    """The sentences of one language; empty lines and sentences of more than `length` tokens are left out.
 
-    def _spans(self, length: int) -> Numbers:
-        """Token indices where sentences begin and end, (n, 2); raises `UserError` if all are too long."""
-        items = open_text(self.path, self.language)  # a variable: its sizes are unmapped when it is freed
-        sizes = np.asarray(items.sizes, dtype=np.int64)
-        ends = np.cumsum(sizes)
-        chosen = (sizes > 1) & (sizes <= length)
-        if not chosen.any():
-            raise UserError(f"{self.path}: every sentence has more than {length} tokens")
-        if chosen.sum() < self.sentences:
-            logger.warning(
-                "%s: %d of %d sentences have more than %d tokens and are left out",
-                self.path,
-                self.sentences - chosen.sum(),
-                self.sentences,
-                length,
-            )
-        return np.stack((ends - sizes, ends), axis=1)[chosen]
+    An example is a line.
+
+    Args:
+        path: prefix of the ``.bin`` and ``.idx`` files.
+        language: code of the language.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
+    """
+
+    def __init__(self, path, language, symbols=None):
+        self.text = open_text(path, language, symbols)
+        self.path, self.language, self.lines = self.text.prefix, language, len(self.text)
+        self.sides_of, self.blocks = self.text.sides_of, self.text.blocks
+        self.count(f"{path}: the text of language {language!r} has no sentence")
+
+    def __reduce__(self):
+        return Sentences, (self.path, self.language, self.text.symbols)
+
+    def texts(self, lines, length):
+        """The sentences of these lines: a list of 1-tuples of int64 arrays (t,)."""
+        return [(self.text[line].numpy(),) for line in lines]
+
+    def languages(self, lines, length):
+        """The language of each sentence, a list of 1-tuples."""
+        return [(self.language,)] * len(lines)

@@ -72,7 +72,7 @@ class NextSentence(MaskedObjective):
 
     def check(self, corpus):
         """Raises `UserError` if the corpus has no negatives."""
-        corpus.sizes_with_negatives(np.arange(1), self.input_length.text)
+        corpus.check_negatives(self.input_length.text)
 
     def collated_lengths(self, examples, sizes, corpus):
         """Tokens of each pair with the longest second segment that it may get."""

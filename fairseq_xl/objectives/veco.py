@@ -134,7 +134,7 @@ class VecoMonolingual(VecoObjective):
 
     def check(self, corpus):
         """Raises `UserError` if no document has two sentences."""
-        corpus.all_examples(self.input_length.text)
+        corpus.check(self.input_length.text)
 
 
 @Objective.register

@@ -1,5 +1,6 @@
 """Negatives of sentence pairs (U5): never a translation, never the same sentence; mined ones and their file."""
 
+import itertools
 import zipfile
 
 import numpy as np
@@ -9,7 +10,7 @@ from tiny_data import write_items
 
 from fairseq_xl.data import arrays, negatives, parallel
 from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.negatives import Candidates, Reach, negatives_file, read_negatives
+from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 
@@ -134,15 +135,48 @@ class Counted(int):
         return int(self) > int(other)
 
 
-def test_translations_are_searched_by_bisection():
-    """100 searches in 65,536 translations make fewer than 40 comparisons each; sorting makes at least 65,535."""
-    candidates = object.__new__(Candidates)
-    candidates.lines = candidates.first = candidates.second = np.arange(1 << 16)
-    candidates.translations = np.array([Counted(number) for number in range(1 << 16)], dtype=object)
-    candidates.kinds, Counted.compared = 1, 0
+def test_translations_are_searched_by_bisection(lengths):
+    """100 searches in 2,000 translations make fewer than 30 comparisons each; sorting makes at least 1,999."""
+    candidates, Counted.compared = lengths.candidates, 0
+    candidates.translations = np.array([Counted(number) for number in candidates.translations], dtype=object)
     lines = np.arange(10)
-    candidates.are_negatives(lines, np.tile(lines, (10, 1)))
-    assert 0 < Counted.compared < 100 * 40
+    found = candidates.are_negatives(lines, np.tile(lines, (10, 1)))
+    assert (found == ~np.eye(10, dtype=bool)).all()
+    assert 0 < Counted.compared < 100 * 30
+
+
+def test_negatives_are_those_of_a_comparison_of_all_pairs(tmp_path):
+    """Sentences of two pieces, so that many have several translations, or are on both sides."""
+    rng = np.random.default_rng(5)
+    items = {code: [[*rng.integers(4, 7, 2).tolist(), 2] for _ in range(60)] for code in ("en", "de")}
+    for code, sentences in items.items():
+        write_items(tmp_path / f"train.en-de.{code}", sentences)
+    pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    translations = {(tuple(x), tuple(y)) for x, y in zip(items["en"], items["de"])}
+    expected = [[y != x and (tuple(x), tuple(y)) not in translations for y in items["de"]] for x in items["en"]]
+    every = np.tile(np.arange(60), (60, 1))
+    assert pairs.candidates.are_negatives(np.arange(60), every).tolist() == expected
+    assert 0.1 < np.mean(expected) < 0.9
+    assert not pairs.candidates.are_negatives(np.arange(60), np.full((60, 2), -1)).any()
+
+
+def test_hashes_are_of_tokens_and_their_order():
+    """All sentences of up to three of five pieces, 155, have different hashes, wherever they stand."""
+    sentences = [list(part) for size in (1, 2, 3) for part in itertools.product(range(4, 9), repeat=size)]
+    sizes = np.array([len(sentence) for sentence in sentences])
+    found = negatives.hashes(np.concatenate(sentences), sizes)
+    assert len(set(found.tolist())) == len(sentences) == 155
+    other = negatives.hashes(np.concatenate(sentences[::-1]).astype(np.uint16), sizes[::-1])
+    assert found.tolist() == other[::-1].tolist()
+
+
+def test_long_lines_are_hashed_as_short_ones(lengths, monkeypatch):
+    side = lengths.sides[1]
+    expected = negatives._of_lines(side, 0, 2000)
+    for tokens in (1, 7, 300):
+        monkeypatch.setattr(negatives, "BLOCK_TOKENS", tokens)
+        assert negatives._of_lines(side, 0, 2000).tolist() == expected.tolist()
+    assert negatives._contents(side, np.array([[3, 7], [-1, 3]])).tolist() == expected[[[3, 7], [-1, 3]]].tolist()
 
 
 def test_random_negatives_fit(pairs):

@@ -247,6 +247,8 @@ def _of_pairs(first, second):
 
 def _contents(side, lines):
     """Hashes of the sentences in lines, an array of any shape; those of negative lines count from the end."""
+    if not np.size(lines):
+        return np.zeros(np.shape(lines), dtype=np.uint64)
     lines, places = np.unique(lines, return_inverse=True)
     items = [side.read(*side.bounds(line, line + 1)) for line in (lines % len(side)).tolist()]
     return hashes(np.concatenate(items), np.array([len(item) for item in items]))[places]

@@ -43,7 +43,7 @@ def objective(build):
 
 
 def test_batch(objective, english, spec):
-    batch = objective.collate(spec([0, 1]), english)
+    batch = objective.collate(spec([0, 2]), english)
     assert batch["tokens"].tolist() == [[BOS, 4, 5, 6, EOS], [BOS, 8, EOS, PAD, PAD]]
     assert batch["target"].tolist() == [[4, 5, 6, EOS], [8, EOS, PAD, PAD]]
     assert batch["prev_output_tokens"].tolist() == [[EN, 4, 5, 6], [EN, 8, EOS, PAD]]
@@ -60,7 +60,7 @@ def test_the_framing_of_published_weights(build, english, spec, model):
 
 def test_the_model_learns_from_its_own_translation(objective, english, spec, model):
     """The loss is the cross-entropy of the sentence, given the translation that `translate` makes."""
-    batch = objective.collate(spec([0, 1, 2]), english)
+    batch = objective.collate(spec([0, 2, 3]), english)
     translation = model.translate(batch, torch.full((3, 1), DE), objective.allowed)
     made = objective.translated(model, batch)
     assert torch.equal(made["tokens"][:, 1:], translation) and (made["tokens"][:, 0] == BOS).all()
@@ -74,7 +74,7 @@ def test_the_model_learns_from_its_own_translation(objective, english, spec, mod
 
 
 def test_gradients_flow_through_the_loss_only(objective, english, spec, model):
-    batch = objective.collate(spec([0, 1, 2]), english)
+    batch = objective.collate(spec([0, 2, 3]), english)
     made = objective.translated(model, batch)
     gradients = []
     for compute, given in ((objective.loss, batch), (lambda m, b: {"": sequence_terms(m, b)[0]}, made)):
@@ -86,7 +86,7 @@ def test_gradients_flow_through_the_loss_only(objective, english, spec, model):
 
 
 def test_translations_are_made_without_dropout_and_training_goes_on(objective, english, spec, model):
-    batch = objective.collate(spec([0, 1, 2]), english)
+    batch = objective.collate(spec([0, 2, 3]), english)
     expected = objective.translated(model.eval(), batch)["tokens"]
     model.train()
     for _ in range(3):
@@ -97,7 +97,7 @@ def test_translations_are_made_without_dropout_and_training_goes_on(objective, e
 
 
 def test_only_pieces_are_generated(objective, english, spec, model, dictionary):
-    made = objective.translated(model, objective.collate(spec([0, 1, 2]), english))["tokens"][:, 1:]
+    made = objective.translated(model, objective.collate(spec([0, 2, 3]), english))["tokens"][:, 1:]
     assert set(made[~(made.eq(EOS) | made.eq(PAD))].tolist()) <= set(dictionary.pieces.tolist())
     ends = made.eq(EOS).sum(1)
     assert (ends == 1).all()

@@ -108,7 +108,9 @@ class OneLanguageWindows(Windows):
         """Tokens (n,) of up to `count` lines from a line on; `UserError` for a line without tokens."""
         sizes = self.text.sizes[line : line + count].astype(np.int64)
         if sizes.min() < 1:
-            raise UserError(f"{self.path}.idx is damaged: line {line + int(sizes.argmin()) + 1} has {sizes.min()} tokens")
+            raise UserError(
+                f"{self.path}.idx is damaged: line {line + int(sizes.argmin()) + 1} has {sizes.min()} tokens"
+            )
         return sizes
 
     def __reduce__(self):
@@ -129,7 +131,7 @@ class AdjacentSegments(OneLanguageWindows):
         self.reach = lru_cache(maxsize=4)(lambda length: Reach(self, length))
 
     def rows_of(self, length):
-        """Yields rows of token indices where segments begin and end, and the document's number: begin, cut, end, number.
+        """Yields windows (b, 4): token indices where they begin, are cut and end, and the number of the document.
 
         Each block has the windows that begin in `BLOCK` lines; it reads more lines, which these windows may reach.
         """
@@ -240,6 +242,4 @@ class AdjacentSegments(OneLanguageWindows):
             first, end = (side(windows[:, 3], documents[row]) for side in (bisect.bisect_left, bisect.bisect_right))
             other = int(numbers[row, 0] * (len(windows) - (end - first)))
             chosen[row] = other if other < first else other + end - first
-        return [
-            second[:size] for (_, second), size in zip(self.texts(chosen, length), reach.most[sizes].tolist())
-        ]
+        return [second[:size] for (_, second), size in zip(self.texts(chosen, length), reach.most[sizes].tolist())]

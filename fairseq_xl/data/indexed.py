@@ -105,9 +105,9 @@ def check_numbers(tokens, symbols, prefix, language):
 def open_text(prefix, language, symbols=None):
     """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
 
-    Raises `UserError` if the text does not exist or has no line, if the sizes of its files show that they are damaged or
-    do not belong together, or if it differs from the manifest of the data folder (`check_fingerprint`). Only samples of
-    the files are read: `python -m preprocess --verify` reads all of them.
+    Only samples of the files are read: `python -m preprocess --verify` reads all of them. Raises `UserError` if the
+    text does not exist or has no line, if the sizes of its files show that they are damaged or do not belong together,
+    or if it differs from the manifest of the data folder (`check_fingerprint`).
     """
     for end in ("idx", "bin"):
         if not Path(f"{prefix}.{end}").is_file():

@@ -1,54 +1,58 @@
-"""Base of corpora whose examples are lines of a text."""
+"""Base of corpora whose examples are lines of a text. n lines, k texts of each: one sentence, or two."""
 
 import logging
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.sampling import draw_passes, spread
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
+#: lines (n,) -> numbers of tokens of their texts (n, k)
+Sizes = Callable[[Any], Numbers]
+#: yields the first line of each block of the text, and the numbers of tokens of all its lines' texts (b, k)
+Blocks = Callable[[], Iterable[tuple[int, Numbers]]]
+
 
 class LineCorpus:
     """Lines that are neither empty nor too long. No list of them is kept: random lines are drawn, and looked at.
 
-    Of more than 262,144 lines, counts and means are estimated from as many (`spread`), less than 0.5 % from the whole
-    text's in a text whose parts are alike; of fewer they are exact.
+    Of more than 262,144 lines, counts and means are estimated from as many (`spread`); of fewer they are exact.
 
-    A subclass has `path`, the prefix of its files, and `lines`, their number, and calls `count`.
+    Args:
+        path: prefix of the files, for messages.
+        lines: number of lines.
+        sides_of, blocks: as `Sizes` and `Blocks`.
+        none: message of the `UserError` if all lines are empty.
     """
 
     described = ("sentence", "more than")  # for messages
 
-    def sides_of(self, lines):
-        """Numbers of tokens of each text of the lines (n,): (n, k)."""
-        raise NotImplementedError(f"{type(self).__name__}.sides_of")
-
-    def blocks(self):
-        """Yields the first line of each block of the text, and the numbers of tokens as in `sides_of`, (b, k)."""
-        raise NotImplementedError(f"{type(self).__name__}.blocks")
-
-    def count(self, none):
-        """Counts the lines that are not empty; raises `UserError` with the message `none` if all are."""
-        self.sentences = filled_lines(self.lines, self.sides_of, self.blocks)
+    def __init__(self, path: str, lines: int, sides_of: Sizes, blocks: Blocks, none: str):
+        self.path, self.lines, self.sides_of, self.blocks = path, lines, sides_of, blocks
+        self.sentences = filled_lines(lines, sides_of, blocks)
         if not self.sentences:
             raise UserError(none)
         self.measured = lru_cache(maxsize=4)(self._measure)
 
-    def _measure(self, length):
+    def _measure(self, length: int) -> tuple[float, float]:
         """Share of the lines that have texts of 2 to `length` tokens, and their mean number of tokens.
 
         Raises `UserError` if there are none.
         """
         sizes = self.sides_of(spread(self.lines))
+        if not _fits(sizes, length).any():
+            fitting = (sizes for _, sizes in self.blocks() if _fits(sizes, length).any())
+            sizes = next(fitting, sizes[:0])
+        if not len(sizes):
+            raise UserError(f"{self.path}: every {' has '.join(self.described)} {length} tokens")
         filled, fits = _filled(sizes), _fits(sizes, length)
-        if not fits.any():
-            sizes = next((sizes for _, sizes in self.blocks() if _fits(sizes, length).any()), None)
-            if sizes is None:
-                raise UserError(f"{self.path}: every {' has '.join(self.described)} {length} tokens")
-            filled, fits = _filled(sizes), _fits(sizes, length)
         if left_out := filled.sum() - fits.sum():
             scale = self.lines / len(sizes)  # 1 unless they are estimated
             logger.warning(
@@ -62,19 +66,18 @@ class LineCorpus:
             )
         return fits.mean(), sizes[fits].sum(1).mean()
 
-    def mean_size(self, length):
+    def mean_size(self, length: int) -> float:
         """Mean number of tokens of a line, all its texts together."""
         return self.measured(length)[1]
 
-    def sample(self, rng, count, length):
-        """Random lines, without replacement within a pass: lines (count,), sizes of all their texts together (count,)."""
-        lines = draw_passes(
-            rng, self.lines, count, lambda lines: _fits(self.sides_of(lines), length), self.measured(length)[0]
-        )
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random lines (count,), without replacement within a pass, and the sizes (count,) of their texts together."""
+        share, _ = self.measured(length)
+        lines = draw_passes(rng, self.lines, count, lambda lines: _fits(self.sides_of(lines), length), share)
         return lines, self.sides_of(lines).sum(1)
 
-    def all_examples(self, length):
-        """All lines with texts of 2 to `length` tokens in order: lines (n,), sizes of all their texts together (n,)."""
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
+        """All lines with texts of 2 to `length` tokens in order: lines (n,), sizes of their texts together (n,)."""
         self.measured(length)
         lines, totals = [], []
         for first, sizes in self.blocks():
@@ -84,7 +87,7 @@ class LineCorpus:
         return np.concatenate(lines), np.concatenate(totals)
 
 
-def filled_lines(lines, sides_of, blocks):
+def filled_lines(lines: int, sides_of: Sizes, blocks: Blocks) -> int:
     """Number of the lines without an empty text, estimated as in `LineCorpus`; 0 only if there is none."""
     share = _filled(sides_of(spread(lines))).mean()
     if share or any(_filled(sizes).any() for _, sizes in blocks()):
@@ -92,9 +95,9 @@ def filled_lines(lines, sides_of, blocks):
     return 0
 
 
-def _filled(sizes):
-    return (sizes > 1).all(axis=1)
+def _filled(sizes: Numbers) -> NDArray[np.bool_]:
+    return np.all(sizes > 1, axis=1)
 
 
-def _fits(sizes, length):
-    return ((sizes > 1) & (sizes <= length)).all(axis=1)
+def _fits(sizes: Numbers, length: int) -> NDArray[np.bool_]:
+    return np.all((sizes > 1) & (sizes <= length), axis=1)

@@ -37,7 +37,7 @@ def by_length(sizes, numbers):
 
 
 class Reach:
-    """Second texts by length, and which of them may be negatives: so near the translation's length that it tells nothing.
+    """Second texts by length, and which may be negatives: so near the translation's length that length tells nothing.
 
     The range covers the `REACH` nearest shorter texts and as many longer ones.
 
@@ -145,7 +145,8 @@ class RandomNegatives:
         for row in np.flatnonzero(~usable.any(axis=1)):  # nearly all lines in reach are translations
             places = np.arange(self.reach.end[lengths[row]])
             if len(places) > MORE_TRIES:
-                places = (uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0] * len(places)).astype(np.int64)
+                more = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
+                places = (more * len(places)).astype(np.int64)
             others = self.reach.number(places)
             found = others[candidates.are_negatives(lines[row : row + 1], others[None])[0]]
             if not len(found):

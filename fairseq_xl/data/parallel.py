@@ -30,20 +30,20 @@ class SentencePairs(LineCorpus):
         lines = [len(side) for side in self.sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
-        self.path, self.lines = self.prefix, lines[0]
         self._drawn = {}  # (length, mined or not) -> the sampler of negatives
-        self.count(f"{prefix}: no pair of two sentences of {first!r} and {second!r}")
+        none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
+        super().__init__(self.prefix, lines[0], self._sides_of, self._blocks, none)
 
     def __reduce__(self):
         return SentencePairs, (self.prefix, *self.codes, self.symbols)
 
-    def sides_of(self, lines):
+    def _sides_of(self, lines):
         """Numbers of tokens of both sides of the lines (n,): (n, 2)."""
         return np.stack([side.sizes[lines] for side in self.sides], axis=1)
 
-    def blocks(self):
+    def _blocks(self):
         """Yields the first line of each block of the text, and the numbers of tokens of both sides, (b, 2)."""
-        for (first, one), (_, other) in zip(*(side.blocks() for side in self.sides)):
+        for (first, one), (_, other) in zip(*(side.blocks() for side in self.sides), strict=True):
             yield first, np.concatenate((one, other), axis=1)
 
     @cached_property

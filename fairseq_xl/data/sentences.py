@@ -1,5 +1,9 @@
 """Monolingual text as single sentences."""
 
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.lines import LineCorpus
 
@@ -15,19 +19,18 @@ class Sentences(LineCorpus):
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
-    def __init__(self, path, language, symbols=None):
-        self.text = open_text(path, language, symbols)
-        self.path, self.language, self.lines = self.text.prefix, language, len(self.text)
-        self.sides_of, self.blocks = self.text.sides_of, self.text.blocks
-        self.count(f"{path}: the text of language {language!r} has no sentence")
+    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
+        self.text, self.language = open_text(path, language, symbols), language
+        none = f"{path}: the text of language {language!r} has no sentence"
+        super().__init__(self.text.prefix, len(self.text), self.text.sides_of, self.text.blocks, none)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Sentences, (self.path, self.language, self.text.symbols)
 
-    def texts(self, lines, length):
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The sentences of these lines: a list of 1-tuples of int64 arrays (t,)."""
-        return [(self.text[line].numpy(),) for line in lines]
+        return [(self.text[line].numpy(),) for line in lines.tolist()]
 
-    def languages(self, lines, length):
+    def languages(self, lines: Numbers, length: int) -> list[tuple[str, ...]]:
         """The language of each sentence, a list of 1-tuples."""
         return [(self.language,)] * len(lines)

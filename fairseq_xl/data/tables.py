@@ -74,7 +74,7 @@ def _write(file: BinaryIO | Any, known: bytes, blocks: Blocks, example: np.ndarr
     """Writes the rows, and sorts them in the mapped file, so that the system can move them out of memory."""
     file.write(known.ljust(START))
     for block in blocks():
-        file.write(np.ascontiguousarray(block))
+        file.write(np.ascontiguousarray(block).data)
     file.flush()
     if sort and len(_mapped(file.name, example)):
         rows = np.memmap(file.name, example.dtype, "r+", START)

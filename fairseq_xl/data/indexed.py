@@ -11,7 +11,7 @@ from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 
 BLOCK = 1 << 16  # lines that are read at a time where all are needed
-READ_AHEAD = 1 << 24  # bytes of a file up to which the system may read more of it than is used
+READ_AHEAD = 1 << 20  # bytes of a file up to which the system may read more of it than is used
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
 

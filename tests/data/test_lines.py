@@ -1,0 +1,70 @@
+"""Corpora of lines: counts, means and warnings, exact for few lines and estimated for many; rare lines are found."""
+
+import logging
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data import sampling
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.errors import UserError
+
+
+@pytest.fixture
+def few_looks(monkeypatch):
+    """Counts and means come from 8 runs of 25 lines."""
+    monkeypatch.setattr(sampling, "RUNS", 8)
+    monkeypatch.setattr(sampling, "RUN", 25)
+
+
+@pytest.fixture
+def items():
+    """4,000 lines of 1 to 9 tokens, each as often as any other, a ninth of them empty."""
+    return [[5] * size + [2] for size in np.random.default_rng(1).integers(9, size=4000).tolist()]
+
+
+def test_estimates(tmp_path, few_looks, items, caplog):
+    """From 200 lines: 3,556 sentences, deviation 89; those of 2 to 6 tokens have 4 on average, deviation 0.13."""
+    corpus = Sentences(write_items(tmp_path / "train", items), "en")
+    assert corpus.sentences == pytest.approx(3556, abs=4 * 89) and corpus.sentences % 20 == 0
+    assert TokenStream(tmp_path / "train", "en").sentences == corpus.sentences
+    assert corpus.mean_size(6) == pytest.approx(4, abs=4 * 0.13)
+    message = caplog.messages[-1]
+    assert message.startswith(f"{tmp_path}/train: about ") and f" of {corpus.sentences} sentences have more" in message
+    lines, sizes = corpus.all_examples(6)
+    expected = [line for line, item in enumerate(items) if 2 <= len(item) <= 6]
+    assert lines.tolist() == expected and sizes.tolist() == [len(items[line]) for line in expected]
+
+
+@pytest.mark.parametrize("few", [0, 1 << 16])
+def test_every_line_that_fits_is_drawn_once_in_a_pass(tmp_path, few_looks, items, monkeypatch, few):
+    monkeypatch.setattr(sampling, "FEW", few)
+    corpus = Sentences(write_items(tmp_path / "train", items), "en")
+    every, _ = corpus.all_examples(6)
+    drawn, sizes = corpus.sample(np.random.default_rng(2), len(every) + 9, 6)
+    assert sorted(drawn[: len(every)].tolist()) == every.tolist() != drawn[: len(every)].tolist()
+    assert sizes.tolist() == [len(items[line]) for line in drawn]
+    again, _ = corpus.sample(np.random.default_rng(2), 100, 6)
+    assert again.tolist() == drawn[:100].tolist()
+
+
+def test_a_rare_line_is_found(tmp_path, few_looks, caplog):
+    """None of the lines that are looked at is a sentence, or none fits."""
+    caplog.set_level(logging.WARNING)
+    long = [6] * 20 + [2]
+    for name, line, length in (("empty", [2], 9), ("long", long, 9)):
+        items = [line] * 4000
+        items[777] = [5, 2]
+        corpus = Sentences(write_items(tmp_path / name, items), "en")
+        assert corpus.sentences == (1 if name == "empty" else 4000) and corpus.mean_size(length) == 2
+        assert corpus.sample(np.random.default_rng(1), 3, length)[0].tolist() == [777] * 3
+        assert TokenStream(tmp_path / name, "en").sentences == corpus.sentences
+    for code, items in (("en", [[2], [5, 2]] * 2000), ("de", [[5, 2], [2]] * 2000)):
+        write_items(tmp_path / f"train.en-de.{code}", items)
+    with pytest.raises(UserError, match="no pair of two sentences of 'en' and 'de'"):
+        SentencePairs(tmp_path / "train.en-de", "en", "de")
+    with pytest.raises(UserError, match="long: every sentence has more than 1 tokens"):
+        Sentences(tmp_path / "long", "en").mean_size(1)

@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 class Windows:
     """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
 
-    A subclass has the methods `rows_of`, which computes the table, and `sizes_of`, and the attributes `path` and
-    `table_prefixes`, the prefixes of its texts.
+    A subclass has the methods `rows_of`, which computes the table, and `sizes_of`, and the attributes `path`,
+    `table_prefixes`, the prefixes of its texts, `lines`, their number, and `columns`, those of the table.
     """
 
     def __init__(self):
@@ -41,7 +41,7 @@ class Windows:
 
     def _windows(self, length):
         path = f"{self.path}.{type(self).__name__}-{length}.table"
-        found = table(path, self.table_prefixes, self.lines, lambda: self.rows_of(length))
+        found = table(path, self.table_prefixes, self.lines, lambda: self.rows_of(length), self.columns)
         if not len(found):
             raise self.none(length)
         return found
@@ -126,6 +126,8 @@ class AdjacentSegments(OneLanguageWindows):
     adjacent. Windows of a single sentence are left out.
     """
 
+    columns = 4
+
     def __init__(self, path, language, symbols=None):
         super().__init__(path, language, symbols)
         self.reach = lru_cache(maxsize=4)(lambda length: Reach(self, length))
@@ -157,7 +159,7 @@ class AdjacentSegments(OneLanguageWindows):
             nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
             cuts = np.clip(nearest, firsts + 1, lasts - 1)
             numbers = documents + np.cumsum(blank)[firsts]
-            first_token = self.text.bounds(line, line + 1)[0]
+            first_token = self.text.bounds(line)[0]
             yield np.stack((*(first_token + starts[each] for each in (firsts, cuts, lasts)), numbers), axis=1)
             line, documents = line + end, documents + int(blank[:end].sum())
         if not documents:
@@ -216,7 +218,7 @@ class AdjacentSegments(OneLanguageWindows):
         if windows[0, 3] == windows[-1, 3]:
             self.check_negatives(length)
         path = f"{self.path}.second-segments-{length}.table"
-        return table(path, self.table_prefixes, self.lines, rows, sort=True)
+        return table(path, self.table_prefixes, self.lines, rows, None)
 
     def _seconds(self, examples, length):
         _, cuts, ends, _ = self.windows(length)[examples].T

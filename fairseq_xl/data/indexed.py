@@ -45,7 +45,7 @@ class Text:
         return len(self.sizes)
 
     def __getitem__(self, line):
-        return torch.from_numpy(self.read(*self.bounds(line, line + 1)).astype(np.int64))
+        return torch.from_numpy(self.read(*self.bounds(line)).astype(np.int64))
 
     def read(self, begin, end):
         """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
@@ -58,17 +58,15 @@ class Text:
         offset = int(begin) * self.tokens.itemsize
         return np.fromfile(f"{self.prefix}.bin", self.tokens.dtype, int(end - begin), offset=offset)
 
-    def bounds(self, first, end):
-        """Indices in `tokens` where the lines `first` to `end` begin and end; `UserError` if there can be none."""
-        width, sizes = self.tokens.itemsize, self.sizes[first:end]
-        place, last = int(self.places[first]), int(self.places[end - 1]) + width * int(sizes[-1])
-        tokens = int(sizes.sum(dtype=np.int64))
-        if place < 0 or place % width or last > self.tokens.nbytes or last - place != tokens * width or sizes.min() < 1:
+    def bounds(self, line):
+        """Indices in `tokens` where a line begins and ends; `UserError` if it can't be there."""
+        place, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
+        if place < 0 or place % width or size < 1 or place + size * width > self.tokens.nbytes:
             raise UserError(
-                f"{self.prefix}.idx is damaged: line {first + 1} begins at byte {place} of the text and has {sizes[0]} "
+                f"{self.prefix}.idx is damaged: line {line + 1} begins at byte {place} of the text and has {size} "
                 "tokens; restore it, or remove it and run `python -m preprocess` again"
             )
-        return place // width, place // width + tokens
+        return place // width, place // width + size
 
     def sides_of(self, lines):
         """Numbers of tokens of the lines (n,): (n, 1)."""

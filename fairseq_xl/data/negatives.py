@@ -82,7 +82,7 @@ class Candidates:
     def __init__(self, pairs):
         self.prefix, self.sides, self.pairs = pairs.prefix, pairs.sides, pairs
         prefixes = [side.prefix for side in pairs.sides]
-        self.translations = table(f"{pairs.prefix}.translations.table", prefixes, pairs.lines, self._all, sort=True)
+        self.translations = table(f"{pairs.prefix}.translations.table", prefixes, pairs.lines, self._all, None)
 
     def _all(self):
         """Yields hashes (b,) of all pairs of two sentences."""
@@ -140,9 +140,11 @@ class RandomNegatives:
         candidates, lengths = self.pairs.candidates, self.sizes[lines]
         numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
         drawn = self.reach.draw(lengths, numbers)
-        usable = candidates.are_negatives(lines, drawn)
-        chosen = drawn[np.arange(len(lines)), usable.argmax(axis=1)]
-        for row in np.flatnonzero(~usable.any(axis=1)):  # nearly all lines in reach are translations
+        chosen, left = drawn[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
+        for tried in drawn.T:  # of nearly all pairs, only the first sentence is read
+            chosen[left] = tried[left]
+            left = left[~candidates.are_negatives(lines[left], tried[left, None])[:, 0]]
+        for row in left:  # nearly all lines in reach are translations
             places = np.arange(self.reach.end[lengths[row]])
             if len(places) > MORE_TRIES:
                 more = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
@@ -251,14 +253,17 @@ def _contents(side, lines):
     if not np.size(lines):
         return np.zeros(np.shape(lines), dtype=np.uint64)
     lines, places = np.unique(lines, return_inverse=True)
-    items = [side.read(*side.bounds(line, line + 1)) for line in (lines % len(side)).tolist()]
+    items = [side.read(*side.bounds(line)) for line in (lines % len(side)).tolist()]
     return hashes(np.concatenate(items), np.array([len(item) for item in items]))[places]
 
 
 def _of_lines(side, first, end):
     """Hashes (n,) of the lines `first` to `end` of a text."""
-    sizes = side.sizes[first:end].astype(np.int64)
-    begin, _ = side.bounds(first, end)
+    sizes, begin = side.sizes[first:end].astype(np.int64), side.bounds(first)[0]
+    if side.bounds(end - 1)[1] != begin + sizes.sum() or sizes.min() < 1:
+        raise UserError(
+            f"{side.prefix}.idx is damaged: lines {first + 1} to {end} do not follow each other in the text"
+        )
     runs = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK_TOKENS, prepend=0))
     found = []
     for run in np.split(sizes, runs):  # about BLOCK_TOKENS each

@@ -70,7 +70,7 @@ class SentencePairs(LineCorpus):
 
         self.measured(length)
         prefixes = [side.prefix for side in self.sides]
-        return table(f"{self.prefix}.by-length-{length}.table", prefixes, self.lines, rows, sort=True)
+        return table(f"{self.prefix}.by-length-{length}.table", prefixes, self.lines, rows, None)
 
     @property
     def name(self):

@@ -21,6 +21,8 @@ class ParallelDocuments(Windows):
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
+    columns = 5
+
     def __init__(self, prefix, first, second, symbols=None):
         super().__init__()
         self.symbols, self.pairs = symbols, SentencePairs(prefix, first, second, symbols)

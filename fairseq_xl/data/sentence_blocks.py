@@ -17,6 +17,8 @@ class SentenceBlocks(OneLanguageWindows):
     is left begins the next block. Blocks may contain several documents and are the same in every pass.
     """
 
+    columns = 2
+
     def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out.
 
@@ -26,7 +28,7 @@ class SentenceBlocks(OneLanguageWindows):
         while line < self.lines:
             sizes = self.sizes_from(line, BLOCK + length + 1)
             count = min(BLOCK, len(sizes))
-            first_token = self.text.bounds(line, line + 1)[0] + done
+            first_token = self.text.bounds(line)[0] + done
             sizes[0] -= done
             # a sentence longer than `length` is split after every `length` tokens
             counts = -(-sizes // length)

@@ -19,71 +19,80 @@ logger = logging.getLogger(__name__)
 
 FEW = 1 << 20  # lines of a text up to which its tables are kept in memory, in each process
 FORMAT = b"fairseq_xl 1"
-START = 64  # bytes before the rows: FORMAT and the digest of the text
+START = 64  # bytes before the rows: FORMAT, the digest of the text, and the size of the file
 
 Blocks = Callable[[], Iterable[np.ndarray]]
 
 
-def table(path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, sort: bool = False) -> np.ndarray:
-    """The rows that `blocks` yields, (n, c) or (n,) of a number of 8 bytes; in a long text from the file `path`.
+def table(path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, columns: int | None) -> np.ndarray:
+    """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
 
-    The file is written if it is missing or of another text, by one process while others wait. Where no file can be
-    written, it is a temporary one of each process. The memory that it takes is that of a block.
+    Those of a long text are in the file `path`, which is written if it is missing or of another text, by one process
+    while others wait. Where no file can be written, each process has a temporary one. Writing takes the memory of a
+    block.
 
     Args:
         path: of the file.
         prefixes: of the binarized texts that the rows are computed from.
         lines: number of lines of the text.
-        blocks: yields rows, blocks (b, c) or (b,), of which there is at least one, perhaps empty.
-        sort: whether to sort the rows, which are numbers.
+        blocks: yields blocks of rows, (b, columns) or (b,), at least one, perhaps empty.
+        columns: number of columns; None: the rows are numbers.
     """
     if lines <= FEW:
         rows = np.concatenate(list(blocks()))
-        if sort:
+        if columns is None:
             rows.sort()
         return rows
     files = [f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
     known = FORMAT + hashlib.blake2b("".join(sampled(Path(file)) for file in files).encode(), digest_size=32).digest()
-    example = next(iter(blocks()))
     if _is_of(path, known):
-        return _mapped(path, example)
+        return _mapped(path, columns)
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(Path(path).with_name(".tables.lock"), None))
         except (UserError, OSError):
             logger.warning("%s cannot be written there, so each process computes it for itself", path)
             file = stack.enter_context(tempfile.NamedTemporaryFile())
-            _write(file, known, blocks, example, sort)
-            return _mapped(file.name, example)
+            _write(file, known, blocks, columns)
+            return _mapped(file.name, columns)
         if not _is_of(path, known):
             logger.info("%s is computed from the text, once", path)
             with replacing(path) as file:
-                _write(file, known, blocks, example, sort)
-    return _mapped(path, example)
+                _write(file, known, blocks, columns)
+    return _mapped(path, columns)
+
+
+def _start(known: bytes, size: int) -> bytes:
+    return known.ljust(START - 8) + size.to_bytes(8, "little")
 
 
 def _is_of(path: str, known: bytes) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(START) == known.ljust(START)
+            return file.read(START) == _start(known, Path(path).stat().st_size)
     except OSError:
         return False
 
 
-def _write(file: BinaryIO | Any, known: bytes, blocks: Blocks, example: np.ndarray, sort: bool) -> None:
-    """Writes the rows, and sorts them in the mapped file, so that the system can move them out of memory."""
-    file.write(known.ljust(START))
+def _write(file: BinaryIO | Any, known: bytes, blocks: Blocks, columns: int | None) -> None:
+    """Writes the rows, and sorts numbers in the mapped file, so that the system can move them out of memory."""
+    file.seek(START)
     for block in blocks():
         file.write(np.ascontiguousarray(block).data)
+    size = file.tell()
+    file.seek(0)
+    file.write(_start(known, size))
     file.flush()
-    if sort and len(_mapped(file.name, example)):
-        rows = np.memmap(file.name, example.dtype, "r+", START)
+    if columns is None and size > START:
+        rows = np.memmap(file.name, np.uint64, "r+", START)
         rows.sort()
         rows.flush()
 
 
-def _mapped(path: str, example: np.ndarray) -> np.ndarray:
-    """The rows in a file, shaped as an `example` of them."""
+def _mapped(path: str, columns: int | None) -> np.ndarray:
+    """The rows in a file."""
     if Path(path).stat().st_size == START:
-        return example[:0]
-    return np.asarray(np.memmap(path, example.dtype, "r", START)).reshape(-1, *example.shape[1:])
+        return np.zeros(0 if columns is None else (0, columns), np.uint64 if columns is None else np.int64)
+    if columns is None:
+        return np.asarray(np.memmap(path, np.uint64, "r", START))
+    return np.asarray(np.memmap(path, np.int64, "r", START)).reshape(-1, columns)

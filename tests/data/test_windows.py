@@ -158,13 +158,18 @@ def test_a_long_text_has_its_tables_in_files(tmp_path, monkeypatch, caplog):
     assert caplog.text.count("is computed from the text, once") == 3
 
 
-@pytest.mark.parametrize("damage", [b"", b"fairseq", b"x" * 100])
+@pytest.mark.parametrize("damage", [b"", b"fairseq", b"x" * 100, None])
 def test_another_file_in_place_of_a_table_is_replaced(tmp_path, monkeypatch, damage):
+    """Also one that is cut short."""
     monkeypatch.setattr(tables, "FEW", 0)
     items = random_items(1)
-    text = AdjacentSegments(write_items(tmp_path / "train", items), "en")
+    write_items(tmp_path / "train", items)
     path = tmp_path / "train.AdjacentSegments-8.table"
+    if damage is None:
+        AdjacentSegments(tmp_path / "train", "en").windows(8)
+        damage = path.read_bytes()[:-32]
     path.write_bytes(damage)
+    text = AdjacentSegments(tmp_path / "train", "en")
     assert text.windows(8).tolist() == adjacent_segments(items, 8)
     assert path.stat().st_size == 64 + 32 * len(text.windows(8))
 

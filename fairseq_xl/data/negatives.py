@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.arrays import read_arrays
+from fairseq_xl.data.arrays import map_arrays, read_arrays
 from fairseq_xl.data.indexed import BLOCK_TOKENS
 from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, mix, uniforms
-from fairseq_xl.data.tables import table
+from fairseq_xl.data.tables import FEW, table
 from fairseq_xl.errors import UserError
 
 # A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
@@ -22,6 +22,7 @@ REACH = 500
 LEAST_REACH, SHARE = 10, 20
 TRIES = 8  # random candidates that are tried for a negative
 MORE_TRIES = 1 << 16  # candidates that are tried if all of these are translations
+AGAIN = "`fairseq-xl mine-negatives CHECKPOINT DATA` writes it again"
 NUMBER = np.uint64(40)  # bits of the number of a text that is sorted by length
 POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 
@@ -81,8 +82,8 @@ class Candidates:
 
     def __init__(self, pairs):
         self.prefix, self.sides, self.pairs = pairs.prefix, pairs.sides, pairs
-        prefixes = [side.prefix for side in pairs.sides]
-        self.translations = table(f"{pairs.prefix}.translations.table", prefixes, pairs.lines, self._all, None)
+        path = f"{pairs.prefix}.translations.table"
+        self.translations = table(path, pairs.table_prefixes, pairs.lines, self._all, None)
 
     def _all(self):
         """Yields hashes (b,) of all pairs of two sentences."""
@@ -171,22 +172,36 @@ class MinedNegatives:
     """
 
     def __init__(self, pairs, longest):
-        negatives = read_negatives(pairs)
-        sizes = pairs.sides[1].sizes[negatives]
-        fits = (negatives >= 0) & (sizes <= longest)
-        self.lines = np.take_along_axis(negatives, np.argsort(~fits, axis=1, kind="stable"), axis=1)
-        self.counts = fits.sum(axis=1)  # (all lines,) number of negatives that fit; they stand first
-        self.most = np.where(fits, sizes, 0).max(axis=1)
-        self.random = RandomNegatives(pairs, longest)
+        self.pairs, self.negatives, self.length = pairs, read_negatives(pairs), longest
+
+    @cached_property
+    def random(self):
+        """The `RandomNegatives` of pairs without a mined one that fits."""
+        return RandomNegatives(self.pairs, self.length)
+
+    def fitting(self, lines):
+        """Negatives of lines (B,), those that fit first, and their sizes, 0 for those that do not fit: (B, k) each."""
+        negatives = np.asarray(self.negatives[lines])
+        _check_lines(negatives, self.pairs)
+        sizes = self.pairs.sides[1].sizes[negatives]
+        sizes = np.where((negatives >= 0) & (sizes <= self.length), sizes, 0)
+        order = np.argsort(sizes == 0, axis=1, kind="stable")
+        return np.take_along_axis(negatives, order, axis=1), np.take_along_axis(sizes, order, axis=1)
 
     def longest(self, lines):
         """Tokens of the longest negative that each of `lines` may get, (B,)."""
-        return np.where(self.counts[lines] > 0, self.most[lines], self.random.longest(lines))
+        most = self.fitting(lines)[1].max(axis=1).astype(np.int64)
+        without = np.flatnonzero(most == 0)
+        if len(without):
+            most[without] = self.random.longest(np.asarray(lines)[without])
+        return most
 
     def choose(self, lines, keys):
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64."""
-        counts = self.counts[lines]
-        chosen = self.lines[lines, (uniforms(keys, 1, NEGATIVE_SENTENCE)[:, 0] * counts).astype(np.int64)]
+        negatives, sizes = self.fitting(lines)
+        counts = (sizes > 0).sum(axis=1)
+        numbers = (uniforms(keys, 1, NEGATIVE_SENTENCE)[:, 0] * counts).astype(np.int64)
+        chosen = negatives[np.arange(len(lines)), numbers].astype(np.int64)
         without = np.flatnonzero(counts == 0)
         if len(without):
             chosen[without] = self.random.choose(lines[without], keys[without])
@@ -213,23 +228,31 @@ def fingerprint(pairs):
 def read_negatives(pairs):
     """Reads the mined negatives of `SentencePairs`: (lines, k) int, lines of the second side, -1 for none.
 
-    Raises `UserError` for a missing or damaged file, and for a file that was mined from another text.
+    Those of a long text are memory-mapped. Raises `UserError` for a missing or damaged file, and for a file that was
+    mined from another text.
     """
-    path, again = negatives_file(pairs.prefix), "`fairseq-xl mine-negatives CHECKPOINT DATA` writes it again"
+    path = negatives_file(pairs.prefix)
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
-    found = read_arrays(path) or {}
+    found = (read_arrays if pairs.lines <= FEW else map_arrays)(path) or {}
     negatives, text = found.get("negatives"), found.get("text")
     kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
     if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.ndim:
-        raise UserError(f"{path} is damaged; {again}")
+        raise UserError(f"{path} is damaged; {AGAIN}")
     if len(negatives) != pairs.lines or text != pairs.fingerprint:
-        raise UserError(f"{path} was mined from another text; {again}")
-    if negatives.min(initial=-1) < -1 or negatives.max(initial=-1) >= pairs.lines:
-        raise UserError(f"{path} is damaged; {again}")
-    if not ((pairs.sides_of(negatives.reshape(-1)) > 1).all(axis=1) | (negatives.reshape(-1) < 0)).all():
-        raise UserError(f"{path} is damaged; {again}")
+        raise UserError(f"{path} was mined from another text; {AGAIN}")
+    if len(negatives) <= FEW:
+        _check_lines(negatives, pairs)
     return negatives
+
+
+def _check_lines(negatives, pairs):
+    """Raises `UserError` unless mined negatives are lines of pairs, or -1."""
+    numbers = negatives.reshape(-1)
+    if numbers.min(initial=-1) >= -1 and numbers.max(initial=-1) < pairs.lines:
+        if ((pairs.sides_of(numbers) > 1).all(axis=1) | (numbers < 0)).all():
+            return
+    raise UserError(f"{negatives_file(pairs.prefix)} is damaged; {AGAIN}")
 
 
 def hashes(tokens, sizes):

@@ -7,7 +7,7 @@ import numpy as np
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.lines import LineCorpus
 from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, by_length, fingerprint
-from fairseq_xl.data.tables import table
+from fairseq_xl.data.tables import FEW, table
 from fairseq_xl.errors import UserError
 
 
@@ -30,6 +30,7 @@ class SentencePairs(LineCorpus):
         lines = [len(side) for side in self.sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
+        self.table_prefixes = [side.prefix for side in self.sides]
         self._drawn = {}  # (length, mined or not) -> the sampler of negatives
         none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
         super().__init__(self.prefix, lines[0], self._sides_of, self._blocks, none)
@@ -69,8 +70,7 @@ class SentencePairs(LineCorpus):
                 yield by_length(sizes[fits, 1], first + fits)
 
         self.measured(length)
-        prefixes = [side.prefix for side in self.sides]
-        return table(f"{self.prefix}.by-length-{length}.table", prefixes, self.lines, rows, None)
+        return table(f"{self.prefix}.by-length-{length}.table", self.table_prefixes, self.lines, rows, None)
 
     @property
     def name(self):
@@ -92,8 +92,12 @@ class SentencePairs(LineCorpus):
 
     @cached_property
     def fingerprint(self):
-        """Checksum of the text; takes a second for each GB."""
-        return fingerprint(self)
+        """Checksum of the text; the first time it takes a second for each GB."""
+
+        def rows():
+            yield np.array([[fingerprint(self)]])
+
+        return int(table(f"{self.prefix}.checksum.table", self.table_prefixes, self.lines, rows, 1)[0, 0])
 
     def negatives(self, lines, length, keys, mined=False):
         """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).
@@ -117,8 +121,10 @@ class SentencePairs(LineCorpus):
 
     def prepare_negatives(self, length, mined):
         """Reads what `negatives` needs, once and before worker processes start; raises the same `UserError`."""
-        if not mined or not self._negatives(length, mined).counts[self.fitting(length)].all():
-            _ = self.candidates
+        if mined and self.lines <= FEW:  # in a longer text some pair lacks a mined one that fits
+            if self._negatives(length, mined).fitting(self.fitting(length))[1].all(axis=0)[0]:
+                return
+        _ = self._negatives(length, mined), self.candidates
 
     def _negatives(self, length, mined):
         if (length, mined) not in self._drawn:

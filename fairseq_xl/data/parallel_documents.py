@@ -28,7 +28,7 @@ class ParallelDocuments(Windows):
         self.symbols, self.pairs = symbols, SentencePairs(prefix, first, second, symbols)
         self.prefix, self.codes, self.sentences = self.pairs.prefix, self.pairs.codes, self.pairs.sentences
         self.path, self.lines = self.prefix, self.pairs.lines
-        self.table_prefixes = [side.prefix for side in self.pairs.sides]
+        self.table_prefixes = self.pairs.table_prefixes
 
     def __reduce__(self):
         return ParallelDocuments, (self.prefix, *self.codes, self.symbols)

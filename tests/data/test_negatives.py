@@ -2,13 +2,14 @@
 
 import itertools
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.lib import format as npy
 from tiny_data import write_items
 
-from fairseq_xl.data import arrays, negatives, parallel
+from fairseq_xl.data import arrays, negatives, parallel, tables
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
@@ -273,12 +274,53 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
         "other",
     ],
 )
-def test_a_file_that_is_not_of_this_text(pairs, damage, message):
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_file_that_is_not_of_this_text(pairs, monkeypatch, damage, message, mapped):
+    monkeypatch.setattr(negatives, "FEW", 0 if mapped else 100)
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     assert read_negatives(pairs).shape == (6, 1)
     damage(negatives_file(pairs.prefix))
     with pytest.raises(UserError, match=message):
         read_negatives(pairs)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_mapped(tmp_path, order):
+    arrays_of_file = {"negatives": np.asarray(np.arange(30).reshape(6, 5), order=order), "text": np.array(7)}
+    np.savez(tmp_path / "file.npz", **arrays_of_file)
+    found = arrays.map_arrays(tmp_path / "file.npz")
+    assert {name: array.tolist() for name, array in found.items()} == {
+        name: array.tolist() for name, array in arrays_of_file.items()
+    }
+    assert all(isinstance(array, np.memmap) for array in found.values())
+
+
+@pytest.fixture
+def long(monkeypatch):
+    """Every text is a long one."""
+    for module in (negatives, parallel, tables):
+        monkeypatch.setattr(module, "FEW", 0)
+
+
+def test_mined_negatives_of_a_long_text_are_mapped(pairs, long):
+    """They are drawn as from memory; random ones replace what does not fit; the checksum is computed once."""
+    write_mined(pairs, [[4, 5], [5, -1], [1, 4], [-1, -1], [1, 2], [0, 1]])
+    assert isinstance(read_negatives(pairs), np.memmap)
+    assert drawn(pairs, 0, mined=True) == {(5, 2), (17, 17, 2)} and drawn(pairs, 0, longest=2, mined=True) == {(5, 2)}
+    assert pairs.sizes_with_negatives([0, 1, 2], 3, True).tolist() == [5, 5, 4]
+    again = SentencePairs(pairs.prefix, "en", "de")
+    again.prepare_negatives(3, True)
+    assert again.fingerprint == negatives.fingerprint(pairs)
+    tables_beside = sorted(path.name for path in Path(pairs.prefix).parent.glob("*.table"))
+    assert tables_beside == ["train.en-de.checksum.table", "train.en-de.translations.table"]
+
+
+@pytest.mark.parametrize("line", [6, 1000, -2, 3])
+def test_lines_that_are_no_sentences_of_a_long_text(pairs, long, line):
+    write_mined(pairs, [[4], [5], [line], [-1], [1], [0]])
+    assert len(drawn(pairs, 0, mined=True)) == 1
+    with pytest.raises(UserError, match="negatives.npz is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
+        drawn(pairs, 2, mined=True)
 
 
 def asking_for(path, shape):

@@ -1,7 +1,8 @@
 """The interface of a corpus: what objectives sample training examples from.
 
-An example is identified by a number: the start of a block, the line of a pair or the number of a window. `length` is
-the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens of a text.
+An example is identified by a number: the start of a block, the line of a sentence or pair, or the number of a window.
+`length` is the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens
+of a text.
 """
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -28,7 +29,8 @@ class Texts(Protocol):
 class Corpus(Texts, Protocol):
     """Texts that training samples from and validation reads in full."""
 
-    sentences: int  #: number of sentences or sentence pairs, which sampling shares of languages are computed from
+    #: number of sentences or sentence pairs, in a long text about; sampling shares of languages are computed from it
+    sentences: int
 
     def mean_size(self, length: int) -> float:
         """Mean number of tokens of an example, all its texts together."""

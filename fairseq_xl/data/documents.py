@@ -106,7 +106,7 @@ class OneLanguageWindows(Windows):
 
     def sizes_from(self, line, count):
         """Tokens (n,) of up to `count` lines from a line on; `UserError` for a line without tokens."""
-        sizes = self.text.sizes[line : line + count].astype(np.int64)
+        sizes = self.text.load_sizes(line, count)
         if sizes.min() < 1:
             raise UserError(
                 f"{self.path}.idx is damaged: line {line + int(sizes.argmin()) + 1} has {sizes.min()} tokens"
@@ -232,8 +232,8 @@ class AdjacentSegments(OneLanguageWindows):
     def negatives(self, examples, length, keys):
         """Samples for each example (B,) a second segment of similar length from another document: a list of arrays.
 
-        All segments of the lengths in `Reach` are equally probable. The choice is a function of the
-        example and its key, (B,) uint64.
+        All segments of the lengths in `Reach` are equally probable. The choice is a function of the example and its
+        key, (B,) uint64.
         """
         windows, reach, sizes = self.windows(length), self.reach(length), self._seconds(examples, length)
         numbers = uniforms(keys, TRIES, NEGATIVE_SEGMENT)

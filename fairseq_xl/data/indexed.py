@@ -72,11 +72,14 @@ class Text:
         """Numbers of tokens of the lines (n,): (n, 1)."""
         return self.sizes[lines][:, None]
 
+    def load_sizes(self, first, count):
+        """Numbers of tokens of up to `count` lines from a line on, (n,) int64, read from the file."""
+        count = min(count, len(self) - first)
+        return np.fromfile(f"{self.prefix}.idx", np.int32, count, offset=SIZE + 4 * first).astype(np.int64)
+
     def blocks(self):
         """Yields the first line of each block of the text and its sizes (b, 1), read from the file."""
-        for first in range(0, len(self), BLOCK):
-            count = min(BLOCK, len(self) - first)
-            yield first, np.fromfile(f"{self.prefix}.idx", np.int32, count, offset=SIZE + 4 * first)[:, None]
+        return ((first, self.load_sizes(first, BLOCK)[:, None]) for first in range(0, len(self), BLOCK))
 
 
 def _mapped(path):

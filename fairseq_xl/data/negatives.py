@@ -282,7 +282,7 @@ def _contents(side, lines):
 
 def _of_lines(side, first, end):
     """Hashes (n,) of the lines `first` to `end` of a text."""
-    sizes, begin = side.sizes[first:end].astype(np.int64), side.bounds(first)[0]
+    sizes, begin = side.load_sizes(first, end - first), side.bounds(first)[0]
     if side.bounds(end - 1)[1] != begin + sizes.sum() or sizes.min() < 1:
         raise UserError(
             f"{side.prefix}.idx is damaged: lines {first + 1} to {end} do not follow each other in the text"

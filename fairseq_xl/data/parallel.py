@@ -50,7 +50,7 @@ class SentencePairs(LineCorpus):
     @cached_property
     def sizes(self):
         """Numbers of tokens of both sides of all lines, (lines, 2) int32: 8 bytes a line."""
-        return np.concatenate([sizes for _, sizes in self.blocks()])
+        return np.concatenate([sizes.astype(np.int32) for _, sizes in self.blocks()])
 
     @cached_property
     def filled(self):

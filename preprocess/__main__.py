@@ -22,7 +22,15 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets"
     )
     parser.add_argument("data_bin", nargs="?", help="folder to write; an interrupted run is resumed")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument(
+        "--jobs",
+        "--workers",
+        dest="workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that work at the same time, on shards too; --workers is the same option (default: 1)",
+    )
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
     parser.add_argument("--check-only", action="store_true", help="report on the input and stop")
@@ -37,7 +45,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         if options.config is not None:
             parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
         others = [
-            f"--{name.replace('_', '-')}"
+            _jobs_option(arguments) if name == "workers" else f"--{name.replace('_', '-')}"
             for name in ("workers", "spm_model", "dict", "check_only")
             if getattr(options, name) != parser.get_default(name)
         ]
@@ -49,8 +57,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.data_bin is None and not options.check_only:
         parser.error("DATA_BIN is missing")
     if options.workers < 1:
-        parser.error(f"--workers must be 1 or more, found {options.workers}")
+        parser.error(f"{_jobs_option(arguments)} must be 1 or more, found {options.workers}")
     return options
+
+
+def _jobs_option(arguments: list[str] | None) -> str:
+    """The name by which the command line gives the number of processes."""
+    given = sys.argv[1:] if arguments is None else arguments
+    return "--workers" if any(word.startswith("--w") for word in given) else "--jobs"
 
 
 class Formatter(logging.Formatter):

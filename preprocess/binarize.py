@@ -1,35 +1,49 @@
-"""Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces it at the end."""
+"""Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces it at the end.
 
+fairseq-preprocess keeps about 53 bytes in memory for each line, so that it gets at most `PIECE` lines at a time, whose
+files are then joined: the result is that of one call.
+"""
+
+import contextlib
 import errno
+import itertools
 import logging
 import multiprocessing
 import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-
-import numpy as np
+from typing import BinaryIO
 
 from fairseq_xl.data import back_translated
-from fairseq_xl.data.index_header import read_header, read_sizes
 from fairseq_xl.errors import UserError
-from preprocess.config import Folder
+from preprocess.config import Folder, Split
 from preprocess.files import link, replace_folder, restore_folder
 from preprocess.fingerprints import fingerprint
+from preprocess.joined import Joined, totals
+
+PIECE = 1_000_000  # most lines of a text in a call of fairseq-preprocess
 
 logger = logging.getLogger("preprocess")
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["fairseq_cli.preprocess"])
+_running: set[BaseProcess] = set()  # processes of fairseq-preprocess
 
 
-def encoded_name(folder: Folder, split: str, language: str) -> str:
-    """Name of an encoded file in the folder of encoded text, in the form of fairseq's prefixes."""
-    return f"{folder.name}/{split}.{folder.name}.{language}" if "-" in folder.name else f"{folder.name}/{split}"
+def encoded_name(folder: Folder, split: str, language: str, shard: str = "") -> str:
+    """Name of an encoded file in the folder of encoded text, in the form of fairseq's prefixes.
+
+    Shards ("0", "1", …) differ in their training text and share all other text.
+    """
+    name = f"{folder.name}/{split}.{folder.name}.{language}" if "-" in folder.name else f"{folder.name}/{split}"
+    return f"{shard}/{name}" if shard and split == "train" else name
 
 
-def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int) -> list[str]:
+def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int, shard: str = "") -> list[str]:
     """Arguments of fairseq-preprocess. Prefixes are relative to the folder of encoded text; commas separate them."""
     options = ["--destdir", str(destination), "--srcdict", str(dictionary)]
     options += f"--dataset-impl mmap --workers {workers}".split()
@@ -40,7 +54,7 @@ def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int)
         options += ["--only-source"]
     for kind in ("train", "valid", "test"):
         prefixes = [
-            f"{folder.name}/{split.name}" + (f".{folder.name}" if len(pair) == 2 else "")
+            encoded_name(folder, split.name, pair[0], shard).removesuffix(f".{pair[0]}" if len(pair) == 2 else "")
             for split in folder.splits
             if split.name.startswith(kind)
         ]
@@ -58,14 +72,26 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
     log.touch()
     process = FORKS.Process(target=_preprocess, args=(options, str(cwd), str(log.resolve())))
     process.start()
-    process.join()
+    _running.add(process)
+    try:
+        process.join()
+    finally:
+        _running.discard(process)
     check_end(process.exitcode or 0, log)
+
+
+def stop() -> None:
+    """Ends all processes of `run_fairseq`, with their own processes."""
+    for group in [process.pid for process in list(_running) if process.pid]:
+        with contextlib.suppress(ProcessLookupError):  # it has ended, or has no group yet
+            os.killpg(group, signal.SIGTERM)
 
 
 def _preprocess(options: list[str], cwd: str, log: str) -> None:
     """fairseq-preprocess in this process, with its output in a file."""
     from fairseq_cli.preprocess import cli_main
 
+    os.setpgid(0, 0)  # for `stop`
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with open(log, "wb") as output:
         for stream in (sys.stdout, sys.stderr):
@@ -83,14 +109,6 @@ def check_end(status: int, log: Path) -> None:
             if lines and os.strerror(code) in lines[-1]:
                 raise OSError(code, os.strerror(code), str(log))
         raise UserError(f"fairseq-preprocess failed (its output is in {log}): {lines[-1] if lines else ''}")
-
-
-def sizes(index: Path) -> np.ndarray:
-    """Tokens of each item of an .idx file, </s> included: (items,) int32, memory-mapped."""
-    header = read_header(index)
-    if header is None:
-        raise UserError(f"{index} is not an index that fairseq-preprocess writes")
-    return read_sizes(index, header.items)
 
 
 def prefix(folder: Folder, split: str, language: str) -> str:
@@ -129,43 +147,106 @@ def kept_pairs(folder: Path, digest: str) -> list[Path]:
 
 
 def binarize(
-    folder: Folder, dictionary: Path, digest: str, encoded: Path, counts: dict, data_bin: Path, workers: int
+    folder: Folder,
+    dictionary: Path,
+    digest: str,
+    encoded: Path,
+    counts: dict,
+    data_bin: Path,
+    workers: int,
+    shard: str = "",
 ) -> dict:
-    """Binarizes a folder. Back-translated pairs stay if the dictionary, of which `digest` is the digest, is theirs.
+    """Binarizes a folder of a data folder, or of one of its shards.
 
-    `counts` has lines and tokens by encoded name. Raises UserError if lines or tokens were lost.
+    Back-translated pairs stay if the dictionary, of which `digest` is the digest, is theirs. `counts` has lines and
+    tokens by encoded name. Raises UserError if lines or tokens were lost.
 
-    Returns the fingerprints of the files, by their names in the data folder.
+    Returns the fingerprints of the files, by their names in the data folder or shard.
     """
-    stages = encoded.parent
-    temporary = stages / "binarized" / folder.name
+    stages, data_bin = encoded.parent, data_bin / shard
+    temporary = stages / "binarized" / shard / folder.name
+    log = stages / "logs" / shard / f"{folder.name}.log"
     restore_folder(temporary, data_bin / folder.name)
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.parent.mkdir(parents=True, exist_ok=True)
-    run_fairseq(
-        arguments(folder, dictionary.resolve(), temporary.resolve(), workers),
-        encoded,
-        stages / "logs" / f"{folder.name}.log",
-    )
-    totals = {}
+    names = [encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides]
+    if max(counts[name]["lines"] for name in names) <= PIECE:
+        run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), workers, shard), encoded, log)
+    else:
+        temporary.mkdir()
+        pieces = stages / "pieces" / shard / folder.name
+        shutil.rmtree(pieces, ignore_errors=True)
+        for split in folder.splits:
+            _binarize_in_pieces(folder, split, dictionary, encoded, temporary, pieces, workers, shard, log)
+        shutil.rmtree(pieces)
+    of_index = {}
     for split in folder.splits:
         for side in split.sides:
-            expected = counts[encoded_name(folder, split.name, side.language)]
+            expected = counts[encoded_name(folder, split.name, side.language, shard)]
             index = temporary / f"{prefix(folder, split.name, side.language)}.idx"
-            found = sizes(index)
-            totals[index] = {"lines": len(found), "tokens": int(found.sum(dtype=np.int64))}
-            tokens = totals[index]["tokens"] - len(found)  # without </s>
-            if (len(found), tokens) != (expected["lines"], expected["tokens"]):
+            of_index[index] = totals(index)
+            lines = of_index[index]["lines"]
+            tokens = of_index[index]["tokens"] - lines  # without </s>
+            if (lines, tokens) != (expected["lines"], expected["tokens"]):
                 raise UserError(
                     f"{folder.name}/{split.name} ({side.language}): {expected['lines']} lines of {expected['tokens']} "
-                    f"tokens went into fairseq-preprocess, {len(found)} of {tokens} came out"
+                    f"tokens went into fairseq-preprocess, {lines} of {tokens} came out"
                 )
     # its log has temporary paths and times, which would differ between runs on equal input
     (temporary / "preprocess.log").unlink(missing_ok=True)
     fingerprints = {
-        f"{folder.name}/{path.name}": fingerprint(path, **totals.get(path, {})) for path in outputs(folder, temporary)
+        f"{folder.name}/{path.name}": fingerprint(path, **of_index.get(path, {})) for path in outputs(folder, temporary)
     }
     for path in kept_pairs(data_bin / folder.name, digest):
         link(path, temporary)
+    data_bin.mkdir(exist_ok=True)
     replace_folder(temporary, data_bin / folder.name)
     return fingerprints
+
+
+def _binarize_in_pieces(
+    folder: Folder,
+    split: Split,
+    dictionary: Path,
+    encoded: Path,
+    destination: Path,
+    pieces: Path,
+    workers: int,
+    shard: str,
+    log: Path,
+) -> None:
+    """Binarizes `PIECE` lines of a split at a time in the folder `pieces`, and joins the files in `destination`."""
+    alone = replace(folder, splits=(replace(split, name="train"),))  # its one split may have any name
+    languages = [side.language for side in split.sides]
+    text, binarized = pieces / "text", pieces / "binarized"
+    (text / folder.name).mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        sources = [
+            stack.enter_context(open(encoded / encoded_name(folder, split.name, language, shard), "rb"))
+            for language in languages
+        ]
+        joined = [
+            stack.enter_context(Joined(destination / prefix(folder, split.name, language))) for language in languages
+        ]
+        while True:
+            written = [
+                _copy_lines(source, text / encoded_name(alone, "train", language))
+                for source, language in zip(sources, languages)
+            ]
+            if not any(written):
+                break
+            shutil.rmtree(binarized, ignore_errors=True)
+            run_fairseq(arguments(alone, dictionary.resolve(), binarized.resolve(), workers), text, log)
+            for each, language in zip(joined, languages):
+                each.append(binarized / prefix(alone, "train", language))
+            for path in binarized.glob("dict*.txt"):
+                os.replace(path, destination / path.name)
+        for each in joined:
+            each.finish()
+
+
+def _copy_lines(source: BinaryIO, target: Path) -> int:
+    """Writes the next `PIECE` lines of an open file to a new file; returns its size in bytes."""
+    with open(target, "wb") as file:
+        file.writelines(itertools.islice(source, PIECE))
+        return file.tell()

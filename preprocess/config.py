@@ -14,6 +14,7 @@ from fairseq_xl.io.compressed import added_suffix
 
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
 MOST_PIECES = 10_000_000
+MOST_SHARDS = 100_000
 SPLITS = ("train", "valid", "test")
 # "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
@@ -140,6 +141,7 @@ class Config:
     folders: tuple[Folder, ...]
     tokenizers: dict[str, str] = field(default_factory=dict)  # by language; raw text for a language without one
     clean: Clean | None = None  # None: nothing is left out
+    shards: int | None = None  # data folders that divide the training text; None: one data folder
 
     def sides(self) -> list[tuple[Folder, Split, Side]]:
         """All sides with their folder and split, in the order of the description."""
@@ -160,6 +162,7 @@ class Config:
         described = {"languages": list(self.languages), "vocabulary": vocabulary}
         described |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
         described |= {"clean": asdict(self.clean)} if self.clean else {}
+        described |= {"shards": self.shards} if self.shards else {}
         own = {folder.name: {"clean": asdict(folder.clean)} for folder in self.folders if folder.clean}
         return described | ({"bitext": own} if own else {})
 
@@ -226,16 +229,17 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     if isinstance(content, dict) and tokenizers.OLD_KEY in content:
         problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")
         del content[tokenizers.OLD_KEY]
-    valid = ("languages", "vocabulary", "tokenizer", "clean", "monolingual", "bitext")
+    valid = ("languages", "vocabulary", "tokenizer", "clean", "shards", "monolingual", "bitext")
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
     chosen = _tokenizers(content.get("tokenizer", {}), languages, vocabulary, problems)
     rules = _rules(content["clean"], "clean", problems) if "clean" in content else None
+    shards = _shards(content["shards"], problems) if "shards" in content else None
     folders = _folders(content, languages, path.resolve().parent, problems)
     _complain_of_languages_without_text(languages, folders, problems)
     _complain_of_files_of_two_languages(folders, path.resolve().parent, problems)
-    return Config(path.resolve().parent, languages, vocabulary, folders, chosen, rules), problems
+    return Config(path.resolve().parent, languages, vocabulary, folders, chosen, rules, shards), problems
 
 
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
@@ -260,6 +264,14 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
         if not LANGUAGE.fullmatch(name):
             problems.append(f"languages: {quoted(name)} must consist of letters, digits and _")
     return tuple(dict.fromkeys(value))
+
+
+def _shards(value, problems: list[str]) -> int | None:
+    """The number of shards; reports anything else."""
+    if isinstance(value, str) and re.fullmatch("[0-9]+", value) and 1 <= int(value[:10]) <= MOST_SHARDS:
+        return int(value)
+    problems.append(f"shards: expected a number from 1 to {MOST_SHARDS}, found {quoted(value)}")
+    return None
 
 
 def _rules(value, where: str, problems: list[str]) -> Clean:

@@ -3,8 +3,10 @@
 import functools
 import hashlib
 from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -67,15 +69,17 @@ def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Enco
 
 
 def encode(
-    paths: list[Path],
+    paths: Sequence[Any],
     boundaries: list[bool],
     output: Path,
     workers: Workers,
     progress: tqdm,
     tokenizer: tuple[str, str] | None = None,
+    read: Callable[[Any], Iterator[bytes]] = read_blocks,
 ) -> dict:
     """Encodes the files `paths` into one file `output`, with an empty line after those marked in `boundaries`.
 
+    `read` yields the blocks of lines of an element of `paths`, which may be a part of a file.
     `tokenizer` is a name and a language, or None for raw text. `output`.counts.json gets the frequencies of ids.
     Returns lines and tokens, in total and by file, the lost characters, and the hash of the encoded text.
     """
@@ -84,7 +88,7 @@ def encode(
     with replacing(output) as file:
         for path, boundary in zip(paths, boundaries):
             counted = dict.fromkeys(totals, 0)
-            for block in workers.map(functools.partial(encode_block, tokenizer=tokenizer), read_blocks(path)):
+            for block in workers.map(functools.partial(encode_block, tokenizer=tokenizer), read(path)):
                 file.write(block.text)
                 lost += block.lost
                 digest.update(block.text)

@@ -28,21 +28,70 @@ def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> 
     of more than LONGEST_LINE bytes and for damaged compressed data.
     """
     with open(path, "rb") as file:
-        text, rest, reported = text_of(file), [], 0
-        while block := text.read(BLOCK):
+        reported = 0
+
+        def report() -> None:
+            nonlocal reported
             if progress:
                 progress(file.tell() - reported)
                 reported = file.tell()
-            end = block.rfind(b"\n") + 1
-            if not end:
-                rest.append(block)
-                if len(rest) * BLOCK > LONGEST_LINE:
-                    raise UserError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB: is it text?")
-                continue
-            yield b"".join([*rest, block[:end]])
-            rest = [block[end:]] if end < len(block) else []
-        if rest:
-            yield b"".join(rest)
+
+        yield from _blocks_of(text_of(file), path, report=report)
+
+
+def _blocks_of(
+    text: BinaryIO, path: Path, most: int | None = None, report: Callable[[], None] = lambda: None
+) -> Iterator[bytes]:
+    """Blocks of whole lines from the place of an open file on, of `most` bytes together (None: to its end)."""
+    rest = []
+    while block := text.read(BLOCK if most is None else min(BLOCK, most)):
+        most = None if most is None else most - len(block)
+        report()
+        end = block.rfind(b"\n") + 1
+        if not end:
+            rest.append(block)
+            if len(rest) * BLOCK > LONGEST_LINE:
+                raise UserError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB: is it text?")
+            continue
+        yield b"".join([*rest, block[:end]])
+        rest = [block[end:]] if end < len(block) else []
+    if rest:
+        yield b"".join(rest)
+
+
+class Sections:
+    """Reads sections of files. Sections in order read a file once: a compressed one can't be entered at a later byte.
+
+    It is a context manager, which closes the file.
+    """
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        self.file: BinaryIO | None = None
+        self.text: BinaryIO | None = None
+        self.place: int | None = None  # in the text, which is decompressed; None within a block
+
+    def __enter__(self) -> "Sections":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.file:
+            self.file.close()
+
+    def blocks(self, path: Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Blocks, as `read_blocks` yields them, of the bytes [begin, end) of a file's text, which are whole lines."""
+        if path != self.path or self.place is None or self.place > begin:
+            self.__exit__()
+            self.path, self.file, self.place = path, open(path, "rb"), 0  # noqa: SIM115 (closed by __exit__)
+            self.text = text_of(self.file)
+        before, self.place = self.place, None
+        if self.text is self.file:
+            self.file.seek(begin)
+        else:
+            while before < begin and (skipped := self.text.read(min(BLOCK, begin - before))):
+                before += len(skipped)
+        yield from _blocks_of(self.text, path, None if end is None else end - begin)
+        self.place = end
 
 
 def lines_of(block: bytes, errors: str = "strict") -> list[str]:
@@ -151,4 +200,4 @@ class Workers:
             while pending:
                 yield pending.popleft().result()
         except BrokenProcessPool as error:
-            raise UserError("A worker process was killed, perhaps for lack of memory: try fewer --workers") from error
+            raise UserError("A worker process was killed, perhaps for lack of memory: try fewer --jobs") from error

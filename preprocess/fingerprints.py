@@ -17,12 +17,14 @@ __all__ = ["FORMAT", "fingerprint", "verify"]
 def verify(data_bin: Path) -> int:
     """Compares every file of a data folder, read in full, with the manifest; returns the number of files.
 
-    Raises UserError with a list of all files that are changed, missing or not in the manifest, and for a data
-    folder without fingerprints.
+    The files of a data folder that is divided into shards are those of all shards. Raises UserError with a list of all
+    files that are changed, missing or not in the manifest, and for a data folder without fingerprints.
     """
     manifest = read_json(data_bin / "manifest.json")
     if not isinstance(manifest, dict):
         raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data folder")
+    if "shard" not in manifest and (shards := manifest.get("config", {}).get("shards")):
+        return sum(verify(data_bin / str(number)) for number in range(shards))
     known = manifest.get("fingerprints")
     if not known:
         raise UserError(

@@ -1,10 +1,13 @@
-"""The stages in order: check, clean, sample, vocabulary, encode, dictionary, binarize, manifest."""
+"""The stages in order: check, clean, sample, vocabulary, divide, encode, dictionary, binarize, manifest."""
 
+import contextlib
 import functools
 import logging
 import platform
 import shutil
+import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
@@ -18,10 +21,10 @@ from fairseq_xl.data.symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from fairseq_xl.versions import version
-from preprocess import check, clean, encode, fingerprints, overlap, vocabulary
-from preprocess.binarize import binarize, encoded_name, kept_pairs, outputs
-from preprocess.config import Config, Folder, Split, read_config
-from preprocess.files import Workers, replacing
+from preprocess import check, clean, encode, fingerprints, overlap, shards, vocabulary
+from preprocess.binarize import binarize, encoded_name, kept_pairs, outputs, stop
+from preprocess.config import Config, Folder, Side, Split, read_config
+from preprocess.files import Sections, Workers, link, replacing
 from preprocess.stages import Stages, locked
 
 FORMAT = 2  # of the manifest and the outputs of stages; if it changes, every stage runs again
@@ -31,7 +34,7 @@ logger = logging.getLogger("preprocess")
 
 
 def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
-    """Makes a data folder from a description.
+    """Makes a data folder from a description, or its shards.
 
     Args:
         config_path: the YAML description.
@@ -50,6 +53,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
     with locked(stages) if stages else nullcontext():
         reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
         check.tell(config, reports)
+        shards.raise_problems(config, reports)
         if check_only:
             overlap.warn(find_overlap(config, workers))
             logger.info(
@@ -59,6 +63,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
             cleaned = {}
             if any(map(config.rules_of, config.folders)):
                 config, reports, cleaned = clean.clean(config, reports, stages, workers)
+                shards.raise_problems(config, reports)
             _Preparation(config, reports, stages, workers, cleaned).run(spm_model, dictionary)
 
 
@@ -95,9 +100,13 @@ class _Preparation:
         self.config, self.reports, self.stages, self.workers = config, reports, stages, workers
         self.cleaned = cleaned  # cleaned file: the file of the description, and what was left out of it
         self.data_bin = stages.data_bin
-        self.source = subwords.in_folder(self.data_bin, *_kind_and_options(config))
-        self.dictionary = self.data_bin / "dict.txt"
+        # subfolders of the data folder; "" is the data folder itself
+        self.shards = [str(number) for number in range(config.shards)] if config.shards else [""]
+        self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
+        self.source = subwords.in_folder(self.joint, *_kind_and_options(config))
+        self.dictionary = self.joint / "dict.txt"
         self.encoded = stages.folder / "encoded"
+        self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
 
     def run(self, spm_model, dictionary) -> None:
         self.refuse_another_folder()
@@ -107,12 +116,17 @@ class _Preparation:
             existing = list(self.config.vocabulary.source(self.config.root).files)
         self.remove_another_vocabulary()
         sampling = self.reuse(existing) if existing else self.new_model()
+        if self.config.shards:
+            divided = shards.train_splits(self.config)
+            self.sections = {folder.name: self.divide(folder, split) for folder, split in divided}
         symbols, units = self.symbols(dictionary), self.encode_all()
         self.warn_of_lost_characters(units, learned=not existing)
         described = self.write_dictionary(symbols, units)
-        written = self.binarize_all(units, described["sha256"])
+        for shard, written in self.binarize_all(units, described["sha256"]):
+            if shard:
+                self.write_shard(shard, sampling, described, units, written)
         self.remove_what_is_no_longer_described(described["sha256"])
-        self.write_manifest(sampling, described, units, written)
+        self.write_manifest(sampling, described, units, None if self.config.shards else written)
 
     def warn_of_overlap(self) -> None:
         """Warns of validation and test lines that occur in training text."""
@@ -192,7 +206,7 @@ class _Preparation:
         return vocabulary.new_symbols(self.source.open(), self.config.languages)
 
     def encode_all(self) -> dict[str, dict]:
-        """Encodes every side of every split; returns counts by encoded name."""
+        """Encodes every side of every split, and of every shard; returns counts by encoded name."""
         reserved = (MASK, *language_symbols(self.config.languages))
         fixed = [FORMAT, *self.identity(), reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
@@ -200,26 +214,55 @@ class _Preparation:
         with (
             Workers(self.workers, encode.start, (self.source, reserved)) as workers,
             tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
+            Sections() as opened,
         ):
             done = 0  # a hidden bar does not count
             for folder, split, side in self.config.sides():
-                name = encoded_name(folder, split.name, side.language)
-                boundaries = self.boundaries(split)
-                output = self.encoded / name
-                inputs = [fixed, [self.reports[file].sha256 for file in side.files], boundaries]
-                inputs += self.tokenizer(side.language)
-                tokenizer = tuple(self.tokenizer(side.language)[:2]) or None
-                units[name] = self.stages.run(
-                    f"encode {name}",
-                    inputs,
-                    [output, encode.counts_of(output)],
-                    lambda: encode.encode(
-                        [self.config.root / file for file in side.files], boundaries, output, workers, bar, tokenizer
-                    ),
-                )
-                done += sum(self.reports[file].lines for file in side.files)
-                bar.update(done - bar.n)
+                tokenizer = self.tokenizer(side.language)
+                for name, parts, boundaries in self.parts(folder, split, side):
+                    output = self.encoded / name
+                    texts = [(self.config.root / side.files[part.file], part.begin, part.end) for part in parts]
+                    inputs = [fixed, [self.described_part(side, part) for part in parts], boundaries, *tokenizer]
+                    work = functools.partial(
+                        encode.encode,
+                        *(texts, boundaries, output, workers, bar, tuple(tokenizer[:2]) or None),
+                        read=lambda text: opened.blocks(*text),
+                    )
+                    units[name] = self.stages.run(f"encode {name}", inputs, [output, encode.counts_of(output)], work)
+                    done += sum(counted["lines"] for counted in units[name]["files"])
+                    bar.update(done - bar.n)
         return units
+
+    def parts(self, folder: Folder, split: Split, side: Side) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
+        """The encoded texts of a side: their names, the sections of the side's files, and `encode`'s boundaries.
+
+        Training text has one for each shard, and other text one.
+        """
+        after = self.boundaries(split)
+        whole = [shards.Section(number, 0, None) for number in range(len(side.files))]
+        for shard in self.shards_of(split):
+            parts = self.sections[folder.name][int(shard)][split.sides.index(side)] if shard else whole
+            name = encoded_name(folder, split.name, side.language, shard)
+            yield name, parts, [part.end is None and after[part.file] for part in parts]
+
+    def shards_of(self, split: Split) -> list[str]:
+        """The shards of a split: all for training text, and [""] for a text that all shards share."""
+        return self.shards if split.name == "train" else [""]
+
+    def described_part(self, side: Side, part: shards.Section) -> str | list:
+        """The hash of a file, and the bytes of a section that is not all of it."""
+        digest = self.reports[side.files[part.file]].sha256
+        return digest if part[1:] == (0, None) else [digest, part.begin, part.end]
+
+    def divide(self, folder: Folder, split: Split) -> list[list[list[shards.Section]]]:
+        """The sections of each shard and side of training text."""
+        files = [[self.reports[name].sha256 for name in side.files] for side in split.sides]
+        inputs = [FORMAT, self.config.shards, files]
+        work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards)
+        found = self.stages.run(f"divide {folder.name}", inputs, [], work)
+        if unequal := shards.unequal(found["lines"]):
+            logger.warning("%s: documents make unequal shards: %s", folder.name, unequal)
+        return [[[shards.Section(*part) for part in side] for side in shard] for shard in found["sections"]]
 
     def identity(self) -> list:
         """Returns all that determines the pieces of a text: files and options of the vocabulary, and versions."""
@@ -236,11 +279,12 @@ class _Preparation:
         named = self.source.open().units
         lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
         for folder, split, side in self.config.sides():
-            of_side = units[encoded_name(folder, split.name, side.language)]["lost"]
-            if split.name == "train":
-                lost.setdefault(side.language, Counter()).update(of_side)
-            else:
-                elsewhere.setdefault((side.language, split.name), Counter()).update(of_side)
+            for shard in self.shards_of(split):
+                of_side = units[encoded_name(folder, split.name, side.language, shard)]["lost"]
+                if split.name == "train":
+                    lost.setdefault(side.language, Counter()).update(of_side)
+                else:
+                    elsewhere.setdefault((side.language, split.name), Counter()).update(of_side)
         alone = {
             f"{language} {split}": Counter({char: counts[char] for char in counts.keys() - lost.get(language, {})})
             for (language, split), counts in elsewhere.items()
@@ -280,9 +324,10 @@ class _Preparation:
     def write_dictionary(self, symbols: list[str], units: dict) -> dict:
         """Writes dict.txt with the frequencies in all training text."""
         names = [
-            encoded_name(folder, split.name, side.language)
+            encoded_name(folder, split.name, side.language, shard)
             for folder, split, side in self.config.sides()
             if split.name == "train"
+            for shard in self.shards_of(split)
         ]
         paths = [encode.counts_of(self.encoded / name) for name in names]
 
@@ -315,22 +360,34 @@ class _Preparation:
                 self.dictionary,
             )
 
-    def binarize_all(self, units: dict, digest: str) -> dict[str, dict]:
+    def binarize_all(self, units: dict, digest: str) -> Iterator[tuple[str, dict[str, dict]]]:
         """Binarizes folders in parallel, one per worker: a small folder takes hardly longer than fairseq's start.
 
-        `digest` is that of the dictionary. Returns the fingerprints of all files.
+        `digest` is that of the dictionary. Yields the shards in order, with the fingerprints of their files.
         """
-        each = max(1, self.workers // max(1, len(self.config.folders)))
+        each = max(1, self.workers // max(1, len(self.config.folders) * len(self.shards)))
         pool = ThreadPoolExecutor(self.workers)
+        started = {
+            shard: [pool.submit(self.binarize, folder, units, digest, each, shard) for folder in self.config.folders]
+            for shard in self.shards
+        }
         try:
-            started = [pool.submit(self.binarize, folder, units, digest, each) for folder in self.config.folders]
-            return {name: entry for done in started for name, entry in done.result().items()}
+            for shard, of_shard in started.items():
+                yield shard, {name: entry for done in of_shard for name, entry in done.result().items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(done.done() for of_shard in started.values() for done in of_shard):
+                stop()
+                time.sleep(0.05)
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def binarize(self, folder: Folder, units: dict, digest: str, workers: int) -> dict[str, dict]:
-        """Binarizes a folder with one call of fairseq-preprocess; returns the fingerprints of its files."""
-        names = [encoded_name(folder, split.name, side.language) for split in folder.splits for side in split.sides]
+    def binarize(self, folder: Folder, units: dict, digest: str, workers: int, shard: str) -> dict[str, dict]:
+        """Binarizes a folder with fairseq-preprocess; returns the fingerprints of its files."""
+        names = [
+            encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides
+        ]
         inputs = [
             FORMAT,
             {name: units[name]["sha256"] for name in names},
@@ -338,30 +395,45 @@ class _Preparation:
             fairseq_version(),
             {"fingerprints": fingerprints.FORMAT},
         ]
-        return self.stages.run(
-            f"binarize {folder.name}",
-            inputs,
-            outputs(folder, self.data_bin / folder.name),
-            lambda: binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, workers),
-        )
+
+        def work():
+            # of a shard; a manifest would show that the shard is complete
+            (self.data_bin / shard / "manifest.json").unlink(missing_ok=True)
+            return binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, workers, shard)
+
+        name = self.name_of(folder, shard)
+        return self.stages.run(f"binarize {name}", inputs, outputs(folder, self.data_bin / name), work)
+
+    def name_of(self, folder: Folder, shard: str) -> str:
+        """The place of a folder in the data folder: ``en``, or ``0/en`` in a shard."""
+        return f"{shard}/{folder.name}" if shard else folder.name
 
     def binarized(self) -> set[str]:
-        """Names of the binarized folders, of this description or an earlier one."""
+        """Places of the binarized folders, of this description or an earlier one."""
         stages = (stage.partition(" ") for stage in self.stages.names())
         return {name for kind, _, name in stages if kind == "binarize"}
 
     def refuse_another_folder(self) -> None:
         """Raises UserError for a data folder whose folders would all be removed."""
         found = self.binarized()
-        if found and found.isdisjoint(folder.name for folder in self.config.folders):
+        divided = any("/" in name for name in found)
+        if found and divided != bool(self.config.shards):
             raise UserError(
-                f"{self.data_bin} is of {', '.join(sorted(found))}, none of which is described: "
+                f"{self.data_bin} {'is divided' if divided else 'is not divided'} into shards, and the description "
+                f"has {f'shards: {self.config.shards}' if self.config.shards else 'no shards'}: remove it or name "
+                "another folder"
+            )
+        names = {name.rpartition("/")[2] for name in found}
+        if names and names.isdisjoint(folder.name for folder in self.config.folders):
+            raise UserError(
+                f"{self.data_bin} is of {', '.join(sorted(names))}, none of which is described: "
                 "remove it or name another folder"
             )
 
     def remove_what_is_no_longer_described(self, digest: str) -> None:
         """Removes the folders of an earlier description, except back-translated pairs of this dictionary."""
-        for name in sorted(self.binarized() - {folder.name for folder in self.config.folders}):
+        described = {self.name_of(folder, shard) for folder in self.config.folders for shard in self.shards}
+        for name in sorted(self.binarized() - described):
             kept = kept_pairs(self.data_bin / name, digest)
             for path in set((self.data_bin / name).glob("*")) - set(kept):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -369,58 +441,108 @@ class _Preparation:
                 shutil.rmtree(self.data_bin / name, ignore_errors=True)
             shutil.rmtree(self.encoded / name, ignore_errors=True)
             self.stages.forget(f"binarize {name}")
+            shard = self.data_bin / name.rpartition("/")[0]
+            if shard.name not in self.shards and shard != self.data_bin:
+                for path in (shard / file for file in ("manifest.json", "dict.txt", *sum(subwords.FILES.values(), ()))):
+                    path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # another folder or back-translated pairs are still there
+                    shard.rmdir()
             logger.info("%s: removed, since it is no longer in the description", name)
 
-    def write_manifest(self, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
-        """Writes manifest.json, which comes last and shows that the data folder is complete."""
-        files = [
-            {
-                "path": self.cleaned.get(name, {"path": name})["path"],
-                "language": side.language,
-                "dataset": f"{folder.name}/{split.name}",
-            }
-            | {
-                key: getattr(self.reports[name], key)
-                for key in ("lines", "blank", "documents", "over_long", "duplicates")
-            }
-            | {"tokens": counts["tokens"], "unknown": counts["unknown"], "sha256": self.reports[name].sha256}
-            | ({"cleaned": _without_path(self.cleaned[name])} if name in self.cleaned else {})
-            for folder, split, side in self.config.sides()
-            for name, counts in zip(side.files, units[encoded_name(folder, split.name, side.language)]["files"])
-        ]
-        datasets = {
-            name: {key: unit[key] for key in ("lines", "blank", "tokens", "unknown")} for name, unit in units.items()
-        }
+    def write_shard(self, shard: str, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
+        """Writes what completes a shard: the dictionary and the sub-words, which are links, and its manifest."""
+        folder = self.data_bin / shard
+        for path in (self.dictionary, *self.source.files):
+            linked = folder / path.name
+            if not linked.exists() or not linked.samefile(path):
+                linked.unlink(missing_ok=True)
+                link(path, folder)
+        for name in (name for names in subwords.FILES.values() for name in names):
+            if self.joint / name not in self.source.files:
+                (folder / name).unlink(missing_ok=True)
+        self.write_manifest(sampling, described, units, written, shard)
+
+    def write_manifest(
+        self, sampling: dict | None, described: dict, units: dict, written: dict | None, shard: str = ""
+    ) -> None:
+        """Writes manifest.json, which comes last and shows that the data folder, or a shard, is complete.
+
+        `written` are the fingerprints of the files beside it, None if there are none but those of shards.
+        """
         versions = {
             "python": platform.python_version(),
             "fairseq": fairseq_version(),
             **_splitter_version(self.source.kind),
             **tokenizers.versions(self.config.tokenizers),
         }
-        own = (self.dictionary, *self.source.files)
-        written = {path.name: fingerprints.fingerprint(path) for path in own} | written
+        datasets = self.datasets(units, [shard] if shard else self.shards)
         manifest = {
             "format": FORMAT,
             "config": self.config.as_dict(),
+            **({"shard": int(shard)} if shard else {}),
             "sampling": sampling,
             "seed": vocabulary.SEED,
             **self.source.described(),
             "dictionary": described,
             "datasets": datasets,
-            "files": files,
+            "files": list(self.parts_for_manifest(units, shard) if shard else self.files_for_manifest(units)),
             "versions": versions,
-            "fingerprints": written,
         }
-        path = self.data_bin / "manifest.json"
+        if written is not None:
+            own = (self.dictionary, *self.source.files)
+            manifest["fingerprints"] = {path.name: fingerprints.fingerprint(path) for path in own} | written
+        path = self.data_bin / shard / "manifest.json"
+        name = str(path.relative_to(self.data_bin))
         if read_json(path) == manifest:
-            logger.info("manifest.json: up to date")
+            logger.info("%s: up to date", name)
         else:
             write_json(path, manifest)
-            logger.info(
-                "manifest.json: %d symbols, %d tokens",
-                described["symbols"],
-                sum(unit["tokens"] for unit in units.values()),
-            )
+            tokens = sum(counts["tokens"] for counts in datasets.values())
+            logger.info("%s: %d symbols, %d tokens", name, described["symbols"], tokens)
+
+    def datasets(self, units: dict, chosen: list[str]) -> dict[str, dict]:
+        """Counts of each text, in the `chosen` shards together, by the encoded name that it has without shards."""
+        found = {}
+        for folder, split, side in self.config.sides():
+            of_side = [
+                units[encoded_name(folder, split.name, side.language, shard)]
+                for shard in (chosen if split.name == "train" else [""])
+            ]
+            found[encoded_name(folder, split.name, side.language)] = {
+                key: sum(unit[key] for unit in of_side) for key in ("lines", "blank", "tokens", "unknown")
+            }
+        return found
+
+    def files_for_manifest(self, units: dict) -> Iterator[dict]:
+        """Describes each file, with its counts of tokens in all shards."""
+        for folder, split, side in self.config.sides():
+            counts = [Counter() for _ in side.files]
+            for name, parts, _ in self.parts(folder, split, side):
+                for part, counted in zip(parts, units[name]["files"]):
+                    counts[part.file].update({key: counted[key] for key in ("tokens", "unknown")})
+            for name, counted in zip(side.files, counts):
+                report = self.reports[name]
+                yield (
+                    self.named_file(name, folder, split, side)
+                    | {key: getattr(report, key) for key in ("lines", "blank", "documents", "over_long", "duplicates")}
+                    | {"tokens": counted["tokens"], "unknown": counted["unknown"], "sha256": report.sha256}
+                    | ({"cleaned": _without_path(self.cleaned[name])} if name in self.cleaned else {})
+                )
+
+    def parts_for_manifest(self, units: dict, shard: str) -> Iterator[dict]:
+        """Describes each part of a file in a shard, by its bytes in the text, with its counts."""
+        for folder, split, side in self.config.sides():
+            wanted = encoded_name(folder, split.name, side.language, shard)
+            for name, parts, _ in self.parts(folder, split, side):
+                for part, counted in zip(parts, units[name]["files"]) if name == wanted else ():
+                    file = side.files[part.file]
+                    place = {"begin": part.begin, "end": part.end, "sha256": self.reports[file].sha256}
+                    yield self.named_file(file, folder, split, side) | counted | place
+
+    def named_file(self, name: str, folder: Folder, split: Split, side: Side) -> dict:
+        """The file of the description, its language and the dataset that it is of."""
+        path = self.cleaned.get(name, {"path": name})["path"]
+        return {"path": path, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
 
 
 def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:

@@ -12,6 +12,7 @@ import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path
+from fairseq_xl.data.index_header import read_header, read_sizes
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import write_json
@@ -337,7 +338,8 @@ def test_workers_change_nothing(corpus, prepared, tmp_path, monkeypatch):
 def test_training_files_are_concatenated_with_a_boundary(corpus, tmp_path, fairseq_in_process):
     change(corpus, monolingual={"en": {"train": ["valid.en", "train.en"]}})
     prepare(corpus, tmp_path / "data-bin")
-    sizes = binarize.sizes(tmp_path / "data-bin" / "en" / "train.idx")
+    index = tmp_path / "data-bin" / "en" / "train.idx"
+    sizes = read_sizes(index, read_header(index).items)
     first = (corpus.parent / "valid.en").read_text(encoding="utf-8").count("\n")
     second = (corpus.parent / "train.en").read_text(encoding="utf-8").count("\n")
     assert len(sizes) == first + 1 + second

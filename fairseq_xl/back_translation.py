@@ -25,6 +25,7 @@ from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.back_translated import back_translated_prefix, lock_path, note_path, parts_path, read_note
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.data.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import replacing, write_json
@@ -156,8 +157,7 @@ def back_translate(
     Returns: statistics: the pairs, their mean lengths, and the share of sources that are empty.
     Raises `UserError` if another run is writing the same pairs.
     """
-    if os.pathsep in data:
-        raise UserError(f"{data}: back-translate one data folder at a time")
+    data = str(one_folder(data, "back-translate"))
     if source == target:
         raise UserError(f"-s {source} -t {target}: name two languages")
     translator = Translator(checkpoint, data, target, source, options, target_pieces_only, fp16)

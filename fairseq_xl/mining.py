@@ -10,7 +10,6 @@ The command is `fairseq-xl mine-negatives`.
 """
 
 import logging
-import os
 import shutil
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
+from fairseq_xl.data.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.files import read_json, replacing, write_json
@@ -283,5 +283,8 @@ def prefixes(task, data, split):
     names = task.language_pairs(split)
     if not names:
         raise UserError(f"{data}: no language pair has the split {split!r}")
-    found = [Path(folder) / name / f"{split}.{name}" for folder in data.split(os.pathsep) for name in names]
+    folders = data_folders(data)
+    if split != "train":
+        folders = folders[:1]  # validation reads no other
+    found = [folder / name / f"{split}.{name}" for folder in folders for name in names]
     return [prefix for prefix in found if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))]

@@ -229,7 +229,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     if isinstance(content, dict) and tokenizers.OLD_KEY in content:
         problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")
         del content[tokenizers.OLD_KEY]
-    valid = ("languages", "vocabulary", "tokenizer", "clean", "shards", "monolingual", "bitext")
+    valid = ("languages", "vocabulary", "tokenizer", "clean", "monolingual", "bitext", "shards")
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)

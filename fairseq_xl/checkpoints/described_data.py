@@ -32,10 +32,22 @@ def describe_data(folder: Path) -> dict[str, Any]:
         found["sub-words"] = {"kind": kind, "pieces": len(opened.symbols)}
     else:
         found["sub-words"] = f"none (missing: {', '.join(FILES[kind])})"
+    datasets = _datasets(folder, manifest)
+    return found | ({"datasets": datasets} if datasets else {})
+
+
+def describe_shards(folder: Path, shards: list[Path]) -> dict[str, Any]:
+    """Describes a folder of shards: what the first one says, with the counts of all; raises as `describe_data`."""
+    found = describe_data(shards[0]) | {"kind": f"data folder of fairseq_xl in {len(shards)} shards"}
+    datasets = _datasets(folder, read_manifest(folder))
+    return found | ({"datasets": datasets} if datasets else {})
+
+
+def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     datasets = manifest.get("datasets", {})
     if not isinstance(datasets, dict) or not all(isinstance(counts, dict) for counts in datasets.values()):
         raise UserError(f"{folder / MANIFEST} is damaged: its 'datasets' are not counts by name")
-    return found | ({"datasets": datasets} if datasets else {})
+    return datasets
 
 
 def onnx_description(folder: Path) -> dict[str, Any] | None:

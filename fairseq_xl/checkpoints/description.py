@@ -12,6 +12,7 @@ from fairseq_xl.checkpoints.described_data import (
     ONNX_DESCRIPTION,
     describe_data,
     describe_dictionary,
+    describe_shards,
     onnx_description,
 )
 from fairseq_xl.checkpoints.formats.checks import check_tables
@@ -19,6 +20,7 @@ from fairseq_xl.checkpoints.formats.files import CONFIG, has_weights
 from fairseq_xl.checkpoints.formats.settings import count_layers
 from fairseq_xl.checkpoints.identity import check_identity, head_of, type_state_of
 from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS, upgrade_keys
+from fairseq_xl.data.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint
 from fairseq_xl.io.configuration import check_configuration
@@ -77,6 +79,8 @@ def _folder(path: Path) -> Description:
         return shown | {name: value for name, value in _published(found).items() if name != "kind"}
     if (path / DICTIONARY).is_file() and not has_weights(path):
         return describe_data(path)
+    if (shards := data_folders(path)) != [path]:
+        return describe_shards(path, shards)
     found = published.read(path, values=False)
     if isinstance(found, published.Published):
         return _published(found)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
+from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.symbols import LANGUAGE
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.folders import new_folder
@@ -53,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
         kind = options.to or KINDS[0]
         unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(kind, ("no_head", "no_tokenizer")), f"not for --to {kind}")
-        data = Path(options.data or found_in(source)[1] or _data_of_training(found, source))
+        data = first_folder(options.data or found_in(source)[1] or _data_of_training(found, source))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
         export = conversion.Export(

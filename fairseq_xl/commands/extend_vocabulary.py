@@ -22,6 +22,7 @@ from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, read_model
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, vocabulary_kind
 from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
 from fairseq_xl.data.tokenizers import of_manifest
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     _check_options(options)
     register()
-    data = Path(options.data)
+    data = first_folder(options.data)
     for folder in (data, *([Path(options.new_data)] if options.new_data else [])):
         if "disjoint" in read_manifest(folder):
             raise UserError(f"{folder}: its languages share no piece, so the vocabulary cannot be extended")

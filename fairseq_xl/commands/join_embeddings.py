@@ -14,6 +14,7 @@ import numpy as np
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.monolingual import piece_counts
+from fairseq_xl.data.shards import one_folder
 from fairseq_xl.data.vectors import Vectors, read, write
 from fairseq_xl.errors import UserError
 
@@ -28,6 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     files = dict(named.partition("=")[::2] for named in options.embeddings)
     if len(files) < 2 or len(files) != len(options.embeddings) or not all(files.values()):
         raise UserError("expected LANGUAGE=FILE for two languages or more, each once: en=en.npz de=mapped.npz")
+    options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     found = {code: read(file) for code, file in files.items()}
     channels = {code: each.rows.shape[1] for code, each in found.items()}

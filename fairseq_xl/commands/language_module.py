@@ -3,11 +3,11 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.vectors import read as read_vectors
 from fairseq_xl.embeddings.language_module import make
 from fairseq_xl.errors import UserError
@@ -70,5 +70,5 @@ def _from_embeddings(options: argparse.Namespace) -> None:
     content = load_checkpoint(options.checkpoint)
     own = language_modules.extract(content, options.checkpoint)
     std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
-    dictionary = XLDictionary.load(Path(options.data) / "dict.txt")
+    dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
     language_modules.write(make(own, read_vectors(options.vectors), dictionary, std), options.module)

@@ -14,6 +14,7 @@ import numpy as np
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.masking import choose_positions
+from fairseq_xl.data.shards import one_folder
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.ngrams import bits, flat
 
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     ):
         if not fits:
             raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: a positive number is needed")
+    options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     found = {}
     for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.data.shards import one_folder
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.versions import version
 
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     names_of("--langs", options.langs)
     from fairseq_xl.perplexity import bigram_totals, totals  # they import torch, for which --help does not wait
 
+    options.data = one_folder(options.data)  # the bigrams are those of its training text
     found, settings = totals(options.checkpoint, options.data, options.langs, options.split)
     languages = {
         code: scores(**sums) | {"bigram": scores(**bigram_totals(options.data, code, options.split))}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_xl.data.shards import first_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.word_embeddings import (
     dictionary_scores,
@@ -37,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
         rated[pair] = read_similarities(data, gold)
     from fairseq_xl.embeddings.words import WordEmbeddings  # it imports torch, for which --help does not wait
 
-    embeddings = WordEmbeddings(_files(options.embeddings), options.data)
+    embeddings = WordEmbeddings(_files(options.embeddings), first_folder(options.data))
     versions = {package: version(package) for package in ("fairseq_xl", "numpy", "sentencepiece")}
     result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}
     for pair, words in dictionaries.items():

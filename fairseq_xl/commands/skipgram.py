@@ -7,6 +7,7 @@ import numpy as np
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.shards import one_folder
 from fairseq_xl.data.vectors import Vectors, write
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram import Sentences, train
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         number = getattr(options, name.replace("-", "_"))
         if number < least:
             raise UserError(f"--{name} {number}: {least} or more is needed")
+    options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     dictionary.language_id(options.language)
     text = open_text(options.data / options.language / "train", options.language, len(dictionary))

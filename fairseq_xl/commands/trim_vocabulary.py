@@ -20,6 +20,7 @@ from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.renumbered import renumber
+from fairseq_xl.data.shards import one_folder
 from fairseq_xl.data.subwords import FILES, in_folder, vocabulary_kind
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.used_symbols import texts_of, used_symbols
@@ -38,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     register()
-    data = Path(options.data)
+    data = one_folder(options.data, "trim the vocabulary of")
     dictionary, manifest = _open(data)
     options.checkpoint = str(found_in(options.checkpoint)[0])
     checkpoint = read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import warnings
-from pathlib import Path
 
 from fairseq import models, options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
@@ -19,6 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
+from fairseq_xl.data.shards import first_folder
 from fairseq_xl.errors import GENERATES_NOTHING, UserError
 from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
@@ -173,7 +173,7 @@ def _check_arguments(given: dict) -> None:
 
 def _check_data_of_translation(data: str) -> None:
     """Raises `UserError` if fairseq's task `translation` gets a data folder of ours, which has a joint dictionary."""
-    folder = Path(data.split(os.pathsep)[0])
+    folder = first_folder(data)
     if (folder / "dict.txt").is_file() and not any(folder.glob("dict.*.txt")):
         found = f"--task translation (the default) does not read {folder}, which has one dict.txt"
         raise UserError(f"{found}: use --task xl_translation")
@@ -209,6 +209,9 @@ def _refuse_arguments(parser, message):
     if listed:
         ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
         wrong += f"(choose from {', '.join(ours)}, or fairseq's own)" if ours else f"(choose from {choices}"
+    unknown = wrong.removeprefix("unrecognized arguments: ").split()
+    if wrong.startswith("unrecognized arguments: ") and all(map(os.path.exists, unknown)):  # of DATA/* without quotes
+        wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
     # fairseq's parsers of lists have no name
     wrong = wrong.replace("invalid <lambda> value:", "expected a finite number, or several joined by commas, found")
     parser.exit(2, f"{parser.prog}: error: {wrong}\n")

@@ -19,6 +19,7 @@ from fairseq_xl.checkpoints import identity, transfer
 from fairseq_xl.data.dictionary import JOINING, XLDictionary
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
@@ -44,7 +45,11 @@ class XLTaskConfig(FairseqDataclass):
     """Options of every task."""
 
     data: Optional[str] = field(
-        default=None, metadata={"help": "folder written by `python -m preprocess`; several, joined by ':', are shards"}
+        default=None,
+        metadata={
+            "help": "folder written by `python -m preprocess`, or its folder of shards, 'DATA/*' in quotes; several, "
+            "joined by ':', are shards"
+        },
     )
     framing: ChoiceEnum(FRAMINGS) = field(
         default="xl",
@@ -115,10 +120,13 @@ class XLTask(FairseqTask):
             _check_run(run, cfg._name, {cls.criterion, *cls.other_criterions})
         if not cfg.data:
             raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
-        folders = [Path(folder) for folder in cfg.data.split(os.pathsep)]
+        folders = data_folders(cfg.data)
         for folder in folders:
             if not folder.is_dir():
                 raise UserError(f"{folder}: no such data folder")
+        cfg.data = os.pathsep.join(map(str, folders))
+        if run is not None:  # stored in checkpoints; fairseq reloads the text in each epoch if there is a ':'
+            run.task.data = cfg.data
         dictionary = XLDictionary.load(folders[0] / "dict.txt")
         for folder in folders:
             _check_dictionary(folder, dictionary)

@@ -1,0 +1,181 @@
+"""Shards of `python -m preprocess` in training, evaluation and the commands that read a data folder."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from fairseq import options
+
+import fairseq_xl
+from fairseq_xl.commands import describe, embed, mine_negatives, skipgram
+from fairseq_xl.errors import UserError
+from preprocess import binarize
+from preprocess.pipeline import prepare
+from tests.commands import (
+    configuration,
+    dan,
+    equal_parameters,
+    load,
+    pretraining,
+    run_generate,
+    run_train,
+    run_validate,
+    translation,
+    validation,
+)
+from tests.tasks.conftest import preprocess_here
+from tests.tasks.tiny_text import write_corpus
+from tests.warm_python import python
+
+ROOT = Path(__file__).parents[2]
+SHARDS = 3
+UPDATES = 5  # updates of an epoch
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """The folder of three shards. Read only."""
+    root = tmp_path_factory.mktemp("shards")
+    path = write_corpus(root)
+    description = yaml.safe_load(path.read_text(encoding="utf-8")) | {"shards": SHARDS}
+    path.write_text(yaml.safe_dump(description), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binarize, "run_fairseq", preprocess_here)
+        prepare(path, root / "data-bin")
+    return root / "data-bin"
+
+
+def line_of(kind, data, folder, *more):
+    if kind == "pretraining":
+        return pretraining(data, folder, "--updates-per-epoch", UPDATES, "--disable-validation", *more)
+    return translation(data, folder, "-s", "en", "-t", "de", "--batch-size", 6, "--disable-validation", *more)
+
+
+@pytest.fixture(scope="module")
+def whole(shards, tmp_path_factory):
+    """A function: kind of training -> save folder and output of an uninterrupted run over four epochs."""
+    made = {}
+
+    def run(kind):
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            made[kind] = folder, run_train(line_of(kind, shards, folder, "--max-epoch", 4))
+        return made[kind]
+
+    return run
+
+
+def tokens(output, update):
+    return [sample["batch"]["tokens"].tolist() for sample in output.samples[update]]
+
+
+@pytest.mark.parametrize("written", ["{}/*", "{0}/0:{0}/1:{0}/2"])
+def test_all_ways_to_name_the_shards(shards, tmp_path, whole, written):
+    found = run_train(line_of("pretraining", written.format(shards), tmp_path, "--max-epoch", 2))
+    assert [found.updates[number] for number in range(1, 11)] == [
+        whole("pretraining")[1].updates[number] for number in range(1, 11)
+    ]
+
+
+def test_an_epoch_reads_one_shard(shards, tmp_path, whole):
+    """Epochs 1 to 4 are those of runs on shard 0, 1, 2 and 0 alone, and their plans go over the whole shard."""
+    output = whole("pretraining")[1]
+    for epoch, shard in enumerate((0, 1, 2, 0)):
+        alone = run_train(line_of("pretraining", shards / str(shard), tmp_path / str(epoch), "--max-epoch", epoch + 1))
+        numbers = range(UPDATES * epoch + 1, UPDATES * (epoch + 1) + 1)
+        assert [tokens(output, number) for number in numbers] == [tokens(alone, number) for number in numbers]
+    lines = {}
+    for shard in range(SHARDS):
+        run = run_train(line_of("translation", shards / str(shard), tmp_path / f"mt-{shard}", "--max-epoch", 1))
+        lines[shard] = sorted(number for samples in run.samples.values() for number in samples[0]["id"].tolist())
+    assert all(numbers == list(range(30)) for numbers in lines.values())  # the pairs of each shard, each once
+
+
+@pytest.mark.parametrize(
+    "kind, stop",
+    [
+        *(("pretraining", stop) for stop in (3, UPDATES, UPDATES + 2, 2 * UPDATES + 4)),
+        *(("translation", stop) for stop in (UPDATES + 2, 2 * UPDATES + 4)),
+    ],
+)
+def test_resume_is_exact_in_every_shard(shards, tmp_path, whole, kind, stop):
+    folder, output = whole(kind)
+    line = line_of(kind, f"{shards}/*", tmp_path, "--save-interval-updates", 1, "--no-epoch-checkpoints")
+    parts = [run_train([*line, "--max-update", stop]), run_train([*line, "--max-epoch", 4])]
+    assert parts[0].updates | parts[1].updates == output.updates and len(output.updates) == 4 * UPDATES
+    assert min(parts[1].updates) == stop + 1
+    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(folder / "checkpoint_last.pt"))
+    assert "other settings" not in parts[1].log
+
+
+def test_evaluation_reads_the_first_shard(shards, tmp_path, whole):
+    checkpoint = whole("pretraining")[0] / "checkpoint_last.pt"
+    for data in (shards, f"{shards}/*"):
+        text = [run_validate(validation(folder, checkpoint)).statistics("ppl") for folder in (data, shards / "0")]
+        assert text[0] == text[1] != []
+    line = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "en", "-t", "de", "--gen-subset", "test"]
+    line += ["--path", whole("translation")[0] / "checkpoint_last.pt"]
+    one, other = (run_generate([data, *line]).lines("H") for data in (shards, shards / "0"))
+    assert one == other and len(one) == 13
+    model, task = fairseq_xl.load(checkpoint)  # the folders of its training
+    assert task.folder() == shards / "0" and task.folder(3) == shards / "2" and task.has_sharded_data("train")
+    _, task = fairseq_xl.load(checkpoint, shards)
+    assert task.folder() == shards / "0"
+
+
+def test_commands_that_read_a_data_folder(shards, tmp_path, whole, capsys):
+    checkpoint = str(whole("pretraining")[0] / "checkpoint_last.pt")
+    (tmp_path / "text").write_text("the house\n", encoding="utf-8")
+    for data in (shards, shards / "0"):
+        files = ["--input", str(tmp_path / "text"), "--output", str(tmp_path / f"{data.name}.npy")]
+        embed.main([checkpoint, str(data), "--lang", "en", *files])
+    assert (tmp_path / "0.npy").read_bytes() == (tmp_path / f"{shards.name}.npy").read_bytes()
+    with pytest.raises(UserError, match=f"^{shards}: read one data folder at a time$"):
+        skipgram.main([str(shards), "en", str(tmp_path / "out.npz")])
+    capsys.readouterr()
+    describe.main([str(shards)])
+    said = capsys.readouterr().out
+    assert "3 shards" in said and "en/train" in said
+
+
+def test_negatives_are_mined_in_every_shard(shards, tmp_path, capsys):
+    run_train(dan(shards, tmp_path, "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de"))
+    capsys.readouterr()
+    mine_negatives.main([str(tmp_path / "checkpoint_last.pt"), str(shards)])
+    found = sorted(str(path.relative_to(shards)) for path in shards.glob("*/en-de/*.npz"))
+    expected = [f"{shard}/en-de/train.en-de.negatives.npz" for shard in range(SHARDS)]
+    assert found == sorted([*expected, "0/en-de/valid.en-de.negatives.npz"])
+
+
+def test_incomplete_shards_are_refused(tmp_path):
+    for name in ("0", ".stages"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    with pytest.raises(UserError, match="data: its shards are not complete: run the same `python -m preprocess` again"):
+        run_train(pretraining(tmp_path / "data", tmp_path / "run"))
+
+
+def test_a_pattern_without_quotes_is_one_sentence(shards, tmp_path):
+    line = pretraining(shards / "0", tmp_path / "run", "--cpu")
+    done = subprocess.run(
+        [python(), "-m", "fairseq_cli.train", *map(str, [line[0], shards / "1", shards / "2", *line[1:]])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith(
+            f"error: unrecognized arguments: {shards}/1 {shards}/2: DATA is one argument; quote a pattern, 'DATA/*'"
+        )
+    )
+
+
+def test_a_checkpoint_names_all_shards(shards, whole):
+    state = fairseq_xl.io.checkpoints.load_checkpoint(whole("pretraining")[0] / "checkpoint_last.pt")
+    assert state["cfg"]["task"]["data"] == os.pathsep.join(str(shards / str(shard)) for shard in range(SHARDS))
+    cfg = configuration(options.get_training_parser(), pretraining(f"{shards}/*", "run")).task
+    assert cfg.data == f"{shards}/*"

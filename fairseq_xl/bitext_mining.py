@@ -6,10 +6,12 @@ n source sentences, m target sentences, C channels, k neighbors. The command is 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
@@ -78,6 +80,7 @@ def mine_texts(
     texts: tuple[Sequence[str], Sequence[str]],
     embeddings: Sequence[Vectors],
     neighbors: int = NEIGHBORS,
+    folder: Path | None = None,
 ) -> list[Pair]:
     """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mine`.
 
@@ -92,18 +95,26 @@ def mine_texts(
     first, second = (
         Rows(side, np.array([copies[0] for copies in of_side])) for side, of_side in zip(embeddings, numbers)
     )
-    found = ((each.score, numbers[0][each.source], numbers[1][each.target]) for each in mine(first, second, neighbors))
+    mined = mine(first, second, neighbors, folder=folder)
+    found = ((each.score, numbers[0][each.source], numbers[1][each.target]) for each in mined)
     return [Pair(score, *one, *other) for score, one, other in found if len(one) == len(other) == 1]
 
 
-def mine(source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK) -> list[Pair]:
+def mine(
+    source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK, folder: Path | None = None
+) -> list[Pair]:
     """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
     and 2 of the paper). Pairs for which that mean is not above 0 are left out. The best candidate of each sentence in
-    both directions is kept, and pairs are taken greedily.
+    both directions is kept, and pairs are taken greedily. With a `folder` the search is approximate, with an index on
+    the disk there (`fairseq_xl.disk_index`); otherwise it is exact.
     """
-    forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
+    if folder is None:
+        forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
+    else:
+        forward = nearest_approximately(source, target, neighbors, folder / "target", block)
+        backward = nearest_approximately(target, source, neighbors, folder / "source", block)
     means = forward[0].mean(1), backward[0].mean(1)
     candidates = {}
     for cosines, numbers, swapped in ((*forward, False), (*backward, True)):

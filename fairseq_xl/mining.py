@@ -5,7 +5,9 @@ by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It i
 another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
 would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
 
-Memory: 2 kB for every distinct sentence of the second side, at 512 channels; twice that while an exact index grows.
+Memory: an exact index, for fewer than --exact-below distinct sentences of the second side, holds 2 kB for each at 512
+channels, and twice that while it grows. The vectors of a larger index are on the disk (`fairseq_xl.disk_index`), beside
+the result until it is complete.
 The command is `fairseq-xl mine-negatives`.
 """
 
@@ -22,6 +24,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
 from fairseq_xl.data.shards import data_folders
+from fairseq_xl.disk_index import disk_index, search_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.files import read_json, replacing, write_json
@@ -34,7 +37,6 @@ logger = logging.getLogger(__name__)
 CHUNK = 8192  # sentences between two notes of progress
 BATCH_TOKENS = 65536
 SPARE = 8  # extra candidates looked up for each sentence, since some are translations
-PER_CELL = 64  # sentences that each cell of an approximate index is learned from
 PROBES = 32  # cells that an approximate search looks into first
 
 
@@ -65,21 +67,17 @@ class SentenceVectors:
         return found
 
 
-def build_index(vectors, side, lines, exact_below):
+def build_index(vectors, side, lines, exact_below, folder):
     """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
 
     Args:
         vectors: embeds sentences, as `SentenceVectors` does.
         exact_below: the index is exact for fewer sentences than this; otherwise it has cells, and a search visits some.
+        folder: where the vectors of an index with cells are stored; one that is complete there is opened.
     """
-    faiss = import_faiss()
-    index = faiss.IndexFlatIP(vectors.channels)
     if len(lines) >= exact_below:
-        cells = max(1, min(int(4 * len(lines) ** 0.5), len(lines) // PER_CELL))
-        index = faiss.IndexIVFFlat(index, vectors.channels, cells, faiss.METRIC_INNER_PRODUCT)
-        sample = np.random.default_rng(len(lines)).permutation(len(lines))[: cells * PER_CELL]
-        index.train(vectors(side, lines[np.sort(sample)]))
-        index.make_direct_map()  # for reconstruct_batch
+        return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, CHUNK)
+    index = import_faiss().IndexFlatIP(vectors.channels)
     for start in range(0, len(lines), CHUNK):
         index.add(vectors(side, lines[start : start + CHUNK]))
         logger.info("index: %d of %d distinct sentences", index.ntotal, len(lines))
@@ -156,11 +154,7 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
 
 def _parameters(index, bounds, probes):
     """Parameters of a search among the sentences `bounds` (first, end) of an index, in `probes` of its cells."""
-    faiss = import_faiss()
-    selector = faiss.IDSelectorRange(*bounds)
-    if hasattr(index, "nlist"):
-        return faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))
-    return faiss.SearchParameters(sel=selector)
+    return search_parameters(index, probes, import_faiss().IDSelectorRange(*bounds))
 
 
 def mine(vectors, pairs, count, exact_below, longest, made_with):
@@ -215,7 +209,7 @@ def _mine_parts(vectors, pairs, count, exact_below, longest, folder):
         part = read_arrays(path)
         if part is None:
             if index is None:
-                index = build_index(vectors, pairs.sides[1], pool.lines, exact_below)
+                index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
             part = _mine_part(vectors(pairs.sides[0], lines), lines, pool, random, index, count)
             with replacing(path) as file:
                 np.savez(file, **part)

@@ -1,7 +1,8 @@
-"""Exact search for nearest neighbors by cosine, in blocks: n source vectors, m target vectors, C channels, k neighbors.
+"""Search for nearest neighbors by cosine, in blocks: n source vectors, m target vectors, C channels, k neighbors.
 
 At most `BLOCK` vectors of a side are normalized and compared at a time, so that either side may be a memory map that is
-larger than the memory. The result has k numbers for each source vector.
+larger than the memory. The result has k numbers for each source vector. The search is exact and compares all n m pairs;
+`fairseq_xl.disk_index` has the search for millions of vectors, which compares a part of them.
 """
 
 import logging
@@ -56,10 +57,10 @@ def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK) ->
     numbers = np.full((len(source), count), -1, np.int64)
     search = _search_on_gpu if torch.cuda.is_available() else _search_by_faiss
     for first in range(0, len(target), block):
-        keys = _unit(target[first : first + block])
+        keys = unit(target[first : first + block])
         for start in range(0, len(source), block):
             rows = slice(start, start + block)
-            values, places = search(_unit(source[rows]), keys, min(count, len(keys)))
+            values, places = search(unit(source[rows]), keys, min(count, len(keys)))
             values = np.concatenate((cosines[rows], values), axis=1)
             places = np.concatenate((numbers[rows], places + first), axis=1)
             order = np.lexsort((places, -values), axis=1)[:, :count]
@@ -68,7 +69,7 @@ def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK) ->
     return cosines, numbers
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def unit(rows: np.ndarray) -> np.ndarray:
     """Rows (b, C) -> float32 rows of length 1; a row of zeros stays as it is."""
     floats = np.array(rows, dtype=np.float32)
     with np.errstate(over="ignore"):

@@ -10,11 +10,20 @@ line.
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
 stay on the disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
 lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
+
+The search is exact and compares every source with every target sentence. For millions of sentences, --index names a
+folder for indices on the disk, which compare a sentence with a part of the others and may miss a neighbor. They are
+removed at the end; they need as much room as both files of --embeddings, and twice that for a while.
 """
 
 import argparse
+import contextlib
 import json
+import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from fairseq_xl.bitext_mining import (
@@ -26,6 +35,7 @@ from fairseq_xl.bitext_mining import (
     read_sentences,
     rounded,
 )
+from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.matrices import check_finite, open_matrix
@@ -47,12 +57,41 @@ def main(arguments: list[str] | None = None) -> None:
     if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
         raise UserError(f"{sides[0][1].path}: --nearest needs a sentence, without id, on each line")
     first, second = _opened(options, sides) if options.embeddings else _embedded(options, sides)
+    with _folder(options.index) as folder:
+        _mine(options, (source_texts, target_texts), (first, second), gold, folder)
+
+
+@contextlib.contextmanager
+def _folder(parent: str | None) -> Iterator[Path | None]:
+    """A new folder in `parent` that is removed at the end; None without one."""
+    if parent is None:
+        yield None
+        return
+    if not os.path.isdir(parent):
+        raise UserError(f"--index {parent}: no such folder")
+    with tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent) as folder:
+        yield Path(folder)
+
+
+def _mine(
+    options: argparse.Namespace,
+    sides: tuple[Sentences, Sentences],
+    embeddings: tuple[Any, Any],
+    gold: set[tuple[int, int]] | None,
+    folder: Path | None,
+) -> None:
+    """Writes the output, and prints the line of results."""
+    source_texts, target_texts = sides
+    first, second = embeddings
     result: dict = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
     if options.nearest:
-        _, numbers = nearest(first, second, 1)
+        if folder is None:
+            _, numbers = nearest(first, second, 1)
+        else:
+            _, numbers = nearest_approximately(first, second, 1, folder)
         lines = [target_texts.ids[number] for number in numbers[:, 0].tolist()]
     else:
-        pairs = mine_texts((source_texts.texts, target_texts.texts), (first, second), options.neighbors)
+        pairs = mine_texts((source_texts.texts, target_texts.texts), (first, second), options.neighbors, folder)
         threshold = options.threshold
         if gold is not None:
             found = best_threshold(pairs, gold)
@@ -131,6 +170,9 @@ def _parser() -> argparse.ArgumentParser:
     add_choice(parser, ("not with --embeddings", f"default: {POOLINGS[0]}; not with --embeddings"))
     parser.add_argument(
         "--embeddings", nargs=2, metavar="FILE.npy", help="embeddings of all lines of the source and the target file"
+    )
+    parser.add_argument(
+        "--index", metavar="FOLDER", help="search approximately, with indices on the disk in this folder"
     )
     parser.add_argument("--neighbors", type=int, default=4, help="neighbors of the margin (default: %(default)s)")
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")

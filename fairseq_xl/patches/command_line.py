@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import warnings
+from pathlib import Path
 
 from fairseq import models, options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
@@ -18,7 +19,6 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
-from fairseq_xl.data.shards import first_folder
 from fairseq_xl.errors import GENERATES_NOTHING, UserError
 from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
@@ -173,8 +173,10 @@ def _check_arguments(given: dict) -> None:
 
 def _check_data_of_translation(data: str) -> None:
     """Raises `UserError` if fairseq's task `translation` gets a data folder of ours, which has a joint dictionary."""
-    folder = first_folder(data)
-    if (folder / "dict.txt").is_file() and not any(folder.glob("dict.*.txt")):
+    first = data.split(os.pathsep)[0]
+    for folder in (Path(first), Path(first.removesuffix("*")) / "0"):  # or the first of its shards
+        if not (folder / "dict.txt").is_file() or any(folder.glob("dict.*.txt")):
+            continue
         found = f"--task translation (the default) does not read {folder}, which has one dict.txt"
         raise UserError(f"{found}: use --task xl_translation")
 

@@ -333,7 +333,7 @@ def test_an_approximate_index_of_few_sentences(tmp_path, sentences):
     for code in ("en", "de"):
         write_items(tmp_path / f"train.en-de.{code}", items)
     side = SentencePairs(tmp_path / "train.en-de", "en", "de").sides[1]
-    index = mining.build_index(vectors, side, np.arange(sentences), 1)
+    index = mining.build_index(vectors, side, np.arange(sentences), 1, tmp_path / "index")
     assert index.ntotal == sentences and hasattr(index, "nprobe")
 
 
@@ -347,7 +347,9 @@ def test_the_recall_of_an_approximate_index(tmp_path):
         return every[lines]
 
     vectors.channels = 16
-    exact, approximate = (mining.build_index(vectors, None, np.arange(2000), below) for below in (10**6, 1))
+    exact, approximate = (
+        mining.build_index(vectors, None, np.arange(2000), below, tmp_path / "index") for below in (10**6, 1)
+    )
     approximate.nprobe = 4
     queries = (every + 0.1 * rng.normal(size=every.shape)).astype(np.float32)
     nearest, found = (index.search(queries, 1) for index in (exact, approximate))

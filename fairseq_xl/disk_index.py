@@ -1,0 +1,157 @@
+"""An approximate index whose vectors are on the disk: m vectors, C channels.
+
+The index has cells (FAISS's IVF), which k-means finds. A vector is in the cell of the nearest centroid, and a search
+compares a query with the vectors of some cells only. Memory holds the centroids, `PART_BYTES` of vectors while the
+index is built, at most `MOST_SAMPLED` vectors while the cells are learned, and 8 bytes for each vector. The vectors
+themselves are in a file that is mapped into memory: the system keeps what fits of it.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.nearest import BLOCK, Vectors, import_faiss, unit
+
+PER_CELL = 64  # vectors that each cell is learned from
+MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
+PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to the disk
+CHUNK = 8192  # vectors that are read at a time
+PROBES = 32  # cells that a search looks into first
+
+logger = logging.getLogger(__name__)
+
+
+def number_of_cells(count: int) -> int:
+    """The number of cells of an index of `count` vectors, about 4 times its square root."""
+    return max(1, min(int(4 * count**0.5), count // PER_CELL, MOST_SAMPLED // PER_CELL))
+
+
+def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
+    """Builds an index for inner products in a folder, or opens the one that is complete there.
+
+    A stopped build continues; the caller removes a folder of other vectors. The index has `reconstruct_batch`.
+
+    Args:
+        folder: where the index is written: about 4 m C bytes, and twice as many while its parts are merged.
+        rows: numbers (b,) -> vectors (b, C) float32.
+        count: m.
+        channels: C.
+        chunk: vectors that `rows` is asked for at a time.
+    """
+    faiss = import_faiss()
+    path = folder / "index"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = _parts(folder, rows, count, channels, chunk)
+        _merge(folder, parts, path)
+    with _silent():
+        index = faiss.read_index(str(path), faiss.IO_FLAG_ONDISK_SAME_DIR)
+    index.make_direct_map()
+    return index
+
+
+def nearest_approximately(
+    source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `fairseq_xl.nearest.nearest`, but with an index of the targets in a folder, so that some may be missed."""
+    channels, count = target[:1].shape[1], min(count, len(target))
+    index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, CHUNK))
+    starts = range(0, len(source), block)
+    found = [search(index, unit(source[start : start + block]), count) for start in starts]
+    return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
+
+
+def search_parameters(index: Any, probes: int, selector: Any = None) -> Any:
+    """Parameters of a search in `probes` cells of an index; one without cells has none to choose."""
+    faiss = import_faiss()
+    if hasattr(index, "nlist"):
+        return faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))
+    return faiss.SearchParameters(sel=selector)
+
+
+def search(index: Any, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inner products (b, k) in descending order and numbers (b, k) of the best vectors found for queries (b, C).
+
+    A query looks into more cells until it has found `count` vectors, of which the index has as many.
+    """
+    values, numbers = index.search(queries, count, params=search_parameters(index, PROBES))
+    probes = PROBES
+    while probes < index.nlist and len(left := np.flatnonzero(numbers[:, -1] < 0)):
+        probes *= 4
+        values[left], numbers[left] = index.search(queries[left], count, params=search_parameters(index, probes))
+    return values, numbers
+
+
+def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> list[Path]:
+    """Writes the empty index with its cells, and indices of `PART_BYTES` of vectors each; returns the files."""
+    faiss = import_faiss()
+    empty = folder / "empty"
+    if not empty.exists():
+        cells = number_of_cells(count)
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(channels), channels, cells, faiss.METRIC_INNER_PRODUCT)
+        sample = np.random.default_rng(count).permutation(count)[: cells * PER_CELL]
+        index.train(_in_chunks(rows, np.sort(sample), channels, chunk))
+        _write(index, empty)
+    size = max(1, PART_BYTES // (4 * channels * chunk)) * chunk  # vectors of a part
+    parts = [folder / f"part-{start:012}" for start in range(0, count, size)]
+    for start, part in zip(range(0, count, size), parts):
+        if not part.exists():
+            index = faiss.read_index(str(empty))
+            for first in range(start, min(start + size, count), chunk):
+                numbers = np.arange(first, min(first + chunk, start + size, count))
+                index.add_with_ids(rows(numbers), numbers)
+                logger.info("index: %d of %d vectors", numbers[-1] + 1, count)
+            _write(index, part)
+    return parts
+
+
+def _in_chunks(rows: Callable[[np.ndarray], np.ndarray], numbers: np.ndarray, channels: int, chunk: int) -> np.ndarray:
+    """The vectors (n, C) of `numbers` (n,), of which `chunk` exist twice at a time."""
+    found = np.empty((len(numbers), channels), np.float32)
+    for first in range(0, len(numbers), chunk):
+        found[first : first + chunk] = rows(numbers[first : first + chunk])
+    return found
+
+
+def _merge(folder: Path, parts: list[Path], path: Path) -> None:
+    """Merges the parts, which are mapped into memory, to the index, and removes them."""
+    faiss = import_faiss()
+    from faiss.contrib.ondisk import merge_ondisk
+
+    logging.getLogger("faiss.contrib").setLevel(logging.WARNING)
+    index, lists = faiss.read_index(str(folder / "empty")), folder / "vectors"
+    lists.unlink(missing_ok=True)
+    with _silent():
+        merge_ondisk(index, [str(part) for part in parts], str(lists))
+    _write(index, path)
+    del index
+    for part in (*parts, folder / "empty"):
+        part.unlink()
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Drops what FAISS prints, which would be among the results on standard output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _write(index: Any, path: Path) -> None:
+    """Writes an index, whole or not at all."""
+    import_faiss().write_index(index, f"{path}.tmp")
+    os.replace(f"{path}.tmp", path)

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -92,6 +93,7 @@ def _preprocess(options: list[str], cwd: str, log: str) -> None:
     from fairseq_cli.preprocess import cli_main
 
     os.setpgid(0, 0)  # for `stop`
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with open(log, "wb") as output:
         for stream in (sys.stdout, sys.stderr):
@@ -99,6 +101,14 @@ def _preprocess(options: list[str], cwd: str, log: str) -> None:
     os.chdir(cwd)
     sys.argv = ["fairseq-preprocess", *options]
     cli_main()
+
+
+def _end_with_parent() -> None:
+    """Ends this process group with the parent: a killed run would otherwise write beside the next one."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this process was started by another one"
+    parent.join()
+    os.killpg(0, signal.SIGKILL)
 
 
 def check_end(status: int, log: Path) -> None:

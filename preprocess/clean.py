@@ -2,26 +2,25 @@
 
 The key `clean` of a description, or of a pair in it, names the rules. Each left-out pair or line counts for the first
 rule that it breaks, in the order of `RULES`; the manifest has the counts. Validation and test text stays as it is.
-Empty lines, which end documents, stay as one each. Memory: about 40 bytes for each pair, for duplicates.
+Empty lines, which end documents, stay as one each. Memory does not grow with the text.
 """
 
 import hashlib
 import itertools
 import logging
 import math
+import shutil
 import statistics
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from fairseq_xl.errors import UserError
 from preprocess import check
 from preprocess.config import Clean, Config, Folder, Side, Split
+from preprocess.duplicates import Duplicates
 from preprocess.files import Workers, lines_of, read_blocks, replacing
 from preprocess.stages import Stages
 
@@ -111,45 +110,59 @@ def lines_of_file(path: Path) -> Iterator[str]:
     return itertools.chain.from_iterable(lines_of(block) for block in read_blocks(path))
 
 
-def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner) -> dict[str, int]:
+def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner, expected: int = 0) -> dict[str, int]:
     """Writes the lines of aligned files that stay; returns the numbers of pairs (or lines), of those kept, and by rule.
 
-    Runs of empty lines become one.
+    Runs of empty lines become one. `expected` is about the number of lines; memory does not grow with it.
     """
+    folder = outputs[0].with_name(f"{outputs[0].name}.judged")
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed run
+    folder.mkdir(parents=True)
+    reasons = folder / "reasons"  # a byte for each line: 0, or the number of its rule in `RULES` plus 1
+    _judge(paths, cleaner, reasons, Duplicates(folder, expected))
+    counts = _write_kept(paths, outputs, reasons)
+    shutil.rmtree(folder)
+    return {name: counts[name] for name in ("all", "kept", *RULES)}
+
+
+def _judge(paths: list[Path], cleaner: Cleaner, reasons: Path, duplicates: Duplicates) -> None:
+    """Writes the reasons of all lines."""
+    with open(reasons, "wb") as file:
+        for number, sides in enumerate(zip(*map(lines_of_file, paths))):
+            reason = cleaner.reason(sides)
+            file.write(bytes([RULES.index(reason) + 1 if reason else 0]))
+            if cleaner.rules.duplicates and reason is None and all(sides):
+                duplicates.add(_key(sides), number)
+    duplicates.mark(reasons, RULES.index("duplicate") + 1)
+
+
+def _write_kept(paths: list[Path], outputs: list[Path], reasons: Path) -> Counter:
+    """Writes the lines without a reason; returns the counts."""
     counts = Counter()
-    keys, reasons = array("Q"), bytearray()  # of each line; a reason is its number in `RULES` plus 1
-    for sides in zip(*map(lines_of_file, paths)):
-        reason = cleaner.reason(sides)
-        reasons.append(RULES.index(reason) + 1 if reason else 0)
-        keys.append(_key(sides) if reason is None and all(sides) else 0)
-    hashes = np.frombuffer(keys, dtype=np.uint64) if keys else np.zeros(0, dtype=np.uint64)
-    first = np.zeros(len(hashes), dtype=bool)
-    first[np.unique(hashes, return_index=True)[1]] = True
     with ExitStack() as stack:
         files = [stack.enter_context(replacing(output)) for output in outputs]
+        reason_of = stack.enter_context(open(reasons, "rb"))
         ended = True  # after an empty line or at the beginning
-        for number, sides in enumerate(zip(*map(lines_of_file, paths))):
-            reason = RULES[reasons[number] - 1] if reasons[number] else None
+        for sides in zip(*map(lines_of_file, paths)):
+            reason = reason_of.read(1)[0]
             if not any(sides):
                 if not ended:
                     for file in files:
                         file.write(b"\n")
                 ended = True
                 continue
-            if reason is None and cleaner.rules.duplicates and not first[number]:
-                reason = "duplicate"
             counts["all"] += 1
-            counts[reason or "kept"] += 1
-            if reason is None:
+            counts[RULES[reason - 1] if reason else "kept"] += 1
+            if not reason:
                 ended = False
                 for file, side in zip(files, sides):
                     file.write(f"{side}\n".encode())
-    return {name: counts[name] for name in ("all", "kept", *RULES)}
+    return counts
 
 
 def _key(sides: tuple[str, ...]) -> int:
     digest = hashlib.blake2b("\n".join(sides).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") | 1  # 0 is for lines that are not compared
+    return int.from_bytes(digest, "little")
 
 
 def typical_ratio(paths: list[Path]) -> float:
@@ -253,8 +266,10 @@ def _cleaned(
         if guess:
             inputs.append(sorted(report.sha256 for report in reports.values()))
 
-        def work(paths: list[Path] = paths, outputs: list[Path] = outputs) -> dict[str, int]:
-            return clean_files(paths, outputs, Cleaner(rules, languages, typical_ratio(paths), guess))
+        lines = reports[names[0]].lines
+
+        def work(paths: list[Path] = paths, outputs: list[Path] = outputs, lines: int = lines) -> dict[str, int]:
+            return clean_files(paths, outputs, Cleaner(rules, languages, typical_ratio(paths), guess), lines)
 
         counts = stages.run(f"clean {folder.name}.{number}", inputs, outputs, work)
         for side, output, name in zip(cleaned, outputs, names):

@@ -4,6 +4,10 @@ import gzip
 import json
 import os
 import random
+import signal
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 import tiny_corpus
@@ -17,6 +21,9 @@ from preprocess.check import check
 from preprocess.config import read_config
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
+from tests.warm_python import python
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -386,3 +393,22 @@ def test_a_compressed_file_is_read_once(tmp_path, monkeypatch):
         assert parts[1] == b"".join(b"%d\n" % number for number in range(10, 20))
         assert parts[2].startswith(b"30\n") and parts[2].endswith(b"99\n") and len(opened) == 1
         assert b"".join(sections.blocks(path, 20, 23)) == b"10\n" and len(opened) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_command_is_continued(divided_corpus, tmp_path, fairseq_in_process, number):
+    """It is killed when shard 0 is complete; all its processes end, and shard 0 is not made again."""
+    data_bin = tmp_path / "data-bin"
+    command = [python(), "-m", "preprocess", str(divided_corpus), str(data_bin), "--jobs", "2"]
+    run = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, start_new_session=True)
+    while run.poll() is None and not (data_bin / "0" / "manifest.json").exists():
+        time.sleep(0.01)
+    run.send_signal(number)
+    run.stderr.read()  # to its end, when no process is left that could write there
+    assert run.wait() in (-number, 128 + number) and not (data_bin / "manifest.json").exists()
+    before = (data_bin / "0" / "en" / "train.bin").stat().st_ino
+    prepare(divided_corpus, data_bin)
+    assert 1 <= len(fairseq_in_process) <= 6  # folders of shards 1 and 2
+    assert (data_bin / "0" / "en" / "train.bin").stat().st_ino == before
+    prepare(divided_corpus, tmp_path / "whole")
+    assert content(data_bin) == content(tmp_path / "whole")

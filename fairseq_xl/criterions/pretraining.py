@@ -1,6 +1,7 @@
 """Combines and logs the terms of pre-training objectives."""
 
 import math
+from functools import cached_property
 
 import torch
 from fairseq import utils
@@ -9,6 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.patches.metrics import log_sums
 
 NOT_LM = "not-lm"  # in keys of the log: the term is not language modeling and does not count in `ppl`
 
@@ -26,10 +28,11 @@ class XLPretrainingCriterion(FairseqCriterion):
         """Computes the loss, the sample size, and the sums and counts of all terms of a `PlannedBatches` sample."""
         objective = self.task.objectives[sample["objective"]]
         terms = model(objective.loss, sample["batch"])
-        logged = {term for term, corpus in self.task.log_keys if corpus == sample["corpus"]}
-        if not logged.issuperset(terms):
-            unnamed = ", ".join(sorted(terms.keys() - logged))
-            raise UserError(f"the loss of {sample['objective']} returned terms that its `terms` do not name: {unnamed}")
+        unnamed = sorted(term for term in terms if (term, sample["corpus"]) not in self.positions)
+        if unnamed:
+            raise UserError(
+                f"the loss of {sample['objective']} returned terms that its `terms` do not name: {', '.join(unnamed)}"
+            )
         means = [term.weight * term.sum / max(term.count, 1) for term in terms.values()]
         # in validation the loss does not depend on the update, and an objective for validation only does not count
         factor = objective.weight(self.task.update_num) if model.training else objective.full_weight
@@ -40,41 +43,21 @@ class XLPretrainingCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
-        nothing = torch.zeros_like(log["loss"])
-        for term, corpus in self.task.log_keys:
-            key = " ".join([term, corpus] + [NOT_LM] * (term not in self.task.language_modeling))
-            here = terms[term] if corpus == sample["corpus"] and term in terms else None
-            log[f"sum {key}"], log[f"count {key}"] = (here.sum.detach(), here.count) if here else (nothing, 0)
+        # one place for each of the K pairs (term, corpus): every rank logs the same keys in every step
+        log |= {kind: loss.new_zeros(len(self.positions), dtype=torch.double) for kind in ("sums", "counts")}
+        for name, term in terms.items():
+            position = self.positions[name, sample["corpus"]]
+            log["sums"][position], log["counts"][position] = term.sum.detach(), term.count
         return loss, size, log
+
+    @cached_property
+    def positions(self):
+        """{(term, corpus): its place in "sums" and "counts" of the log}."""
+        return {key: position for position, key in enumerate(self.task.log_keys)}
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs bits per prediction and perplexity of every term, by corpus and over all corpora.
-
-        `ppl`, the stopping criterion (Lample & Conneau 2019, section 5.1), averages the perplexities of each term over
-        its corpora, and then over terms. Only language-modeling terms count, since others have perplexities of 1 to 2;
-        if there are none, all terms count. Without predictions `ppl` has no value.
-        """
-
-        def total(key):
-            return float(sum(log.get(key, 0) for log in logging_outputs))
-
-        keys = [key.removeprefix("sum ") for key in logging_outputs[0] if key.startswith("sum ")]
-        size = total("sample_size") if any(total(f"count {key}") for key in keys) else 0
-        metrics.log_scalar("loss", total("loss") / size / math.log(2) if size else None, size, round=3)
-        groups = {}
-        for key in keys:
-            term, corpus, *_ = key.split(" ")
-            groups.setdefault(f"{term}_{corpus}", []).append(key)
-            groups.setdefault(term, []).append(key)
-        for name, members in groups.items():
-            count = sum(total(f"count {key}") for key in members)
-            if count:
-                nats = sum(total(f"sum {key}") for key in members)
-                metrics.log_scalar(f"{name}_loss", nats / count / math.log(2), count, round=3)
-                metrics.log_derived(f"{name}_ppl", _perplexity(f"{name}_loss"))
-        selecting = [key for key in keys if not key.endswith(f" {NOT_LM}")] or keys
-        metrics.log_derived("ppl", _mean_perplexity([key.split(" ")[:2] for key in selecting]))
+        """Logs nothing: `log_terms` logs the loss and all terms, whose names the task knows."""
 
     @staticmethod
     def logging_outputs_can_be_summed():
@@ -82,23 +65,69 @@ class XLPretrainingCriterion(FairseqCriterion):
         return True
 
 
-def _perplexity(key):
-    def perplexity(meters):
-        bits = meters[key].avg  # None if no batch had the corpus since fairseq reset the meters
-        return None if bits is None else utils.get_perplexity(bits, round=3)
-
-    return perplexity
+def names_in_log(log_keys, language_modeling):
+    """Names of what `log_terms` sums: the loss, and "TERM CORPUS" with `NOT_LM` behind it or not."""
+    return ["loss", *(" ".join([*key] + [NOT_LM] * (key[0] not in language_modeling)) for key in log_keys)]
 
 
-def _mean_perplexity(keys):
-    def mean(meters):
-        by_term = {}
-        for term, corpus in keys:
-            meter = meters.get(f"{term}_{corpus}_loss")
-            if meter is not None and meter.avg is not None:
-                # fairseq's is infinite where the power overflows
-                by_term.setdefault(term, []).append(utils.get_perplexity(meter.avg, round=9))
-        means = [sum(values) / len(values) for values in by_term.values()]
-        return round(sum(means) / len(means), 3) if means else None
+def log_terms(logging_outputs, names):
+    """Logs bits per prediction and perplexity of every term, by corpus and over all corpora.
 
-    return mean
+    `ppl`, the stopping criterion (Lample & Conneau 2019, section 5.1), averages the perplexities of each term over its
+    corpora, and then over terms. Only language-modeling terms count, since others have perplexities of 1 to 2; if there
+    are none, all terms count. Without predictions `ppl` and `loss` have no value.
+
+    The sums stay on their device until fairseq reads values, at the log interval.
+
+    Args:
+        logging_outputs: those of the micro-steps, or their sum over ranks.
+        names: (1 + K) names as `names_in_log` returns them; the same object in each call.
+    """
+
+    def total(key):
+        return sum(log[key] for log in logging_outputs)
+
+    counts = total("counts")
+    size = counts.any() * total("sample_size")  # a step without predictions does not count
+    sums = torch.cat([total("loss").to(counts).view(1), total("sums")])
+    log_sums("_terms", torch.stack([sums, torch.cat([size.to(counts).view(1), counts])]), names, _values, r"(.*_)?loss")
+    metrics.log_derived("loss", lambda meters: _mean_loss(meters["_terms"].read()), priority=10)
+    metrics.log_derived("ppl", lambda meters: _mean_perplexity(meters["_terms"]))
+
+
+def _mean_loss(found):
+    bits = _bits(found.get("loss", (0.0, 0.0)))
+    return None if bits is None else round(bits, 3)
+
+
+def _bits(sums):
+    """Bits per prediction from (nats, predictions); None without predictions."""
+    nats, count = sums
+    return nats / count / math.log(2) if count else None
+
+
+def _values(found):
+    """{name in the log: value} of all terms, from {name: (nats, predictions)}."""
+    groups = {}
+    for name, sums in found.items():
+        if name != "loss":
+            term, corpus, *_ = name.split(" ")
+            for group in (f"{term}_{corpus}", term):
+                before = groups.get(group, (0.0, 0.0))
+                groups[group] = (before[0] + sums[0], before[1] + sums[1])
+    bits = {group: _bits(sums) for group, sums in groups.items()}
+    bits = {group: value for group, value in bits.items() if value is not None}
+    losses = {f"{group}_loss": round(value, 3) for group, value in bits.items()}
+    return losses | {f"{group}_ppl": utils.get_perplexity(value, round=3) for group, value in bits.items()}
+
+
+def _mean_perplexity(meter):
+    selecting = [name for name in meter.names[1:] if not name.endswith(f" {NOT_LM}")] or meter.names[1:]
+    by_term, found = {}, meter.read()
+    for name in selecting:
+        bits = _bits(found.get(name, (0.0, 0.0)))
+        if bits is not None:
+            # fairseq's is infinite where the power overflows
+            by_term.setdefault(name.split(" ")[0], []).append(utils.get_perplexity(bits, round=9))
+    means = [sum(values) / len(values) for values in by_term.values()]
+    return round(sum(means) / len(means), 3) if means else None

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 
+import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
@@ -78,7 +79,11 @@ def start_clock(trainer) -> None:
 
 
 def ordered(stats: dict) -> dict:
-    """Statistics in the order shown: `FIRST_METRICS`, the others by name, then `RUN_METRICS` and best values."""
+    """Statistics in the order shown: `FIRST_METRICS`, the others by name, then `RUN_METRICS` and best values.
+
+    Vectors are left out: fairseq-validate shows logging outputs, which hold sums of all languages.
+    """
+    stats = {name: value for name, value in stats.items() if not (torch.is_tensor(value) and value.ndim)}
     measured = [name for name in stats if name not in RUN_METRICS and not name.startswith("best_")]
     measured.sort(key=lambda name: (FIRST_METRICS.index(name) if name in FIRST_METRICS else len(FIRST_METRICS), name))
     return {name: stats[name] for name in [*measured, *(name for name in stats if name not in measured)]}

@@ -5,11 +5,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+import fairseq_xl
+from fairseq_xl.criterions.pretraining import XLPretrainingCriterion, log_terms, names_in_log
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import Term
+
+fairseq_xl.register()
 
 LN2 = math.log(2)
 LOG_KEYS = [("mlm", "de"), ("mlm", "en"), ("tlm", "de-en"), ("bits", "de-en")]
@@ -76,7 +82,7 @@ class TestCombining:
     def test_nothing_predicted_is_no_loss(self, criterion, model):
         loss, _, log = criterion(model, sample("mlm", "de", {"mlm": (0.0, 0)}))
         loss.backward()
-        assert (loss.item(), log["count mlm de"]) == (0.0, 0)
+        assert (loss.item(), log["counts"].tolist()) == (0.0, [0, 0, 0, 0])
 
     def test_twice_the_tokens_of_one_leave_the_others_share_unchanged(self, criterion, model):
         def gradients(tokens):
@@ -103,11 +109,23 @@ class TestCombining:
             criterion(model, sample("mlm", "de", {"mlm": (12.0, 4), "bits": (1.0, 1)}))
 
 
-def reduced(*steps):
-    """The log of steps: {key: number}."""
+def reduced(*updates):
+    """The log of updates, each a list of the logging outputs of micro-steps: {key: number}.
+
+    "sum mlm de" and "count mlm de" of a logging output stand for the places of that name in "sums" and "counts".
+    """
+    every = [log for update in updates for log in update]
+    names = list(dict.fromkeys(key.split(" ", 1)[1] for log in every for key in log if " " in key))
+
+    def output(log):
+        kinds = {kind: [float(log.get(f"{kind} {name}", 0)) for name in names] for kind in ("sum", "count")}
+        tensors = {f"{kind}s": torch.tensor(values, dtype=torch.double) for kind, values in kinds.items()}
+        return {"loss": torch.tensor(log["loss"]), "sample_size": 1} | tensors
+
+    names_of_update = ["loss", *names]
     with metrics.aggregate(new_root=True) as log:
-        for step in steps:
-            XLPretrainingCriterion.reduce_metrics([{"sample_size": 1} | step])
+        for update in updates:
+            log_terms([output(each) for each in update], names_of_update)
     return log.get_smoothed_values()
 
 
@@ -116,21 +134,16 @@ class TestLogging:
         one = criterion(model, sample("mlm", "de", {"mlm": (12.0, 4)}))[2]
         two = criterion(model, sample("tlm", "de-en", {"tlm": (12.0, 4), "bits": (6.0, 2)}))[2]
         assert list(one) == list(two)
-        values = {key: float(value) for key, value in two.items()}
+        values = {key: value.tolist() if torch.is_tensor(value) else value for key, value in two.items()}
         assert values == {
             "loss": 3.0,
             "sample_size": 1,
             "ntokens": 60,
             "nsentences": 4,
-            "sum mlm de": 0,
-            "count mlm de": 0,
-            "sum mlm en": 0,
-            "count mlm en": 0,
-            "sum tlm de-en": 12,
-            "count tlm de-en": 4,
-            "sum bits de-en": 6,
-            "count bits de-en": 2,
+            "sums": [0, 0, 12, 6],
+            "counts": [0, 0, 4, 2],
         }
+        assert two["sums"].dtype == two["counts"].dtype == torch.double
         assert not any(torch.is_tensor(value) and value.requires_grad for value in two.values())
         assert XLPretrainingCriterion.logging_outputs_can_be_summed() is True
 
@@ -140,16 +153,13 @@ class TestLogging:
 
         German 4 bits over 2 tokens and 4 over 2: 2 bits, perplexity 4. English 3 over 1: 8. Pairs: 1 bit, 2; and 0, 1.
         """
-        empty = {f"{kind} {term} {corpus}": 0 for term, corpus in LOG_KEYS for kind in ("sum", "count")}
         parts = [
             {"loss": 2 * LN2, "sum mlm de": 4 * LN2, "count mlm de": 2},
             {"loss": 2 * LN2, "sum mlm de": 4 * LN2, "count mlm de": 2},
             {"loss": 3 * LN2, "sum mlm en": 3 * LN2, "count mlm en": 1},
             {"loss": 1 * LN2, "sum tlm de-en": 5 * LN2, "count tlm de-en": 5, "count bits de-en": 1},
         ]
-        with metrics.aggregate(new_root=True) as log:
-            XLPretrainingCriterion.reduce_metrics([empty | {"sample_size": 1} | part for part in parts])
-        return log.get_smoothed_values()
+        return reduced(parts)
 
     def test_bits_and_perplexities(self, smoothed):
         assert smoothed["loss"] == pytest.approx(2)  # (2 + 2 + 3 + 1) / 4
@@ -166,7 +176,9 @@ class TestLogging:
         """MLM at 8 bits: 256. The binary term at 1 bit has a perplexity of 2, is logged, and does not count."""
         criterion.task.language_modeling = {"mlm", "tlm"}
         log = criterion(model, sample("tlm", "de-en", {"tlm": (8 * 4 * LN2, 4), "bits": (3 * LN2, 3)}))[2]
-        values = reduced({key: float(value) for key, value in log.items()})
+        with metrics.aggregate(new_root=True) as meters:
+            log_terms([log], names_in_log(LOG_KEYS, criterion.task.language_modeling))
+        values = meters.get_smoothed_values()
         assert (values["ppl"], values["tlm_ppl"]) == (pytest.approx(256), pytest.approx(256))
         assert (values["bits_ppl"], values["bits_de-en_ppl"]) == (pytest.approx(2), pytest.approx(2))
 
@@ -174,36 +186,31 @@ class TestLogging:
         """(4 + 2) / 2"""
         bits = {"sum pairs de-en not-lm": 2 * LN2, "count pairs de-en not-lm": 1}
         bits |= {"sum follows de not-lm": LN2, "count follows de not-lm": 1}
-        assert reduced({"loss": 3 * LN2} | bits)["ppl"] == pytest.approx(3)
+        assert reduced([{"loss": 3 * LN2} | bits])["ppl"] == pytest.approx(3)
 
     def test_nothing_predicted_has_no_value(self):
         nothing = {"loss": 0.0, "sum mlm de": 0.0, "count mlm de": 0}
-        assert reduced(nothing, nothing) == {"loss": None, "ppl": None}
+        assert reduced([nothing], [nothing]) == {"loss": None, "ppl": None}
         something = {"loss": 2 * LN2, "sum mlm de": 2 * LN2, "count mlm de": 1}
-        values = reduced(nothing, something)
+        values = reduced([nothing], [something])
         assert (values["loss"], values["ppl"]) == (pytest.approx(2), pytest.approx(4))
 
     def test_what_was_not_drawn_is_not_logged(self):
         keys = {"sum mlm de": 2 * LN2, "count mlm de": 1, "sum mlm en": 0.0, "count mlm en": 0}
-        with metrics.aggregate(new_root=True) as log:
-            XLPretrainingCriterion.reduce_metrics([{"loss": 2 * LN2, "sample_size": 1} | keys])
-        values = log.get_smoothed_values()
+        values = reduced([{"loss": 2 * LN2} | keys])
         assert not any("en" in key for key in values)
         assert values["ppl"] == pytest.approx(4)
 
     def test_steps_are_averaged_by_their_counts(self):
         """1 bit over 3 tokens, then 5 over 1: 2 bits, a perplexity of 4, not the mean of 2 and 32."""
-        with metrics.aggregate(new_root=True) as log:
-            for bits, count in ((1, 3), (5, 1)):
-                step = {"loss": bits * LN2, "sample_size": 1, "sum mlm de": bits * count * LN2, "count mlm de": count}
-                XLPretrainingCriterion.reduce_metrics([step])
-        assert log.get_smoothed_values()["ppl"] == pytest.approx(4)
+        steps = [
+            {"loss": bits * LN2, "sum mlm de": bits * count * LN2, "count mlm de": count}
+            for bits, count in ((1, 3), (5, 1))
+        ]
+        assert reduced(*([step] for step in steps))["ppl"] == pytest.approx(4)
 
     def test_a_run_that_diverges_has_an_infinite_perplexity(self):
-        step = {"loss": 2000 * LN2, "sample_size": 1, "sum mlm de": 2000 * LN2, "count mlm de": 1}
-        with metrics.aggregate(new_root=True) as log:
-            XLPretrainingCriterion.reduce_metrics([step])
-        values = log.get_smoothed_values()
+        values = reduced([{"loss": 2000 * LN2, "sum mlm de": 2000 * LN2, "count mlm de": 1}])
         assert values["ppl"] == values["mlm_de_ppl"] == math.inf
 
 
@@ -218,4 +225,81 @@ def test_the_weight_is_that_of_the_update_in_training_alone(criterion, model, tr
 def test_an_objective_that_is_not_trained_does_not_count(criterion, model):
     criterion.task.objectives["tlm"].is_trained, criterion.task.objectives["tlm"].full_weight = False, 0.0
     loss, size, log = criterion(model.eval(), sample("tlm", "de-en", {"tlm": (12.0, 4)}))
-    assert (loss.item(), size, log["sample_size"], log["sum tlm de-en"].item()) == (0, 0, 0, 12)
+    assert (loss.item(), size, log["sample_size"], log["sums"].tolist()) == (0, 0, 0, [0, 0, 12, 0])
+
+
+class Operators(TorchDispatchMode):
+    """Records the operators that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.__name__)
+        return function(*args, **kwargs or {})
+
+
+SYNCS = {"_local_scalar_dense.default", "nonzero.default", "item.default", "is_nonzero.default", "equal.default"}
+
+
+def update(criterion, model, task, objective, corpus, batch):
+    """What an update does with the log: the criterion in two micro-steps, the sum over ranks, fairseq's statistics."""
+    outputs = [criterion(model, sample(objective, corpus, batch))[2] for _ in range(2)]
+    summed = {key: sum(log[key] for log in outputs) for key in outputs[0]}
+    reduced = distributed_utils.all_reduce_dict(summed, device=torch.device("cpu"), group=None)
+    trainer = SimpleNamespace(task=task, get_criterion=lambda: criterion, tpu=False)
+    with metrics.aggregate("train"), metrics.aggregate("train_inner"):
+        return Trainer._reduce_and_log_stats(trainer, [dict(reduced)], 2)
+
+
+@pytest.fixture
+def logged(criterion, model, monkeypatch):
+    """Returns a function from keys of the log to the operators and the all-reduced sizes of a later update, not the first."""
+    monkeypatch.setattr(distributed_utils, "all_reduce", lambda tensor, group: sizes.append(tensor.numel()))
+    sizes = []
+
+    def run(log_keys):
+        metrics.reset()
+        criterion.task.log_keys = log_keys
+        vars(criterion).pop("positions", None)
+        names = names_in_log(log_keys, criterion.task.language_modeling)
+        task = SimpleNamespace(
+            describe_batch=None, reduce_metrics=lambda logging_outputs, _: log_terms(logging_outputs, names)
+        )
+        batch = {"tlm": (12.0, 4), "bits": (6.0, 2, 1.0)}
+        for _ in range(2):
+            sizes.clear()
+            with Operators() as operators:
+                assert update(criterion, model, task, "tlm", "de-en", batch) == {"sample_size": 2}
+        return operators.names, list(sizes)
+
+    yield run
+    metrics.reset()
+
+
+def test_no_sync_between_log_intervals(logged):
+    operators, _ = logged(LOG_KEYS)
+    assert len(operators) > 20 and not SYNCS & set(operators)
+    for name in ("train_inner", "train"):
+        meters = metrics.get_meters(name)
+        with Operators() as read:
+            values = meters.get_smoothed_values()
+            assert (
+                meters.get_smoothed_value("tlm_de-en_ppl")
+                == values["tlm_de-en_ppl"]
+                == pytest.approx(math.exp(3), abs=1e-3)
+            )
+        assert values["bits_loss"] == pytest.approx(3 / LN2, abs=1e-3)
+        assert len(read.names) <= 2  # one copy to the host: the values of all names are read together
+    metrics.reset_meters("train_inner")
+    assert metrics.get_smoothed_values("train_inner")["tlm_de-en_ppl"] is None
+
+
+def test_syncs_and_operators_of_an_update_do_not_depend_on_the_number_of_languages(logged):
+    """Two all-reduces as fairseq makes them: its own numbers, which are on the host, and what is on the device."""
+    few = [("tlm", "de-en"), ("bits", "de-en")]
+    many = [*few, *((term, f"x{number}-en") for term in ("mlm", "tlm", "bits") for number in range(900))]
+    operators, sizes = logged(few)
+    assert sizes == [3, 1 + 2 * len(few)]
+    assert logged(many) == (operators, [3, 1 + 2 * len(many)])

@@ -2,7 +2,8 @@
 
 An epoch is a number of updates. Each update takes world size × update frequency batches; in one micro-step every rank
 gets one batch, all of the same objective. Languages and pairs are sampled for each batch with p^α (Lample & Conneau
-2019, section 3.1). Each epoch begins a new pass over every corpus; within a pass no example repeats.
+2019, section 3.1). Each epoch begins a new pass over every corpus; within a pass no example repeats. The ranks of a
+micro-step get batches of like size, since they wait for the one with the largest.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,10 @@ SCHEDULES = ("alternate", "cycle", "random")
 #: Validation noise is the same in every run, so that perplexities compare across seeds.
 VALIDATION_SEED = 20190122
 
+WINDOW = 64  # micro-steps of an objective within which batches are exchanged
+#: parts of the largest batch's size: batches in the same part are of like size, and stay in the order drawn
+SIZE_CLASSES = 32
+
 
 @dataclass(frozen=True)
 class BatchSpec:
@@ -31,6 +36,8 @@ class BatchSpec:
     examples: np.ndarray  # (B,) the corpus's numbers of the examples
     keys: np.ndarray  # (B,) uint64
     length: int | None = None  # maximum length of each text; None: the objective's
+    tokens: int = 0  # of all examples, without padding
+    padded_tokens: int = 0  # B times the longest example
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,10 @@ class ObjectiveSampler:
         return smoothed_shares([corpus.sentences for corpus in self.corpora.values()], self.alpha)
 
     def cut(self, examples, sizes, corpus):
-        """Cuts examples (n,) of these sizes (n,) into batches of similar lengths: a list of (B,) index arrays."""
+        """Cuts examples (n,) of these sizes (n,) into batches of similar lengths.
+
+        Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
+        """
         sizes = sizes if self.collated_lengths is None else self.collated_lengths(examples, sizes, corpus)
         order = np.argsort(sizes, kind="stable")
         sizes = sizes[order] + self.input_length.symbols
@@ -63,16 +73,18 @@ class ObjectiveSampler:
             )
         every = np.arange(len(sizes))
         slices = data_utils.batch_by_size(every, None, sizes, self.batch_tokens, self.batch_sentences, 1)
-        return [order[part] for part in slices]
+        return [(order[part], int(sizes[part].sum()), len(part) * int(sizes[part].max())) for part in slices]
 
     def batches(self, rng, name, count):
-        """`count` random batches of the corpus `name`: a list of (B,) arrays of examples."""
+        """`count` random batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `cut`."""
         corpus, batches = self.corpora[name], []
         typical = self._typical_batch(corpus)
         while len(batches) < count:
             examples, sizes = corpus.sample(rng, typical * (count - len(batches)), self.input_length.text)
             fresh = self.cut(examples, sizes, corpus)
-            batches += [examples[fresh[i]] for i in rng.permutation(len(fresh))]
+            for i in rng.permutation(len(fresh)):
+                part, *tokens = fresh[i]
+                batches.append((examples[part], *tokens))
         return batches[:count]
 
     def _typical_batch(self, corpus):
@@ -107,10 +119,54 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
         chosen = rng.choice(len(names), len(slots), p=sampler.shares)
         for index, name in enumerate(names):
             taken = slots[chosen == index]
-            for slot, examples in zip(taken, sampler.batches(rng, name, len(taken))):
+            for slot, (examples, *tokens) in zip(taken, sampler.batches(rng, name, len(taken))):
                 keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-                plan[slot] = BatchSpec(sampler.objective, name, examples, keys, sampler.input_length.text)
+                plan[slot] = BatchSpec(sampler.objective, name, examples, keys, sampler.input_length.text, *tokens)
     return plan
+
+
+def deal(plan, world_size, seed, epoch):
+    """Exchanges batches of an objective so that the ranks of a micro-step get batches of like size.
+
+    Within `WINDOW` micro-steps of an objective the batches are sorted by size, neighbors are dealt to the same
+    micro-step, and the micro-steps are shuffled. Batches of like size, such as blocks of a text, stay in the order
+    drawn, so that an update still mixes languages.
+
+    Args:
+        plan: what `training_plan` returns.
+
+    Returns: the same batches in another order; the order drawn for one rank. Objectives keep their places.
+    """
+    if world_size == 1:
+        return plan
+    rng = np.random.default_rng((seed, epoch, world_size))  # not that of the plan, whose batches stay the same
+    sizes = np.array([spec.padded_tokens for spec in plan])
+    classes = np.ceil(sizes * SIZE_CLASSES / sizes.max())
+    micro_steps = np.arange(len(plan)).reshape(-1, world_size)
+    of_objective = np.array([plan[first].objective for first in micro_steps[:, 0]])
+    order = np.empty_like(micro_steps)
+    for objective in np.unique(of_objective):
+        places = np.flatnonzero(of_objective == objective)
+        for begin in range(0, len(places), WINDOW):
+            window = places[begin : begin + WINDOW]
+            batches = micro_steps[window].reshape(-1)
+            dealt = batches[np.argsort(classes[batches], kind="stable")].reshape(-1, world_size)
+            order[window] = dealt[rng.permutation(len(window))]
+    return [plan[number] for number in order.reshape(-1)]
+
+
+def padding_share(plan):
+    """Share of the tokens of batches that is padding."""
+    return 1 - sum(spec.tokens for spec in plan) / sum(spec.padded_tokens for spec in plan)
+
+
+def waiting_share(plan, world_size):
+    """Share of the ranks' time spent waiting for the largest batch of a micro-step, if time is in proportion to tokens.
+
+    Padding counts as tokens.
+    """
+    sizes = np.array([spec.padded_tokens for spec in plan]).reshape(-1, world_size)
+    return 1 - sizes.sum() / (world_size * sizes.max(axis=1).sum())
 
 
 def check_cycle(objectives, micro_steps):
@@ -133,14 +189,27 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
     return np.repeat(rng.integers(objectives, size=updates), micro_steps)
 
 
-def validation_plan(samplers):
-    """Every example of every corpus once, in a fixed order and with fixed noise: a list of `BatchSpec`."""
+def validation_plan(samplers, limit=0):
+    """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
+
+    Args:
+        limit: number of examples of a corpus; one with more gives a fixed random sample. 0: all.
+    """
     plan = []
     for sampler in samplers:
         for name, corpus in sampler.corpora.items():
-            rng = np.random.default_rng((VALIDATION_SEED, *f"{sampler.objective} {name}".encode()))
+            seed = (VALIDATION_SEED, *f"{sampler.objective} {name}".encode())
             examples, sizes = corpus.all_examples(sampler.input_length.text)
-            keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-            batches = sampler.cut(examples, sizes, corpus)
-            plan += [BatchSpec(sampler.objective, name, examples[part], keys[part]) for part in batches]
+            keys = np.random.default_rng(seed).integers(2**64, size=len(examples), dtype=np.uint64)
+            if 0 < limit < len(examples):
+                drawn = np.sort(np.random.default_rng((*seed, limit)).choice(len(examples), limit, replace=False))
+                examples, sizes, keys = examples[drawn], sizes[drawn], keys[drawn]
+            for part, *tokens in sampler.cut(examples, sizes, corpus):
+                plan.append(BatchSpec(sampler.objective, name, examples[part], keys[part], None, *tokens))
     return plan
+
+
+def number_of_examples(samplers):
+    """Number of examples of all corpora of all objectives."""
+    lengths = [(corpus, each.input_length.text) for each in samplers for corpus in each.corpora.values()]
+    return sum(len(corpus.all_examples(length)[0]) for corpus, length in lengths)

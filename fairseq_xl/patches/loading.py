@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 #: sections of a configuration whose options are settings of the training
 SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")
 #: options that a resumed run may change without a warning
-NO_SETTINGS = {"_name", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr"} | OUTPUTS
+NO_SETTINGS = {"_name", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
 #: options of other sections that change batches or precision
 OTHER_SETTINGS = {
     "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"},

@@ -20,7 +20,18 @@ from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
-from fairseq_xl.data.plan import SCHEDULES, BatchSpec, ObjectiveSampler, check_cycle, training_plan, validation_plan
+from fairseq_xl.data.plan import (
+    SCHEDULES,
+    BatchSpec,
+    ObjectiveSampler,
+    check_cycle,
+    deal,
+    number_of_examples,
+    padding_share,
+    training_plan,
+    validation_plan,
+    waiting_share,
+)
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError, names_of
@@ -62,6 +73,14 @@ class XLPretrainingConfig(LanguageModuleConfig):
         },
     )
     updates_per_epoch: int = field(default=1000, metadata={"help": "updates of an epoch", "range": "1 or more"})
+    validation_examples: int = field(
+        default=5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
+        metadata={
+            "help": "validate on at most this many examples of each language or pair and objective, a random sample "
+            "that is the same in every validation and run (0: all); --max-valid-steps may end validation before",
+            "range": "0 or more",
+        },
+    )
     langs: Optional[str] = field(
         default=None,
         metadata={"help": "languages of monolingual text, separated by commas (default: all in the data folder)"},
@@ -161,6 +180,7 @@ class XLPretrainingTask(XLTask):
         super().__init__(cfg, dictionary)
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=cfg.new_language_module)
         self.uses_pretrained_tokens = self.language_module.replacement is None
+        self._sampled_splits = set()  # whose sample has been logged
         self._build_objectives()
 
     @classmethod
@@ -402,13 +422,13 @@ class XLPretrainingTask(XLTask):
         data_buffer_size=0,
         **kwargs,
     ):
-        """Iterates over the plan of each epoch: sampled batches in training, every example once in validation."""
-        training = dataset is self.datasets.get("train")
+        """Iterates over the plan of each epoch: sampled batches in training, each example once in validation."""
+        training, told = dataset is self.datasets.get("train"), set()
 
         def plan(_, epoch):
             """Returns the batches of an epoch, each a list of one `BatchSpec`."""
             if not training:
-                return [[spec] for spec in validation_plan(self._samplers(dataset, max_tokens, max_sentences))]
+                return [[spec] for spec in self._validation_plan(dataset, max_tokens, max_sentences)]
             frequencies = list(self.cfg.update_freq)
             micro_steps = int(frequencies[min(epoch, len(frequencies)) - 1])
             done = (epoch - 1) * self.cfg.updates_per_epoch
@@ -426,7 +446,11 @@ class XLPretrainingTask(XLTask):
                 micro_steps,
                 num_shards,
             )
-            return [[batch_spec] for batch_spec in drawn]
+            dealt = deal(drawn, num_shards, seed, epoch)
+            if epoch not in told:
+                told.add(epoch)
+                _log_losses(epoch, drawn, dealt, num_shards)
+            return [[batch_spec] for batch_spec in dealt]
 
         return iterators.EpochBatchIterator(
             dataset=dataset,
@@ -442,6 +466,22 @@ class XLPretrainingTask(XLTask):
             reuse_dataloader=False,
             persistent_workers=False,
         )
+
+    def _validation_plan(self, dataset, max_tokens, max_sentences):
+        """The plan of a validation; the first one of a split logs which share of the examples it has."""
+        samplers = self._samplers(dataset, max_tokens, max_sentences)
+        plan = validation_plan(samplers, self.cfg.validation_examples)
+        split = next(name for name, each in self.datasets.items() if each is dataset)
+        if split not in self._sampled_splits:
+            self._sampled_splits.add(split)
+            used, every = sum(len(spec.examples) for spec in plan), number_of_examples(samplers)
+            if used < every:
+                logger.info(
+                    "validation on %s takes a fixed sample: %s of %s examples, at most %s of each language or pair and "
+                    "objective (--validation-examples; 0: all)",
+                    *(split, f"{used:,}", f"{every:,}", f"{self.cfg.validation_examples:,}"),
+                )
+        return plan
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """fairseq hook: stores the number of updates, from which the criterion computes the weights of objectives."""
@@ -481,6 +521,18 @@ def with_defaults(options, defaults):
     given = {option.partition("=")[0] for option in (options or "").split()}
     added = [option for option in defaults.split() if option.partition("=")[0] not in given]
     return " ".join(filter(None, [*added, options])) or None
+
+
+def _log_losses(epoch, drawn, dealt, ranks):
+    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as dealt to the ranks."""
+    waiting = ""
+    if ranks > 1:
+        before, after = (100 * waiting_share(plan, ranks) for plan in (drawn, dealt))
+        waiting = (
+            f"; the {ranks} processes wait for the largest batch of a step {after:.1f} % of the time "
+            f"({before:.1f} % without batches of like size)"
+        )
+    logger.info("epoch %d: %.1f %% of the tokens in batches are padding%s", epoch, 100 * padding_share(dealt), waiting)
 
 
 def freeze_others(model, patterns):

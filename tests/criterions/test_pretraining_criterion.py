@@ -255,7 +255,7 @@ def update(criterion, model, task, objective, corpus, batch):
 
 @pytest.fixture
 def logged(criterion, model, monkeypatch):
-    """Returns a function from keys of the log to the operators and the all-reduced sizes of a later update, not the first."""
+    """Returns a function: keys of the log -> operators and all-reduced sizes of the second update."""
     monkeypatch.setattr(distributed_utils, "all_reduce", lambda tensor, group: sizes.append(tensor.numel()))
     sizes = []
 

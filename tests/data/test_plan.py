@@ -10,7 +10,16 @@ from tiny_data import write_items
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.plan import ObjectiveSampler, training_plan, validation_plan
+from fairseq_xl.data.plan import (
+    BatchSpec,
+    ObjectiveSampler,
+    deal,
+    number_of_examples,
+    padding_share,
+    training_plan,
+    validation_plan,
+    waiting_share,
+)
 from fairseq_xl.errors import UserError
 
 
@@ -214,3 +223,92 @@ class TestValidation:
         other = ObjectiveSampler("clm", streams, InputLength(15, 1, 16), 64, None, 0.5)
         keys = [key for spec in validation_plan([mlm, other]) for key in spec.keys]
         assert len(set(keys)) == len(keys)
+
+    def test_a_fixed_sample_of_large_corpora_with_the_noise_of_the_whole(self, mlm, tlm, streams):
+        def examples(plan):
+            found = {}
+            for spec in plan:
+                of_corpus = found.setdefault((spec.objective, spec.corpus_name), {})
+                of_corpus |= dict(zip(spec.examples.tolist(), spec.keys.tolist(), strict=True))
+            return found
+
+        whole, sample = examples(validation_plan([mlm, tlm])), examples(validation_plan([mlm, tlm], 60))
+        assert {key: len(each) for key, each in whole.items()} == {
+            ("mlm", "en"): -(-streams["en"].size // 15),
+            ("mlm", "de"): -(-streams["de"].size // 15),
+            ("tlm", "en-de"): 500,
+        }
+        assert {key: len(each) for key, each in sample.items()} == {
+            ("mlm", "en"): 60,
+            ("mlm", "de"): len(whole["mlm", "de"]),
+            ("tlm", "en-de"): 60,
+        }
+        assert all(each.items() <= whole[key].items() for key, each in sample.items())
+        assert max(sample["tlm", "en-de"]) > 250 > min(sample["tlm", "en-de"])  # of all the text, not of its beginning
+        assert number_of_examples([mlm, tlm]) == sum(map(len, whole.values()))
+
+    def test_the_sample_is_the_same_whatever_the_batches_and_the_other_objectives(self, mlm, tlm, pairs):
+        small_batches = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), None, 1, 1.0)
+        samples = [validation_plan([small_batches], 7), validation_plan([mlm, tlm], 7)]
+        of_tlm = [[spec for spec in plan if spec.objective == "tlm"] for plan in samples]
+        drawn = [sorted(number for spec in plan for number in spec.examples.tolist()) for plan in of_tlm]
+        assert drawn[0] == drawn[1] and len(set(drawn[0])) == 7
+
+
+def sized(*sizes, objective="mlm"):
+    """Batches of these numbers of tokens with padding, half of which are padding."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return [BatchSpec(objective, "en", nothing, nothing, None, size // 2, size) for size in sizes]
+
+
+class TestRanks:
+    def test_ranks_of_a_micro_step_get_batches_of_like_size(self):
+        """A class of sizes is 2 tokens wide, a 32nd of 64: all batches are in classes of their own."""
+        plan = sized(64, 8, 30, 60, 10, 32)
+        dealt = deal(plan, 2, 1, 1)
+        steps = {(dealt[first].padded_tokens, dealt[first + 1].padded_tokens) for first in (0, 2, 4)}
+        assert steps == {(8, 10), (30, 32), (60, 64)}
+        assert waiting_share(plan, 2) == pytest.approx(1 - 204 / (2 * (64 + 60 + 32)))
+        assert waiting_share(dealt, 2) == pytest.approx(1 - 204 / (2 * (10 + 32 + 64)))
+        assert padding_share(dealt) == 0.5
+
+    def test_objectives_keep_their_places(self):
+        one, two = sized(9, 1, 8, 2), sized(5, 50, 6, 60, objective="tlm")
+        dealt = deal([*one[:2], *two[:2], *one[2:], *two[2:]], 2, 1, 1)
+        assert objectives(dealt) == ["mlm", "mlm", "tlm", "tlm"] * 2
+        steps = [{spec.padded_tokens for spec in dealt[first : first + 2]} for first in range(0, 8, 2)]
+        assert sorted(steps[::2], key=min) == [{1, 2}, {8, 9}] and sorted(steps[1::2], key=min) == [{5, 6}, {50, 60}]
+
+    def test_batches_of_like_size_stay_in_the_order_drawn(self):
+        """All are in the class of the largest: only whole steps change places."""
+        plan = sized(*[100, 99, 98] * 40)
+        places = {id(spec): place for place, spec in enumerate(plan)}
+        steps = [[places[id(spec)] for spec in step] for step in zip(*[iter(deal(plan, 3, 1, 1))] * 3)]
+        assert sorted(steps) == [[first, first + 1, first + 2] for first in range(0, 120, 3)] != steps
+
+    @pytest.mark.parametrize("schedule, micro_steps", [("alternate", 2), ("cycle", 4), ("random", 1)])
+    def test_no_batch_is_lost_and_less_time_is(self, mlm, pairs, schedule, micro_steps):
+        """Four pairs of 2 to 60 tokens a batch; 300 micro-steps, more than are exchanged at once."""
+        skewed = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), None, 4, 0.7)
+        samplers = [mlm, skewed]
+        drawn = plan_of(samplers, schedule, updates=300 // micro_steps, micro_steps=micro_steps, world_size=4)
+        dealt = deal(drawn, 4, 1, 1)
+        assert sorted(as_tuples(dealt)) == sorted(as_tuples(drawn)) and objectives(dealt) == objectives(drawn)
+        of_tlm = [[spec for spec in plan if spec.objective == "tlm"] for plan in (drawn, dealt)]
+        lost = [waiting_share(plan, 4) for plan in of_tlm]
+        assert lost[0] > 0.2 and lost[1] < 0.05
+        means = [np.mean([spec.padded_tokens for spec in of_tlm[1][first : first + 4]]) for first in range(0, 400, 4)]
+        assert abs(np.corrcoef(means, np.arange(100))[0, 1]) < 0.4  # not in the order of sizes; deviation 0.1
+
+    def test_the_deal_is_a_function_of_seed_and_epoch_and_changes_nothing_for_one_rank(self, mlm, tlm):
+        plan = plan_of([mlm, tlm], updates=40, world_size=2)
+        once = as_tuples(deal(plan, 2, 1, 1))
+        assert once == as_tuples(deal(plan, 2, 1, 1)) != as_tuples(deal(plan, 2, 1, 2))
+        assert deal(plan, 1, 1, 1) == plan
+
+    def test_tokens_of_planned_batches(self, tlm, pairs):
+        sizes = pairs["en-de"].sizes.sum(1) + 2
+        plans = plan_of([tlm], updates=20), validation_plan([tlm])
+        for spec in [*plans[0], *plans[1]]:
+            assert spec.tokens == sizes[spec.examples].sum()
+            assert spec.padded_tokens == sizes[spec.examples].max() * len(spec.examples)

@@ -16,13 +16,17 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.patches import processes
 from tests.command_line import cli
 from tests.commands import CPU, configuration, load, pretraining, run_train, translation
-from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
+from tests.distributed.two_processes import ROOT, Launch, batches_of_two_ranks, environment, free_port, pair, train
 from tests.warm_python import python
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 SHORT = ["--max-update", 3, "--updates-per-epoch", 3]
 ENDLESS = ["--max-update", 1000000, "--updates-per-epoch", 1000, "--disable-validation"]
 LOSS = re.compile(r"valid on 'valid' subset \| loss ([0-9.]+)")
+WAITING = re.compile(
+    r"epoch 1: [\d.]+ % of the tokens in batches are padding; the 2 processes wait for the largest batch of a step "
+    r"([\d.]+) % of the time \(([\d.]+) % without batches of like size\)"
+)
 
 
 def line(data, folder, *more):
@@ -31,7 +35,8 @@ def line(data, folder, *more):
 
 def expect_one_process(found, command):
     """The validation losses in the text `found` are those of one process with twice the accumulation."""
-    expected = LOSS.findall(run_train([*command, "--update-freq", 2], []).log)
+    with batches_of_two_ranks():
+        expected = LOSS.findall(run_train([*command, "--update-freq", 2], []).log)
     assert len(expected) == len(LOSS.findall(found)) > 0, found
     assert [float(loss) for loss in LOSS.findall(found)] == pytest.approx([float(loss) for loss in expected], abs=2e-3)
 
@@ -41,7 +46,8 @@ def expect_whole_checkpoint(data, folder, tmp_path):
     state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
     made = state["optimizer_history"][-1]["num_updates"]
     one = ["--update-freq", 2, "--updates-per-epoch", 1000, "--disable-validation"]
-    run_train(line(data, tmp_path / "one", *one, "--max-update", made), [])
+    with batches_of_two_ranks():
+        run_train(line(data, tmp_path / "one", *one, "--max-update", made), [])
     expected = load(tmp_path / "one" / "checkpoint_last.pt")
     assert made >= 3 and state["model"].keys() == expected.keys()
     for key, values in state["model"].items():
@@ -218,6 +224,8 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
         assert launch.statuses() == [0], launch.text
     assert "training on 2 devices" in launch.text
     expect_one_process(launch.text, line(data_bin, tmp_path / "one", *SHORT))
+    (waiting,) = WAITING.findall(launch.text)  # one process says it, once in the only epoch
+    assert 0 <= float(waiting[0]) <= float(waiting[1]) < 50
 
 
 def test_distributed_mistake_ends_all_ranks(data_bin, tmp_path):

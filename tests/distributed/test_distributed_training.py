@@ -24,7 +24,7 @@ from tests.commands import (
     unsupervised,
 )
 from tests.distributed.headed import Headed
-from tests.distributed.two_processes import pair, run_jobs, train
+from tests.distributed.two_processes import batches_of_two_ranks, pair, run_jobs, train
 from tests.distributed.worker import scores_of
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
@@ -250,7 +250,9 @@ def one(folders, headed, tmp_path_factory):
         if name not in made:
             line, frequency, _ = runs(*folders)[name]
             folder = tmp_path_factory.mktemp(name)
-            output = run_train([*line, "--update-freq", 2 * frequency, "--save-dir", folder, "--no-epoch-checkpoints"])
+            more = ["--update-freq", 2 * frequency, "--save-dir", folder, "--no-epoch-checkpoints"]
+            with batches_of_two_ranks():
+                output = run_train([*line, *more])
             made[name] = output, load(folder / "checkpoint_last.pt")
         return made[name]
 

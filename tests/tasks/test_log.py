@@ -10,7 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_xl.evaluation.curves import read_log
 from fairseq_xl.patches import log
 from recipes.progress import summary
-from tests.commands import configuration, pretraining, run_train
+from tests.commands import configuration, pretraining, run_train, run_validate, validation
 
 TIMED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| [A-Z]+ \| ")
 
@@ -89,3 +89,29 @@ def test_the_line_of_a_recipe():
     valid = '2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "2.5", "valid_ppl": "6", "valid_num_updates": "60"}'
     assert summary(valid, progress) == "  update 60 of 400, 12,346 tokens/s, 0:03:20 left, valid loss 2.5, ppl 6"
     assert summary(valid, {}) == "  update 60, valid loss 2.5, ppl 6"
+
+
+def test_validation_takes_a_sample_and_says_so_once(data_bin, tmp_path):
+    """Blocks of 32 tokens of three languages, and two pairs; fairseq-validate takes the same sample."""
+    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-update", 2, "--validation-examples", 3)
+    sample = r"validation on valid takes a fixed sample: 15 of (\d+) examples, at most 3 of each language or pair and "
+    sample += r"objective \(--validation-examples; 0: all\)"
+    seen = run_train(line)
+    (every,) = re.findall(sample, seen.log)
+    losses = seen.statistics("ppl", "valid")
+    assert len(losses) == 2
+    path = tmp_path / "checkpoint_last.pt"
+    same = run_validate(validation(data_bin, path))
+    assert same.statistics("ppl", "valid") == [losses[-1]] and re.findall(sample, same.log) == [every]
+    whole = run_validate([*validation(data_bin, path), "--validation-examples", 0])
+    assert whole.statistics("ppl", "valid") != [losses[-1]] and "fixed sample" not in whole.log
+    assert int(every) > 15 and whole.statistics("bsz") == [every]
+    resumed = run_train([*line, "--validation-examples", 0, "--max-update", 3])
+    assert "fixed sample" not in resumed.log and "other settings" not in resumed.log
+
+
+def test_the_share_of_padding_is_logged_once_an_epoch(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--max-update", 3, "--disable-validation")
+    shown = re.findall(r"^epoch (\d): (\d+\.\d) % of the tokens in batches are padding$", run_train(line).log, re.M)
+    assert [epoch for epoch, _ in shown] == ["1", "2"]
+    assert all(0 < float(share) < 50 for _, share in shown)

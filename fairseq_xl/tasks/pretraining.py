@@ -532,7 +532,7 @@ def _log_losses(epoch, drawn, dealt, ranks):
             f"; the {ranks} processes wait for the largest batch of a step {after:.1f} % of the time "
             f"({before:.1f} % without batches of like size)"
         )
-    logger.info("epoch %d: %.1f %% of the tokens in batches are padding%s", epoch, 100 * padding_share(dealt), waiting)
+    logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s", epoch, 100 * padding_share(dealt), waiting)
 
 
 def freeze_others(model, patterns):

@@ -24,7 +24,7 @@ SHORT = ["--max-update", 3, "--updates-per-epoch", 3]
 ENDLESS = ["--max-update", 1000000, "--updates-per-epoch", 1000, "--disable-validation"]
 LOSS = re.compile(r"valid on 'valid' subset \| loss ([0-9.]+)")
 WAITING = re.compile(
-    r"epoch 1: [\d.]+ % of the tokens in batches are padding; the 2 processes wait for the largest batch of a step "
+    r"batches of epoch 1: [\d.]+ % of the tokens are padding; the 2 processes wait for the largest batch of a step "
     r"([\d.]+) % of the time \(([\d.]+) % without batches of like size\)"
 )
 

@@ -112,6 +112,6 @@ def test_validation_takes_a_sample_and_says_so_once(data_bin, tmp_path):
 
 def test_the_share_of_padding_is_logged_once_an_epoch(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--max-update", 3, "--disable-validation")
-    shown = re.findall(r"^epoch (\d): (\d+\.\d) % of the tokens in batches are padding$", run_train(line).log, re.M)
+    shown = re.findall(r"^batches of epoch (\d): (\d+\.\d) % of the tokens are padding$", run_train(line).log, re.M)
     assert [epoch for epoch, _ in shown] == ["1", "2"]
     assert all(0 < float(share) < 50 for _, share in shown)

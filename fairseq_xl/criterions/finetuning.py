@@ -1,11 +1,11 @@
 """Loss and statistics of all fine-tuning tasks."""
 
-import math
-
+import torch
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
+from fairseq_xl.criterions.sums import log_losses, total
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
 
@@ -40,14 +40,11 @@ class FineTuningCriterion(FairseqCriterion):
         `_STATISTIC XX`, the sum over language XX, is not printed by fairseq; the task computes metrics from it.
         """
 
-        def total(key):
-            return float(sum(log.get(key, 0) for log in logging_outputs))
-
-        size = total("sample_size") or 1  # 0 without any label
-        metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
+        size = total(logging_outputs, "sample_size")  # 0 without any label
+        log_losses(total(logging_outputs, "loss"), size.clamp(min=1) if torch.is_tensor(size) else size or 1)
         for key in logging_outputs[0]:
             if key.startswith("_"):
-                metrics.log_scalar_sum(key, total(key))
+                metrics.log_scalar_sum(key, float(total(logging_outputs, key)))
 
     @staticmethod
     def logging_outputs_can_be_summed():

@@ -1,14 +1,14 @@
 """Cross-entropy of same-language generation, with perplexity by language."""
 
-import math
 from dataclasses import dataclass, field
 from functools import partial
 
+import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 
+from fairseq_xl.criterions.sums import bits, log_losses, total
 from fairseq_xl.errors import check_number
 from fairseq_xl.objectives.sequence import sequence_terms
 
@@ -46,30 +46,17 @@ class XLGenerationCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
         }
-        languages = dict.fromkeys((*self.task.eval_languages, *self.task.valid_languages))
-        for code in languages:  # the same keys in every step and on every rank
-            here = code == sample["language"]
-            log[f"sum {code}"] = terms[0].sum.detach() if here else loss.new_zeros(())
-            log[f"count {code}"] = count if here else 0
+        # one place for each language: the same keys in every step and on every rank
+        languages = self.task.logged_languages
+        log |= {kind: loss.new_zeros(len(languages), dtype=torch.double) for kind in ("sums", "counts")}
+        if sample["language"] in languages:
+            place = languages.index(sample["language"])
+            log["sums"][place], log["counts"][place] = terms[0].sum.detach(), count
         return loss, count, log
 
     @staticmethod
     def reduce_metrics(logging_outputs):
-        """Logs the loss in bits per token, summed over streams, and in validation the perplexities."""
-
-        def total(key):
-            return float(sum(log.get(key, 0) for log in logging_outputs))
-
-        size = total("sample_size")
-        metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
-        codes = [key.removeprefix("sum ") for key in logging_outputs[0] if key.startswith("sum ")]
-        for code in codes:
-            count = total(f"count {code}")
-            if count:
-                metrics.log_scalar(f"_bits_{code}", total(f"sum {code}") / count / math.log(2), count)
-                metrics.log_derived(f"ppl_{code}", _perplexity(f"_bits_{code}"))
-        if any(total(f"count {code}") for code in codes):
-            metrics.log_derived("ppl", _mean_perplexity(codes))
+        """Logs nothing: `log_languages` logs the loss and the perplexities, whose languages the task knows."""
 
     @staticmethod
     def logging_outputs_can_be_summed():
@@ -77,14 +64,24 @@ class XLGenerationCriterion(FairseqCriterion):
         return True
 
 
-def _perplexity(key):
-    return lambda meters: utils.get_perplexity(meters[key].avg, round=3)
+def log_languages(logging_outputs, names):
+    """Logs the loss in bits per token, summed over streams, and the perplexities by language.
+
+    The sums stay on their device until fairseq reads values, at the log interval.
+
+    Args:
+        logging_outputs: those of the micro-steps, or their sum over ranks.
+        names: "loss" and the logged languages; the same object in each call.
+    """
+    loss, size, sums, counts = (total(logging_outputs, key) for key in ("loss", "sample_size", "sums", "counts"))
+    log_losses(loss, size, names, sums, counts, _perplexities, replaces="loss|_bits_.*")
 
 
-def _mean_perplexity(codes):
-    def mean(meters):
-        bits = [meters[f"_bits_{code}"].avg for code in codes if f"_bits_{code}" in meters]
-        values = [utils.get_perplexity(value, round=9) for value in bits if value is not None]
-        return round(sum(values) / len(values), 3) if values else None
-
-    return mean
+def _perplexities(found):
+    """`ppl_XX` of each language from {language: (nats, tokens)}, and `ppl`, their mean."""
+    means = {code: bits(sums) for code, sums in found.items() if code != "loss" and sums[1]}
+    if not means:
+        return {}
+    by_language = {f"ppl_{code}": utils.get_perplexity(mean, round=3) for code, mean in means.items()}
+    ppl = sum(utils.get_perplexity(mean, round=9) for mean in means.values()) / len(means)
+    return by_language | {"ppl": round(ppl, 3)}

@@ -1,6 +1,5 @@
 """Combines and logs the terms of pre-training objectives."""
 
-import math
 from functools import cached_property
 
 import torch
@@ -9,8 +8,8 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 
+from fairseq_xl.criterions.sums import bits, log_losses, total
 from fairseq_xl.errors import UserError
-from fairseq_xl.patches.metrics import log_sums
 
 NOT_LM = "not-lm"  # in keys of the log: the term is not language modeling and does not count in `ppl`
 
@@ -83,27 +82,10 @@ def log_terms(logging_outputs, names):
         logging_outputs: those of the micro-steps, or their sum over ranks.
         names: (1 + K) names as `names_in_log` returns them; the same object in each call.
     """
-
-    def total(key):
-        return sum(log[key] for log in logging_outputs)
-
-    counts = total("counts")
-    size = counts.any() * total("sample_size")  # a step without predictions does not count
-    sums = torch.cat([total("loss").to(counts).view(1), total("sums")])
-    log_sums("_terms", torch.stack([sums, torch.cat([size.to(counts).view(1), counts])]), names, _values, r"(.*_)?loss")
-    metrics.log_derived("loss", lambda meters: _mean_loss(meters["_terms"].read()), priority=10)
-    metrics.log_derived("ppl", lambda meters: _mean_perplexity(meters["_terms"]))
-
-
-def _mean_loss(found):
-    bits = _bits(found.get("loss", (0.0, 0.0)))
-    return None if bits is None else round(bits, 3)
-
-
-def _bits(sums):
-    """Bits per prediction from (nats, predictions); None without predictions."""
-    nats, count = sums
-    return nats / count / math.log(2) if count else None
+    loss, size, sums, counts = (total(logging_outputs, key) for key in ("loss", "sample_size", "sums", "counts"))
+    size = counts.any() * size  # a step without predictions does not count
+    log_losses(loss, size, names, sums, counts, _values, replaces=r"(.*_)?loss")
+    metrics.log_derived("ppl", lambda meters: _mean_perplexity(meters["_losses"]))
 
 
 def _values(found):
@@ -115,19 +97,18 @@ def _values(found):
             for group in (f"{term}_{corpus}", term):
                 before = groups.get(group, (0.0, 0.0))
                 groups[group] = (before[0] + sums[0], before[1] + sums[1])
-    bits = {group: _bits(sums) for group, sums in groups.items()}
-    bits = {group: value for group, value in bits.items() if value is not None}
-    losses = {f"{group}_loss": round(value, 3) for group, value in bits.items()}
-    return losses | {f"{group}_ppl": utils.get_perplexity(value, round=3) for group, value in bits.items()}
+    means = {group: bits(sums) for group, sums in groups.items() if sums[1]}
+    losses = {f"{group}_loss": round(value, 3) for group, value in means.items()}
+    return losses | {f"{group}_ppl": utils.get_perplexity(value, round=3) for group, value in means.items()}
 
 
 def _mean_perplexity(meter):
     selecting = [name for name in meter.names[1:] if not name.endswith(f" {NOT_LM}")] or meter.names[1:]
     by_term, found = {}, meter.read()
     for name in selecting:
-        bits = _bits(found.get(name, (0.0, 0.0)))
-        if bits is not None:
+        mean = bits(found.get(name))
+        if mean is not None:
             # fairseq's is infinite where the power overflows
-            by_term.setdefault(name.split(" ")[0], []).append(utils.get_perplexity(bits, round=9))
+            by_term.setdefault(name.split(" ")[0], []).append(utils.get_perplexity(mean, round=9))
     means = [sum(values) / len(values) for values in by_term.values()]
     return round(sum(means) / len(means), 3) if means else None

@@ -4,6 +4,8 @@ import logging
 
 from fairseq.logging import metrics
 
+from fairseq_xl.patches.metrics import log_sums
+
 logger = logging.getLogger(__name__)
 
 COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
@@ -38,13 +40,17 @@ class LanguageMetrics:
         sums = values.new_zeros(len(values), len(self.dictionary.languages))
         return {"counted": sums.index_add_(1, sample["batch"]["languages"][:, 0], values)}
 
-    def _log_training(self, logging_outputs):
-        """Logs what `counted_in_training` counted, as `criterion.reduce_metrics` does in validation."""
-        if "counted" in logging_outputs[0]:
-            sums = sum(log["counted"] for log in logging_outputs).tolist()
-            for name, of_it in zip(("examples", *self.type.training_statistics), sums, strict=True):
-                for language in self._languages("train"):
-                    metrics.log_scalar_sum(f"_{name} {language}", of_it[self.dictionary.language_id(language)])
+    def _training_metrics(self, found):
+        """{name in the log: value} from {language: sums of "examples" and `training_statistics`}."""
+        names, values = ("examples", *self.type.training_statistics), {}
+        sums = {language: dict(zip(names, column, strict=True)) for language, column in found.items()}
+        for name, function in self.type.metrics().items():
+            measured = {language: function(each) for language, each in sums.items() if each["examples"]}
+            measured = {language: round(value, 2) for language, value in measured.items() if value is not None}
+            values |= {f"{name}_{language}": value for language, value in measured.items()}
+            if measured:
+                values[name] = round(sum(measured.values()) / len(measured), 3)
+        return values
 
     def reduce_metrics(self, logging_outputs, criterion):
         """Logs the metrics by language and their means over languages.
@@ -54,7 +60,10 @@ class LanguageMetrics:
         """
         with metrics.aggregate() as found:
             super().reduce_metrics(logging_outputs, criterion)
-            self._log_training(logging_outputs)
+            if "counted" in logging_outputs[0]:  # in training
+                counted = sum(log["counted"] for log in logging_outputs).double()
+                log_sums("_counted", counted, self.dictionary.languages, self._training_metrics)
+                return
             counted = [language for language in self.dictionary.languages if self._sums(found, language)]
             for name, function in self.type.metrics().items():
                 for language in counted:

@@ -8,12 +8,12 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import fairseq_xl
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion, log_terms, names_in_log
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import Term
+from tests.criterions.operators import SYNCS, Operators
 
 fairseq_xl.register()
 
@@ -226,21 +226,6 @@ def test_an_objective_that_is_not_trained_does_not_count(criterion, model):
     criterion.task.objectives["tlm"].is_trained, criterion.task.objectives["tlm"].full_weight = False, 0.0
     loss, size, log = criterion(model.eval(), sample("tlm", "de-en", {"tlm": (12.0, 4)}))
     assert (loss.item(), size, log["sample_size"], log["sums"].tolist()) == (0, 0, 0, [0, 0, 12, 0])
-
-
-class Operators(TorchDispatchMode):
-    """Records the operators that run."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(function.__name__)
-        return function(*args, **kwargs or {})
-
-
-SYNCS = {"_local_scalar_dense.default", "nonzero.default", "item.default", "is_nonzero.default", "equal.default"}
 
 
 def update(criterion, model, task, objective, corpus, batch):

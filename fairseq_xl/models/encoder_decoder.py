@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.base import XLTransformer
+from fairseq_xl.models.beams import BeamCaches, masked_attention
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder, packings_of
 from fairseq_xl.modules.attention import Cache, LayerCache, attend
@@ -126,7 +127,12 @@ class Decoder(FairseqIncrementalDecoder):
         After `keep_attention` also the weights of the last layer's cross-attention, (B, T, S) or (B, 1, S).
         """
         hidden, _ = self.extract_features(prev_output_tokens, encoder_out, incremental_state, packing, memory_packing)
-        return self.output(hidden), self.layers[-1].cross_attention.weights
+        return self.output(hidden), self.attention
+
+    @property
+    def attention(self) -> Optional[Tensor]:
+        """The latest weights of the last layer's cross-attention, (B, T, S), after `keep_attention`."""
+        return self.layers[-1].cross_attention.weights
 
     def keep_attention(self) -> None:
         """Makes `forward` return attention weights, for --print-alignment."""
@@ -189,9 +195,14 @@ class Decoder(FairseqIncrementalDecoder):
         encoder_out: Optional[EncoderOut],
         incremental_state: Optional[IncrementalState],
         attend: Callable[..., Tensor] = attend,
+        attend_memory: Callable[..., Tensor] = attend,
         packings: Tuple[FoundPacking, FoundPacking] = (None, None),
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C); `attend` is the attention function of self-attention, of sequences not packed."""
+        """(B, T, C) -> (B, T, C)
+
+        The attention functions are those of self-attention and of cross-attention, of sequences that are not packed;
+        that of cross-attention is used with an incremental state.
+        """
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
             memory = encoder_out["encoder_out"][0]
@@ -200,8 +211,43 @@ class Decoder(FairseqIncrementalDecoder):
         if incremental_state is None:
             return self.final_norm(self.layers(hidden, **inputs, **packings_of(*packings)))
         for layer, cache in zip(self.layers, self.caches(incremental_state)):
-            hidden = layer(hidden, cache=cache, **inputs)
+            hidden = layer(hidden, cache=cache, attend_memory=attend_memory, **inputs)
         return self.final_norm(hidden)
+
+    def begin(self, encoder_out: EncoderOut, starts: Tensor, beam: int, longest: int) -> BeamCaches:
+        """Begins a search: the caches for `next_features`, with at most `longest` positions.
+
+        Args:
+            encoder_out: result of `SourceEncoder.forward` for the sentences, once each
+            starts: (B, 1) symbols `[xx]` that begin the decoder's input
+            beam: hypotheses of a sentence
+
+        Raises:
+            UserError: as `extract_features`
+        """
+        return BeamCaches(self.layers, encoder_out, self._languages(starts, {}), beam, longest)
+
+    def next_features(self, tokens: Tensor, caches: BeamCaches) -> Tensor:
+        """The last tokens of K hypotheses of each sentence, (B, K) -> hidden states that predict the next, (B, K, C).
+
+        Equal to the last position of `extract_features` for each hypothesis. The caches get one more position.
+        """
+        hidden = self.embeddings(tokens, self._next_position(caches), caches.languages)
+        return self._through_caches(hidden, caches, masked_attention(caches.history_mask()))
+
+    def _next_position(self, caches: BeamCaches) -> int:
+        """Advances the caches; returns their position."""
+        if caches.length >= self.max_positions():
+            longest = self.max_positions()
+            raise UserError(f"A sequence of {longest + 1} tokens is longer than --max-positions {longest}")
+        caches.advance()
+        return caches.length - 1
+
+    def _through_caches(self, hidden: Tensor, caches: BeamCaches, attend: Callable[..., Tensor]) -> Tensor:
+        """As `through_layers`; the inputs (B, K, C) are those of K hypotheses at the current position."""
+        masks = [] if caches.padding_mask is None else [caches.padding_mask]
+        memory = {"encoder_out": [caches.memory], "encoder_padding_mask": masks}
+        return self.through_layers(hidden, memory, {"caches": caches.of_layers()}, attend, caches.attend_memory)
 
     def caches(self, incremental_state: IncrementalState) -> List[LayerCache]:
         """The cache of each layer, which {} gets at the first step."""
@@ -218,9 +264,9 @@ class Decoder(FairseqIncrementalDecoder):
         if self.embeddings.languages is None:
             return None
         languages = prev_output_tokens[:, :1] - self.dictionary.first_language
-        # Reading values waits for the GPU: there, only at the first step of generation.
+        # Reading values waits for the GPU: there, only in generation. Later steps have the same first tokens.
         first_step = incremental_state is not None and prev_output_tokens.size(1) == 1
-        if languages.device.type == "cpu" or first_step:
+        if first_step or (incremental_state is None and languages.device.type == "cpu"):
             wrong = (languages < 0) | (languages >= self.dictionary.num_languages)
             if wrong.any():
                 found = self.dictionary[int(prev_output_tokens[:, :1][wrong][0])]
@@ -315,23 +361,22 @@ class XLEncoderDecoderModel(XLTransformer):
             encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
             lengths = batch["tokens"].ne(pad).sum(1)
             longest = ((1.3 * lengths).long() + 5).clamp(max=self.decoder.max_positions() - 1)
-            output, rows, state = starts, torch.arange(len(starts), device=starts.device), {}
+            caches = self.decoder.begin(encoder_out, starts, 1, int(longest.max()))
+            symbols, rows = starts, torch.arange(len(starts), device=starts.device)
             finished = torch.full((len(starts), int(longest.max())), pad, device=starts.device)
             for step in range(finished.size(1)):
-                hidden, _ = self.decoder.extract_features(output, encoder_out, state)
-                logits = self.decoder.output(hidden[:, -1]).masked_fill_(banned, float("-inf"))
+                hidden = self.decoder.next_features(symbols, caches)
+                logits = self.decoder.output(hidden[:, 0]).masked_fill_(banned, float("-inf"))
                 if step == 0:  # no empty translations
                     logits[:, eos] = float("-inf")
-                symbols = torch.where(longest[rows] == step + 1, eos, logits.argmax(dim=1))
-                finished[rows, step] = symbols
-                output = torch.cat((output, symbols[:, None]), dim=1)
-                open_rows = symbols.ne(eos).nonzero()[:, 0]
+                symbols = torch.where(longest[rows] == step + 1, eos, logits.argmax(dim=1))[:, None]
+                finished[rows, step] = symbols[:, 0]
+                open_rows = symbols[:, 0].ne(eos).nonzero()[:, 0]
                 if len(open_rows) == 0:
                     return finished[:, : step + 1]
                 if len(open_rows) < len(rows):  # finished rows cost nothing
-                    rows, output = rows[open_rows], output[open_rows]
-                    encoder_out = self.encoder.reorder_encoder_out(encoder_out, open_rows)
-                    self.decoder.reorder_incremental_state_scripting(state, open_rows)
+                    rows, symbols = rows[open_rows], symbols[open_rows]
+                    caches.choose(open_rows, open_rows)
             return finished
         finally:
             self.train(was_training)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_xl.errors import UserError, check_ranges
+from fairseq_xl.models.beams import BeamCaches
 from fairseq_xl.models.config import NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import Decoder, EncoderOut, IncrementalState
@@ -60,6 +61,17 @@ class NgramDecoder(Decoder):
         packed.
         """
         return self._streams(tokens, languages, first_position, encoder_out, incremental_state, predicting=1)[:, 1]
+
+    def next_features(self, tokens: Tensor, caches: BeamCaches) -> Tensor:
+        """As `Decoder.next_features`: (B, K) -> hidden states (B, K, C) of the first predicting stream."""
+        position, beam = self._next_position(caches), tokens.size(1)
+        main = self.embeddings(tokens, position, caches.languages)
+        rows = self.stream_embeddings.weight[:1].expand(*tokens.shape, -1)
+        first = self.embeddings(tokens, position + 1, caches.languages, inputs_embeds=rows)
+        mask, distances = caches.history_mask(), (self.cfg.relative_buckets, self.cfg.relative_distance)
+        hidden_keys = torch.zeros(1, caches.length, device=tokens.device).bool() if mask is None else mask < 0
+        attend = Streams.of_hypotheses(2, hidden_keys, *distances)
+        return self._through_caches(torch.cat((main, first), dim=1), caches, attend)[:, beam:]
 
     def streams(
         self,

@@ -223,6 +223,11 @@ def split_heads(projected: Tensor, heads: int) -> Tensor:
     return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
+def split_qkv(projected: Tensor, heads: int) -> Tensor:
+    """Queries, keys and values: (B, T, 3 * C) -> (3, B, H, T, D); for decoding: its gradient would cost copies."""
+    return projected.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+
+
 def join_heads(attended: Tensor) -> Tensor:
     """(B, H, T, D) -> (B, T, C)"""
     return attended.transpose(1, 2).flatten(2)
@@ -234,8 +239,9 @@ class Cache:
     def __init__(self, key: Tensor | None = None, value: Tensor | None = None):
         self.key, self.value = key, value
 
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds keys and values of T positions, (B, H, T, D); returns all, (B, H, S + T, D)."""
+    def append(self, new: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds the keys and values of T positions, (2, B, H, T, D); returns all, (B, H, S + T, D) each."""
+        key, value = new.unbind()
         if self.key is not None and self.value is not None:
             key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
         self.key, self.value = key, value
@@ -289,13 +295,16 @@ class SelfAttention(_Attention):
         `padding_mask` all positions so far. `attend` is the attention function of padded sequences.
         """
         dropout = self.dropout if self.training else 0.0
+        projected = self.qkv(hidden)
         if packing is not None:
-            query, key, value = self.qkv(hidden).unflatten(-1, (3, self.heads, -1)).unbind(1)
+            query, key, value = projected.unflatten(-1, (3, self.heads, -1)).unbind(1)
             attended = attend_packed(query, key, value, packing, packing, causal=causal, dropout=dropout)
             return self.out(attended.flatten(1))
-        query, key, value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
-        if cache is not None:
-            key, value = cache.append(key, value)
+        if cache is None:
+            query, key, value = (split_heads(part, self.heads) for part in projected.chunk(3, dim=-1))
+        else:
+            heads = split_qkv(projected, self.heads)
+            query, (key, value) = heads[0], cache.append(heads[1:])
         return self.out(
             join_heads(attend(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout))
         )
@@ -336,9 +345,9 @@ class CrossAttention(_Attention):
             return self.out(attend_packed(query, key, value, *packings, dropout=dropout).flatten(1))
         if cache is None:
             key, value = self.keys_and_values(memory)
-        elif cache.key is None:
-            key, value = cache.append(*self.keys_and_values(memory))
         else:
+            if cache.key is None:
+                cache.key, cache.value = self.keys_and_values(memory)
             key, value = cache.key, cache.value
         query = split_heads(self.query(hidden), self.heads)
         if self.keeps_weights:

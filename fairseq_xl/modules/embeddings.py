@@ -152,7 +152,7 @@ class Embeddings(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        positions: Tensor | None = None,
+        positions: Tensor | int | None = None,
         languages: Tensor | None = None,
         first_position: int = 0,
         padding_mask: Tensor | None = None,
@@ -163,7 +163,8 @@ class Embeddings(nn.Module):
 
         Args:
             tokens: (B, T) ids
-            positions: (B, T), counted from 0; None numbers the tokens that are not padding from `first_position`
+            positions: (B, T), counted from 0, or one position of all tokens; None numbers the tokens that are not
+                padding from `first_position`
             languages: (B, T) or (B, 1) language ids; a model without language embeddings ignores them
             first_position: the position of the first token
             padding_mask: (B, T) bool, True at padding; None when nothing is padded
@@ -185,7 +186,9 @@ class Embeddings(nn.Module):
             inputs_embeds = self.token_embeddings(tokens)
         if self.scale is not None:
             inputs_embeds = inputs_embeds * self.scale
-        hidden = self.add_positions(inputs_embeds, self.positions(positions + self.position_offset), segments)
+        rows = positions + self.position_offset
+        of_positions = self.positions.weight[rows] if isinstance(rows, int) else self.positions(rows)
+        hidden = self.add_positions(inputs_embeds, of_positions, segments)
         if self.languages is not None:
             if languages is None:
                 raise UserError("The model adds language embeddings, and the batch doesn't say its languages")
@@ -193,7 +196,7 @@ class Embeddings(nn.Module):
         return self.dropout(self.norm(hidden))
 
     def add_positions(self, inputs_embeds: Tensor, positions: Tensor, segments: Tensor | None) -> Tensor:
-        """Token embeddings (B, T, C), position embeddings (B, T, C) or (T, C), segments (B, T) -> sum (B, T, C).
+        """Token embeddings (B, T, C), position embeddings (B, T, C), (T, C) or (C,), segments (B, T) -> sum (B, T, C).
 
         Without `segments` all tokens are in the first segment.
         """

@@ -66,6 +66,7 @@ class Layer(nn.Module):
         memory_padding_mask: Tensor | None = None,
         cache: LayerCache | None = None,
         attend: Callable[..., Tensor] = attend,
+        attend_memory: Callable[..., Tensor] = attend,
         packing: Packing | None = None,
         memory_packing: Packing | None = None,
     ) -> Tensor:
@@ -77,7 +78,7 @@ class Layer(nn.Module):
             memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_padding_mask: (B, S) bool, True at padding
             cache: keys and values of earlier positions and of the memory; `hidden` has the new positions then
-            attend: attention function of self-attention, without a packing
+            attend, attend_memory: attention functions of self-attention and of cross-attention, without a packing
             packing: that of `hidden`, in place of the padding mask
             memory_packing: that of the memory, (M, C) then; both are packed or none
 
@@ -102,6 +103,7 @@ class Layer(nn.Module):
                 memory_padding_mask=memory_padding_mask,
                 cache=None if cache is None else cache.cross_attention,
                 packings=None if packing is None or memory_packing is None else (packing, memory_packing),
+                attend=attend_memory,
             )
             hidden = self._after(self.cross_attention_norm, hidden + self.dropout(update))
         update = self.ffn(self._before(self.ffn_norm, hidden))

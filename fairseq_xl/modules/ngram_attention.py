@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.modules.attention import Cache, SelfAttention, join_heads, split_heads
+from fairseq_xl.modules.attention import Cache, SelfAttention, join_heads, split_heads, split_qkv
 from fairseq_xl.modules.dropout import dropped
 
 
@@ -41,18 +41,42 @@ class Streams:
         buckets, max_distance: see `relative_buckets`
     """
 
-    def __init__(self, count: int, queries: int, keys: int, buckets: int, max_distance: int, device: torch.device):
+    def __init__(
+        self, count: int, queries: int, keys: int, buckets: int, max_distance: int, device: torch.device | None
+    ):
         known = torch.arange(keys, device=device)
         distances = known[keys - queries :, None] - known  # (T, K)
+        self._set(count, distances, distances < 0, buckets, max_distance)
+
+    @classmethod
+    def of_hypotheses(cls, count: int, mask: Tensor, buckets: int, max_distance: int) -> "Streams":
+        """The attention function of one step of beam search: T hypotheses, each with a query at the latest position.
+
+        The keys are those of all hypotheses at position 0, then at position 1, and so on.
+
+        Args:
+            count, buckets, max_distance: as above
+            mask: (B, 1, T, K) or (T, K) bool, True where a key is not of the hypothesis
+        """
+        hypotheses, keys = mask.shape[-2:]
+        known = torch.arange(keys // hypotheses, device=mask.device)
+        distances = (len(known) - 1 - known).repeat_interleave(hypotheses).expand(hypotheses, -1)
+        streams = cls.__new__(cls)
+        streams._set(count, distances, mask.unsqueeze(-3), buckets, max_distance)
+        return streams
+
+    def _set(self, count: int, distances: Tensor, hidden: Tensor, buckets: int, max_distance: int) -> None:
+        """Distances (T, K) from a query to each key; hidden keys, bool that broadcasts to (B, H, S, T, K)."""
+        device = distances.device
         ahead = torch.arange(count, device=device)[:, None, None]
-        self.later = distances < 0  # (T, K)
-        self.main = (torch.arange(count * queries, device=device) < queries)[:, None]  # (S*T, 1)
+        self.hidden = hidden
+        self.main = (torch.arange(count * self.queries, device=device) < self.queries)[:, None]  # (S*T, 1)
         self.buckets = relative_buckets((distances + ahead).clamp(min=0), buckets, max_distance).flatten(0, 1)
 
     @property
     def queries(self) -> int:
         """T"""
-        return self.later.size(0)
+        return self.hidden.size(-2)
 
     def __call__(
         self, query: Tensor, own_key: Tensor, own_value: Tensor, key: Tensor, value: Tensor, bias: Tensor, rate: float
@@ -69,7 +93,7 @@ class Streams:
         scores = query @ key.transpose(2, 3) + bias.gather(-1, self.buckets.expand(*bias.shape[:2], -1, -1))
         own = (query * own_key).sum(dim=-1, keepdim=True) + bias[..., :1]  # (B, H, S*T, 1)
         hidden = float("-inf")
-        scores = scores.unflatten(2, (-1, self.queries)).masked_fill(self.later, hidden).flatten(2, 3)
+        scores = scores.unflatten(2, (-1, self.queries)).masked_fill(self.hidden, hidden).flatten(2, 3)
         scores = torch.cat([scores, own.masked_fill(self.main, hidden)], dim=-1)
         weights = dropped(scores.softmax(dim=-1), rate)
         return weights[..., :-1] @ value + weights[..., -1:] * own_value
@@ -98,11 +122,14 @@ class NgramAttention(SelfAttention):
         """
         if padding_mask is not None or not causal:
             raise ValueError("streams are causal and have no padding mask")
-        query, own_key, own_value = (split_heads(part, self.heads) for part in self.qkv(hidden).chunk(3, dim=-1))
-        main = slice(0, attend.queries)
-        key, value = own_key[:, :, main], own_value[:, :, main]
-        if cache is not None:
-            key, value = cache.append(key, value)
+        projected, queries = self.qkv(hidden), attend.queries
+        if cache is None:
+            query, own_key, own_value = (split_heads(part, self.heads) for part in projected.chunk(3, dim=-1))
+            key, value = own_key[:, :, :queries], own_value[:, :, :queries]
+        else:
+            heads = split_qkv(projected, self.heads)
+            query, own_key, own_value = heads.unbind()
+            key, value = cache.append(heads[1:, :, :, :queries])
         bias = self.relative(hidden).unflatten(-1, (-1, self.heads)).permute(0, 3, 1, 2)  # (B, H, S*T, buckets)
         rate = self.dropout if self.training else 0.0
         return self.out(join_heads(attend(query, own_key, own_value, key, value, bias, rate)))

@@ -21,6 +21,7 @@ from fairseq_xl.data.subwords import vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
+from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 
 logger = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class XLSeq2SeqTask(XLTask):
             for model in models:
                 model.decoder.keep_attention()
         if not scores:
+            seq_gen_cls = seq_gen_cls or XLSequenceGenerator
             symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
             hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
             extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
@@ -234,8 +236,8 @@ class XLSeq2SeqTask(XLTask):
         ]
 
 
-class AligningGenerator(SequenceGeneratorWithAlignment):
-    """fairseq's generator with alignments that count source tokens after ``<s>``."""
+class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
+    """The generator with alignments that count source tokens after ``<s>``."""
 
     def __init__(self, models, dictionary, **options):
         super().__init__(models, dictionary, **options)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # run.sh [OUTPUT_DIR] [--rounds 15] [--device cuda] [--shape layers=12 …] [--unsupervised CHECKPOINT DATA]: measures time
-# and memory of an MLM training step here, in fairseq and in transformers, and the share of generation in a step of
-# back-translation. Writes benchmark.json, benchmark.png, profile.txt and back-translation.json. README.md describes the
-# measurements.
+# and memory of an MLM training step here, in fairseq and in transformers, beam search here and in fairseq, and the share
+# of generation in a step of back-translation. Writes benchmark.json, benchmark.png, profile.txt, beam-search.json and
+# back-translation.json. README.md describes the measurements.
 #
 # --unsupervised CHECKPOINT DATA: a model of unsupervised translation and its data folder (default: 3 + 3 x 128 from
 # random weights, which is trained by smoke-unmt.yaml of recipes/xlm). Paths are relative to the repository.
@@ -15,7 +15,7 @@ case ${1:-} in
     "" | -*) ;;
     *) output=$1; shift ;;
 esac
-device=cpu model=() flags=()
+device=cpu model=() flags=() sizes=()
 while [ $# -gt 0 ]; do
     case $1 in
         --unsupervised)
@@ -24,6 +24,7 @@ while [ $# -gt 0 ]; do
             shift 2
             ;;
         --device) device=${2:-} flags+=("$1") ;;
+        layers=* | embed_dim=* | ffn_dim=* | heads=* | vocabulary=*) flags+=("$1") sizes+=("$1") ;;
         *) flags+=("$1") ;;
     esac
     shift
@@ -33,6 +34,12 @@ cd "$root"
 for file in ${model[@]+"${model[@]}"}; do [ -e "$file" ] || refuse "--unsupervised: $file: no such file or folder"; done
 XL_EXTRAS=${XL_EXTRAS:-recipes,hf} . recipes/environment.sh
 python -m recipes.benchmark.measure "$output" ${flags[@]+"${flags[@]}"}
+beam_search() { # FILE PRECISION
+    replacing "$output/$1" python -m recipes.benchmark.beam_search --rounds 5 --device "$device" --precision "$2" \
+        --shape ${sizes[@]+"${sizes[@]}"}
+}
+beam_search beam-search.json fp32
+[ "$device" = cpu ] || beam_search beam-search-bf16.json bf16
 if [ ${#model[@]} -eq 0 ]; then
     python -m recipes.experiment recipes/xlm/smoke-unmt.yaml --only unsupervised/random --output "$output/unsupervised"
     model=("$output/unsupervised/random/checkpoint_last.pt" "$output/unsupervised/data-bin")

@@ -13,7 +13,7 @@ import torch
 
 from fairseq_xl.checkpoints.formats.layouts import to_ours
 from fairseq_xl.models.encoder_decoder import Decoder
-from recipes.benchmark import back_translation, systems
+from recipes.benchmark import back_translation, beam_search, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
 from tests.command_line import cli
@@ -132,6 +132,14 @@ def test_the_share_of_generation_is_kept(finished):
     assert kept["share"]["median"] > 0 and len(kept["seconds"]["generation"]) == len(kept["seconds"]["step"]) > 0
 
 
+def test_beam_search_is_kept(finished):
+    folder, found = finished
+    kept = json.loads((folder / "beam-search.json").read_text())
+    assert all(kept[name] == found[name] for name in ("machine", "versions"))
+    assert (kept["shape"]["layers"], kept["shape"]["vocabulary"], kept["shape"]["sentences"]) == (1, 100, 32)
+    assert kept["times_fairseq"]["median"] > 0 and len(kept["seconds"]["fairseq_xl"]) == 5
+
+
 @pytest.mark.parametrize(
     "options, message",
     [(["model.pt"], "--unsupervised needs CHECKPOINT and DATA"), (["no.pt", "."], "no.pt: no such file or folder")],
@@ -143,13 +151,13 @@ def test_a_model_that_is_not_there_is_refused(options, message, tmp_path):
 
 def test_the_share_of_generation(translation, monkeypatch, capsys):
     """The clock counts calls of the decoder: some in a translation, one more in a step."""
-    calls, extract = [], Decoder.extract_features
+    calls, through_layers = [], Decoder.through_layers
 
     def counted(*arguments, **more):
         calls.append(None)
-        return extract(*arguments, **more)
+        return through_layers(*arguments, **more)
 
-    monkeypatch.setattr(Decoder, "extract_features", counted)
+    monkeypatch.setattr(Decoder, "through_layers", counted)
     monkeypatch.setattr(back_translation.time, "perf_counter", lambda: len(calls))
     back_translation.main([*translation, *"--batches 3 --max-tokens 256".split()])
     found = json.loads(capsys.readouterr().out)
@@ -158,3 +166,38 @@ def test_the_share_of_generation(translation, monkeypatch, capsys):
     assert len(generation) == 3 and (generation > 1).all()
     assert (step == generation + 1).all()
     assert 0 < found["share"]["low"] <= found["share"]["median"] <= found["share"]["high"] < 1
+
+
+TINY_SEARCH = beam_search.Shape(
+    embed_dim=16, ffn_dim=32, heads=2, vocabulary=60, sentences=3, shortest=4, longest=9, length=6
+)
+
+
+def test_beam_search_finds_the_same_as_fairseq_with_the_same_weights(capsys):
+    sizes = [f"{name}={value}" for name, value in asdict(replace(TINY_SEARCH, layers=1)).items()]
+    beam_search.main(["--rounds", "2", "--shape", *sizes])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["machine"]["device"], found["precision"], found["same_outputs"]) == ("cpu", "fp32", 1.0)
+    assert found["shape"] == asdict(replace(TINY_SEARCH, layers=1))
+    assert {system: len(taken) for system, taken in found["seconds"].items()} == {"fairseq_xl": 2, "fairseq": 2}
+    assert 0 < found["times_fairseq"]["low"] <= found["times_fairseq"]["median"] <= found["times_fairseq"]["high"]
+    assert set(found["operators_per_step"]) == {"fairseq_xl", "fairseq"}
+    with pytest.raises(SystemExit, match="--shape layer: expected one of layers, embed_dim"):
+        beam_search.main(["--shape", "layer=2"])
+
+
+def test_scores_of_beam_search_are_fairseqs():
+    batch, found = beam_search.batch_of(TINY_SEARCH, 0, "cpu"), []
+    for search in beam_search.searches(TINY_SEARCH, "cpu", "fp32").values():
+        found.append([[(each["tokens"].tolist(), each["score"].item()) for each in beam] for beam in search(batch, 6)])
+    for ours, theirs in zip(*found, strict=True):
+        assert len(ours) == 5 and [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]
+        assert [score for _, score in ours] == pytest.approx([score for _, score in theirs], abs=1e-5)
+    assert all(len(tokens) == 6 for beam in found[0] for tokens, _ in beam)
+
+
+def test_a_step_of_beam_search_runs_half_of_fairseqs_operators():
+    """With 6 layers; on a GPU, whose kernels they are, their number bounds the speed."""
+    batch, every = beam_search.batch_of(TINY_SEARCH, 0, "cpu"), beam_search.searches(TINY_SEARCH, "cpu", "fp32")
+    counts = {system: beam_search.operators_per_step(search, batch) for system, search in every.items()}
+    assert counts["fairseq_xl"] <= 119 and 2 * counts["fairseq_xl"] <= counts["fairseq"]

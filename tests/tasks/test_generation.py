@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.search import BeamSearch
+from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_xl.commands import average as average_command
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from fairseq_xl.tasks import seq2seq
 from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
@@ -72,6 +75,7 @@ def test_cached_beam_search_equals_uncached(data_bin, both_ways, monkeypatch, be
         return logits[:, -1:], extra
 
     monkeypatch.setattr(Decoder, "forward", uncached)
+    monkeypatch.setattr(seq2seq, "XLSequenceGenerator", SequenceGenerator)
     assert_equal_hypotheses(cached, generate(data_bin, both_ways, "--beam", beam, "--nbest", beam))
     assert max(steps) > 3
     assert len({tokens for *_, tokens in hypotheses(cached)}) > 3
@@ -174,18 +178,18 @@ def test_batches_name_their_languages(data_bin, tmp_path, monkeypatch):
     assert directions == {("en", "[de]"), ("de", "[en]")}
 
     seen = []
-    encode, decode = SourceEncoder.forward, Decoder.forward
+    encode, step = SourceEncoder.forward, BeamSearch.step
 
     def seen_encode(self, src_tokens, src_lengths=None, src_languages=None):
         seen.append(set(src_languages.tolist()))
         return encode(self, src_tokens, src_lengths, src_languages)
 
-    def seen_decode(self, prev_output_tokens, *arguments, **options):
+    def seen_step(self, number, log_probabilities, scores, prev_output_tokens, *arguments):
         seen.append(set(prev_output_tokens[:, 0].tolist()))
-        return decode(self, prev_output_tokens, *arguments, **options)
+        return step(self, number, log_probabilities, scores, prev_output_tokens, *arguments)
 
     monkeypatch.setattr(SourceEncoder, "forward", seen_encode)
-    monkeypatch.setattr(Decoder, "forward", seen_decode)
+    monkeypatch.setattr(BeamSearch, "step", seen_step)
     for source, target in (("en", "de"), ("de", "en")):
         seen.clear()
         generate(data_bin, tmp_path / "checkpoint_last.pt", pair=(source, target))

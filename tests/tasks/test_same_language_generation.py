@@ -10,12 +10,13 @@ from contextlib import redirect_stdout
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from fairseq.search import BeamSearch
 
 from fairseq_xl.commands import score_generation
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
-from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
+from fairseq_xl.models.encoder_decoder import SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms
 from tests.command_line import cli
 from tests.commands import (
@@ -162,17 +163,17 @@ def test_perplexities_are_those_of_lines_by_themselves(data_bin, task_files, lea
 
 def test_a_language_that_was_not_trained_starts_from_its_symbol(data_bin, task_files, learned, monkeypatch):
     dictionary, seen = XLDictionary.load(data_bin / "dict.txt"), []
-    decode, encode = Decoder.forward, SourceEncoder.forward
+    step, encode = BeamSearch.step, SourceEncoder.forward
 
-    def seen_decode(self, prev_output_tokens, *arguments, **options):
+    def seen_step(self, number, log_probabilities, scores, prev_output_tokens, *arguments):
         seen.append({dictionary[token] for token in prev_output_tokens[:, 0]})
-        return decode(self, prev_output_tokens, *arguments, **options)
+        return step(self, number, log_probabilities, scores, prev_output_tokens, *arguments)
 
     def seen_encode(self, src_tokens, src_lengths=None, src_languages=None):
         seen.append({f"[{dictionary.languages[language]}]" for language in src_languages})
         return encode(self, src_tokens, src_lengths, src_languages)
 
-    monkeypatch.setattr(Decoder, "forward", seen_decode)
+    monkeypatch.setattr(BeamSearch, "step", seen_step)
     monkeypatch.setattr(SourceEncoder, "forward", seen_encode)
     for code in ("fr", "de"):
         seen.clear()

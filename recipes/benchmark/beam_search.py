@@ -1,0 +1,217 @@
+"""Measures beam search with our encoder-decoder and in fairseq's Transformer with the same weights.
+
+    python -m recipes.benchmark.beam_search [--device cuda] [--precision bf16] [--shape layers=6 vocabulary=32000 …]
+
+In each round both systems translate the same batch of random tokens, one after the other. All outputs have the same
+length. Prints JSON: the machine, the versions of packages, the sizes, the seconds, the median of fairseq's seconds over
+ours with its 95 % bootstrap interval, and the operators that a step of the search runs without those that return a
+view: on a GPU, whose kernels they are, their number bounds the speed.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModel, base_architecture
+from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_xl import register
+from fairseq_xl.checkpoints.formats.layouts import to_ours
+from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.generator import XLSequenceGenerator
+from recipes.benchmark.measure import ratio, surroundings
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+SYSTEMS = ("fairseq_xl", "fairseq")
+COUNTED = (4, 12)  # lengths of the outputs whose numbers of operators are compared
+EOS = 2
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the model, of a batch and of its outputs."""
+
+    layers: int = 6  # of the encoder, and of the decoder
+    embed_dim: int = 512
+    ffn_dim: int = 2048
+    heads: int = 8
+    vocabulary: int = 32000
+    sentences: int = 32
+    beam: int = 5
+    shortest: int = 20  # tokens of a source
+    longest: int = 30
+    length: int = 25  # tokens of an output, </s> included
+
+
+class Language(Dictionary):
+    """fairseq's dictionary as our decoder needs it, whose outputs begin with ``</s>`` here."""
+
+    num_languages, first_language = 0, EOS
+
+
+def built(shape: Shape) -> dict[str, tuple[Any, type[SequenceGenerator]]]:
+    """{system: model and class of its generator}; both models have the same random weights."""
+    register()
+    torch.manual_seed(1)
+    dictionary = Language()
+    for number in range(shape.vocabulary - len(dictionary)):
+        dictionary.add_symbol(f"p{number}")
+    positions = max(shape.longest, shape.length, *COUNTED) + 1
+    cfg = Namespace(
+        encoder_embed_dim=shape.embed_dim,
+        encoder_ffn_embed_dim=shape.ffn_dim,
+        encoder_layers=shape.layers,
+        decoder_layers=shape.layers,
+        encoder_attention_heads=shape.heads,
+        decoder_attention_heads=shape.heads,
+        encoder_learned_pos=True,
+        decoder_learned_pos=True,
+        share_all_embeddings=True,
+        layernorm_embedding=True,
+        max_source_positions=positions,
+        max_target_positions=positions,
+    )
+    base_architecture(cfg)
+    theirs = TransformerModel.build_model(
+        cfg, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    )
+    form = EncoderDecoderConfig(
+        embed_dim=shape.embed_dim,
+        ffn_dim=shape.ffn_dim,
+        heads=shape.heads,
+        encoder_layers=shape.layers,
+        decoder_layers=shape.layers,
+        max_positions=positions,
+        position_offset=theirs.decoder.embed_positions.padding_idx + 1,
+        embedding_scale="sqrt",
+        activation="relu",
+        layer_norm_eps=theirs.decoder.layernorm_embedding.eps,
+        language_embeddings="none",
+        share_embeddings=True,
+    )
+    ours = XLEncoderDecoderModel(form, dictionary)
+    ours.load_state_dict(to_ours("fairseq_transformer", theirs.state_dict()))
+    return {"fairseq_xl": (ours.eval(), XLSequenceGenerator), "fairseq": (theirs.eval(), SequenceGenerator)}
+
+
+def batch_of(shape: Shape, number: int, device: str) -> dict[str, Any]:
+    """The batch `number`: sources of random tokens and lengths, ``x </s>``, padded on the right."""
+    generator = torch.Generator().manual_seed(number)
+    size = (shape.sentences, shape.longest)
+    lengths = torch.randint(shape.shortest, shape.longest + 1, size[:1], generator=generator)
+    lengths[0] = shape.longest
+    tokens = torch.randint(EOS + 2, shape.vocabulary, size, generator=generator)
+    places = torch.arange(shape.longest)
+    tokens[places == lengths[:, None] - 1] = EOS
+    tokens[places >= lengths[:, None]] = 1
+    return {"net_input": {"src_tokens": tokens.to(device), "src_lengths": lengths.to(device)}}
+
+
+def searches(shape: Shape, device: str, precision: str) -> dict[str, Callable[[Any, int], list]]:
+    """{system: function of a batch and a length that returns the hypotheses of that length}."""
+    return {system: _search(shape, *parts, device, precision) for system, parts in built(shape).items()}
+
+
+def _search(shape: Shape, model: Any, generator: type, device: str, precision: str) -> Callable[[Any, int], list]:
+    model = model.to(device, PRECISIONS[precision])
+
+    def search(batch: Any, length: int) -> list:
+        limits = dict(min_len=length - 1, max_len_b=length - 1)
+        made = generator([model], model.decoder.dictionary, beam_size=shape.beam, **limits)
+        return made.generate([model], batch)
+
+    return search
+
+
+class Operators(TorchDispatchMode):
+    """Counts operators in its context, without those that return a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operator: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        """Runs and counts an operator."""
+        results = operator._schema.returns
+        views = results and results[0].alias_info is not None and not results[0].alias_info.is_write
+        self.count += not views and operator.name() not in ("aten::lift_fresh", "aten::detach", "aten::_unsafe_view")
+        return operator(*arguments, **(named or {}))
+
+
+def operators_per_step(search: Callable[[Any, int], list], batch: Any) -> float:
+    """The operators that an output with one more token runs, without those that return a view."""
+    counts = []
+    for length in COUNTED:
+        with Operators() as operators:
+            search(batch, length)
+        counts.append(operators.count)
+    return (counts[1] - counts[0]) / (COUNTED[1] - COUNTED[0])
+
+
+def measure(shape: Shape, device: str, precision: str, rounds: int) -> dict[str, Any]:
+    """Seconds of each system in each round, their ratio, and operators of a step."""
+    every = searches(shape, device, precision)
+    seconds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
+    same = 0.0
+    for number in range(rounds + 1):  # the first one allocates memory and does not count
+        batch, best = batch_of(shape, number, device), {}
+        for system in SYSTEMS:
+            taken, found = _timed(lambda: every[system](batch, shape.length), device)
+            seconds[system].append(taken)
+            best[system] = [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+        same += math.fsum(one == other for one, other in zip(*best.values())) / shape.sentences
+    seconds = {system: taken[1:] for system, taken in seconds.items()}
+    return surroundings(device) | {
+        "threads": torch.get_num_threads(),
+        "shape": asdict(shape),
+        "precision": precision,
+        "times_fairseq": ratio(seconds["fairseq"], seconds["fairseq_xl"]),
+        "same_outputs": same / (rounds + 1),
+        "operators_per_step": {system: operators_per_step(every[system], batch) for system in SYSTEMS},
+        "seconds": seconds,
+    }
+
+
+def _timed(run: Callable[[], Any], device: str) -> tuple[float, Any]:
+    start = time.perf_counter()
+    found = run()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, found
+
+
+def shape_of(changes: list[str]) -> Shape:
+    """The default sizes with changes such as ``layers=12``; exits with a message for an unknown name."""
+    values = dict(change.split("=", 1) for change in changes)
+    names = [field.name for field in fields(Shape)]
+    if unknown := sorted(values.keys() - set(names)):
+        sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(names)}")
+    return Shape(**{name: int(value) for name, value in values.items()})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("python -m recipes.benchmark.beam_search", description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=10, help="counted batches (default: %(default)s)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument(
+        "--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: vocabulary=8000 …"
+    )
+    options = parser.parse_args(arguments)
+    found = measure(shape_of(options.shape), options.device, options.precision, options.rounds)
+    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

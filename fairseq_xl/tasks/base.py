@@ -61,7 +61,8 @@ class XLTaskConfig(FairseqDataclass):
     compile: bool = field(
         default=False,
         metadata={
-            "help": "compile the layers with torch.compile for training: faster on a GPU, after minutes of compilation"
+            "help": "compile the layers with torch.compile for training on a GPU, which takes minutes at first; on "
+            "CPU, training with dropout gets slower"
         },
     )
     compile_backend: str = field(

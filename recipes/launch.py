@@ -13,6 +13,7 @@ training that a signal stopped exits with 75, not 0, so that a recipe does not c
 Training processes of torchrun and SLURM exit with 0.
 """
 
+import importlib.util
 import os
 import shlex
 import subprocess
@@ -21,9 +22,8 @@ from pathlib import Path
 
 try:
     import fairseq_cli  # noqa: F401
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    import omegaconf  # noqa: F401
+    import yaml  # noqa: F401
 except ModuleNotFoundError as error:
     sys.exit(
         f"launch.py: the package {error.name} is missing: `. recipes/environment.sh` in the repository prepares "
@@ -31,64 +31,21 @@ except ModuleNotFoundError as error:
     )
 
 COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
-SETTINGS = "--objective-options"
-SHARE = "--warmup-share"
 ROOT = Path(__file__).resolve().parent.parent
 
 
-class NoFlags(Exception):
-    """Raised for a configuration file that is not a mapping of flags; the message names the file."""
+def reading():
+    """The module `fairseq_xl.io.flags`, loaded from its file: the package need not be installed."""
+    found = importlib.util.spec_from_file_location("flags_of_launch", ROOT / "fairseq_xl/io/flags.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
 
-def flags(paths):
-    """Merges YAML files into a list of command-line arguments; later files override. Raises `NoFlags`."""
-    files, settings = [read(path) for path in paths], []
-    merged = OmegaConf.merge(*files)
-    for values in map(OmegaConf.to_container, files):
-        if SETTINGS[2:] in values:
-            text = values[SETTINGS[2:]]
-            settings = [] if text is None else [*settings, str(text)]
-    if settings:
-        merged[SETTINGS[2:]] = " ".join(settings)
-    try:
-        values = OmegaConf.to_container(merged, resolve=True, throw_on_missing=True)
-    except OmegaConfBaseException as error:  # ${...} of an undefined key
-        raise NoFlags(f"{', '.join(map(str, paths))}: {error.full_key}: {str(error).splitlines()[0]}") from error
-    arguments = []
-    for key, value in values.items():
-        if value is True:
-            arguments.append(f"--{key}")
-        elif value is not None and value is not False:
-            arguments += [f"--{key}", str(value)]
-    return one_of_settings(arguments)
-
-
-def one_of_settings(arguments):
-    """Merges all --objective-options of the arguments into one; the last value of a setting is used."""
-    others, settings, place = [], {}, None
-    rest = iter(arguments)
-    for argument in rest:
-        flag, equals, value = argument.partition("=")
-        if flag != SETTINGS:
-            others.append(argument)
-            continue
-        place = len(others) if place is None else place
-        value = value if equals else next(rest, "")
-        settings |= {setting.partition("=")[0]: setting for setting in value.split()}
-    return others if place is None else [*others[:place], SETTINGS, " ".join(settings.values()), *others[place:]]
-
-
-def without_share(arguments):
-    """Returns the arguments without --warmup-share, its last value, and its place among them; None without one."""
-    others, share, place = [], None, None
-    rest = iter(arguments)
-    for argument in rest:
-        flag, equals, value = argument.partition("=")
-        if flag == SHARE:
-            share, place = value if equals else next(rest, ""), len(others)
-        else:
-            others.append(argument)
-    return others, share, place
+_reading = reading()
+NoFlags, flags, one_of_settings, without_share = (
+    getattr(_reading, name) for name in ("NoFlags", "flags", "one_of_settings", "without_share")
+)
 
 
 def with_counted(arguments):
@@ -105,38 +62,6 @@ def with_counted(arguments):
     if done.returncode:
         sys.exit(done.returncode)
     return [*others[:place], *done.stdout.split(), *others[place:]]
-
-
-def read(path):
-    """Reads the flags and values of one file. Raises `NoFlags` if it is not a mapping of flags."""
-    try:
-        check_events(path)
-        return OmegaConf.load(path)
-    except UnicodeDecodeError as error:
-        raise NoFlags(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
-    except OSError as error:
-        raise NoFlags(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:  # str(error) has several lines
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise NoFlags(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error.reason}") from error
-    except OmegaConfBaseException as error:
-        raise NoFlags(f"{path}: {str(error).splitlines()[0]}") from error
-
-
-def check_events(path):
-    """Raises `NoFlags` unless a file is one flat mapping: nested aliases could expand to billions of values."""
-    flat = False  # whether the mapping has begun
-    with open(path, encoding="utf-8") as stream:
-        for event in yaml.parse(stream, Loader=yaml.SafeLoader):
-            where = f"{path}, line {event.start_mark.line + 1}"
-            if not flat and isinstance(event, (yaml.ScalarEvent, yaml.SequenceStartEvent)):
-                raise NoFlags(f"{where}: expected lines 'flag: value'")
-            if flat and isinstance(event, yaml.CollectionStartEvent):
-                raise NoFlags(f"{where}: a flag has one value, found a list or a mapping")
-            flat = flat or isinstance(event, yaml.MappingStartEvent)
-    if not flat:
-        raise NoFlags(f"{path} is empty: expected lines 'flag: value'")
 
 
 def main():

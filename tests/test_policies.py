@@ -66,6 +66,7 @@ LAYERS = {
     "back_translation": {"data", "tasks"},
     "serving": {"data", "models", "modules"},
     "conversion": {"checkpoints", "data"},
+    "rehearsal": {"data", "modules", "objectives", "finetuning", "register"},
     "commands": {
         *("data", "embeddings", "checkpoints", "evaluation", "nearest", "retrieval", "mining", "serving"),
         *(

@@ -1,0 +1,144 @@
+"""Rehearses a training without its text and without a GPU: what it needs, and two updates of a tiny one.
+
+CONFIG … are YAML files of flags of fairseq-train, as recipes/launch.py takes them; flags on the command line override
+them. Counted: parameters, memory of a GPU by part, tokens of an update over all processes (--distributed-world-size),
+updates of an epoch and what it reads. Then two processes make two updates with the same flags, but one layer, 64
+channels, a tiny vocabulary and generated text, on CPU, or on GPUs where there are two. No file is left behind.
+
+The vocabulary, the languages and the paper's number of parameters of a paper's configuration come from the file
+papers.yaml in a folder above it.
+"""
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl import register
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    configs = []
+    while words and words[0].endswith((".yaml", ".yml")):
+        configs.append(words.pop(0))
+    parser = _parser()
+    options, flags = parser.parse_known_args(words)
+    if bool(configs) == bool(options.list):
+        raise UserError("rehearse: name CONFIG.yaml …, or --list LIST.yaml")
+    if options.list and flags:
+        raise UserError(f"rehearse: {flags[0]}: with --list the flags of a configuration are in the list")
+    if not options.list and (options.only or options.write):
+        raise UserError("rehearse: --only and --write need --list")
+    register()
+    logging.disable(logging.WARNING)  # of tasks, about the generated text
+    try:
+        failed = _rehearse(configs, flags, options)
+    finally:
+        logging.disable(logging.NOTSET)
+    if failed:
+        raise UserError(f"rehearse: {failed[0]}")
+
+
+def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[str]:
+    """Rehearses what the command line names; returns the errors of updates."""
+    from fairseq_xl.rehearsal.counting import count
+    from fairseq_xl.rehearsal.table import markdown, plain, shown, shown_updates
+    from fairseq_xl.rehearsal.updates import update
+
+    entries = _entries(configs, flags, options)
+    settings = [each.setting() for each in entries]
+    counts, found = [], []
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
+        for number, (entry, setting) in enumerate(zip(entries, settings)):
+            counted = count(setting, Path(name) / str(number))
+            title = f"{entry.system}, {entry.name}\n" if options.list else ""
+            sys.stdout.write(f"{title}{shown(counted, entry.paper)}" + ("\n" if options.list else ""))
+            sys.stdout.flush()
+            counts.append(counted)
+    updates = [] if options.no_updates else update(settings)
+    for number, entry in enumerate(entries):
+        described: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
+        described["counted"] = plain(counts[number])
+        if updates:
+            title = f"{entry.system}, {entry.name}: " if options.list else ""
+            sys.stdout.write(f"{title}{shown_updates(updates[number])}")
+            described["updates"] = {"losses": list(updates[number].losses), "error": updates[number].error}
+        found.append(described)
+    if options.json:
+        with replacing(options.json) as file:
+            file.write((json.dumps(found, indent=1) + "\n").encode())
+    if options.write:
+        for system in dict.fromkeys(entry.system for entry in entries):
+            rows = [(entry, each) for entry, each in zip(entries, counts) if entry.system == system]
+            path = Path(options.list).parent / system / "results/rehearsal.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(markdown(rows).encode())
+    failures = zip(entries, updates)
+    return [f"{entry.name}: {each.error}" for entry, each in failures if each.error is not None]
+
+
+def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[Any]:
+    """The configurations to rehearse."""
+    from fairseq_xl.rehearsal.table import Entry, listed, read_list
+
+    given = {
+        name: value
+        for name in ("vocabulary", "languages", "examples", "line_tokens")
+        if (value := getattr(options, name)) is not None
+    }
+    for name, value in given.items():
+        if value < 1:
+            raise UserError(f"--{name.replace('_', '-')} {value}: 1 or more is needed")
+    if options.list:
+        if given:
+            raise UserError(f"rehearse: --{next(iter(given)).replace('_', '-')} is in the list with --list")
+        entries = read_list(Path(options.list))
+        chosen = options.only.split(",") if options.only else [each.system for each in entries]
+        unknown = set(chosen) - {each.system for each in entries}
+        if unknown:
+            systems = ", ".join(dict.fromkeys(each.system for each in entries))
+            raise UserError(f"--only {options.only}: {options.list} has no {min(unknown)}: expected some of {systems}")
+        return [each for each in entries if each.system in chosen]
+    missing = [name for name in configs if not Path(name).is_file()]
+    if missing:
+        raise UserError(f"{missing[0]}: no such file")
+    known = listed(configs, flags)
+    values = (known.values if known else {}) | given
+    return [Entry("", " ".join(configs), tuple(configs), tuple(flags), known.paper if known else None, values)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "fairseq-xl rehearse",
+        usage="fairseq-xl rehearse CONFIG.yaml … [options] [--flag value …]\n"
+        "       fairseq-xl rehearse --list LIST.yaml [options]",
+        description=__doc__,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--vocabulary", type=int, help="symbols of the dictionary (default: the list's, or 32000)")
+    parser.add_argument("--languages", type=int, help="languages of the dictionary (default: the list's, or 2)")
+    parser.add_argument(
+        "--examples",
+        type=int,
+        help="sentence pairs or labeled texts to train on, to count the updates of an epoch; pre-training draws its "
+        "epochs and needs none",
+    )
+    parser.add_argument("--line-tokens", type=int, help="tokens of each side of a sentence pair (default: 32)")
+    parser.add_argument("--no-updates", action="store_true", help="only count: make no updates")
+    parser.add_argument("--json", metavar="FILE", help="write the counts and losses to this file too")
+    parser.add_argument(
+        "--list", metavar="FILE", help="rehearse the configurations of a list, such as recipes/papers.yaml"
+    )
+    parser.add_argument("--only", metavar="SYSTEM,…", help="with --list: these systems of the list only")
+    parser.add_argument(
+        "--write", action="store_true", help="with --list: write SYSTEM/results/rehearsal.md beside the list"
+    )
+    return parser

@@ -1,0 +1,285 @@
+"""Counts a training without running it: parameters, memory of a GPU by part, tokens of an update, an epoch."""
+
+import itertools
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import optim, tasks, utils
+from omegaconf import open_dict
+
+from fairseq_xl.data.plan import check_cycle
+from fairseq_xl.errors import UserError
+from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, like_cuda
+from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, objectives_of, prepared
+
+SMALL_VOCABULARY = 65500  # symbols from which on fairseq-preprocess writes four bytes a token and not two
+BATCHES = 4  # batches of each objective whose largest one is counted
+
+
+@dataclass(frozen=True)
+class BatchCount:
+    """The largest micro-batch of an objective."""
+
+    tokens: int  # without padding; of bitext and generation those of the target
+    examples: int
+    activations: int  # bytes that the forward pass leaves for the backward pass, those of the loss not counted
+    loss: int  # the most bytes that the loss holds at a time, in both passes
+    peak: int  # the most bytes of all parts at a time
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a training needs on each of its GPUs, in bytes, and what it reads."""
+
+    parameters: int
+    trained: int  # parameters with a gradient
+    weights: int
+    masters: int  # copies in 32 bits, and their gradients
+    gradients: int
+    optimizer: int  # its state, after sharding
+    buckets: int  # of gradients that several processes exchange
+    batches: dict[str, BatchCount]  # of each objective; of another task, under its name
+    peak: int  # the most bytes at a time in an update, with buckets
+    processes: int
+    micro_batches: int  # of a process in an update
+    tokens: dict[str, int]  # of an update over all processes, by objective; with --schedule cycle of all together
+    updates: int | None  # of an epoch; None: unknown
+    read_tokens: int | None  # in an epoch
+    read_bytes: int | None
+    notes: tuple[str, ...]
+
+
+class _Sized:
+    """A dictionary with another number of symbols and languages, which a model is built for."""
+
+    def __init__(self, dictionary: Any, symbols: int, languages: int):
+        self._dictionary, self._symbols, self.num_languages = dictionary, symbols, languages
+
+    def __len__(self) -> int:
+        return self._symbols
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dictionary, name)
+
+
+def count(setting: Setting, folder: Path) -> Counted:
+    """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`."""
+    made = prepared(setting, folder)
+    cfg = made.cfg
+    if cfg.common.amp:
+        raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
+    with open_dict(cfg):
+        schedule, updates_per_epoch = cfg.task.get("schedule"), cfg.task.get("updates_per_epoch")
+        micro_batches = int(cfg.optimization.update_freq[0])
+        if cfg.task._name in PRETRAINING:  # a short plan with every objective
+            if str(schedule) == "cycle":
+                check_cycle(len(str(cfg.task.objectives).split(",")), micro_batches)
+            cfg.task.schedule, cfg.task.update_freq = "alternate", [1]
+            cfg.task.updates_per_epoch = BATCHES * len(str(cfg.task.objectives).split(","))
+    memory = MemoryCount()
+    task = tasks.setup_task(cfg.task)
+    with ExitStack() as stack:
+        for context in (memory, like_cuda(), torch.device("meta")):
+            stack.enter_context(context)
+        model, criterion = _built(task, cfg, setting)
+        memory.forget_peaks()
+        weights = memory.total
+        with memory.as_part("masters"):
+            optimizer = _optimizer(cfg, model, criterion)
+        copies = memory.bytes["masters"]
+        count_gradients(memory, model)
+        _separate_loss(memory, model, criterion)
+    samples = _largest(task, cfg, model)
+    with ExitStack() as stack:
+        for context in (memory, like_cuda()):
+            stack.enter_context(context)
+        half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
+        run = {
+            name: _micro_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()
+        }
+        gradients = memory.bytes["gradients"]
+        step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
+        state, masters = memory.bytes["optimizer"], memory.bytes["masters"]
+        optimizer.zero_grad()
+        kept = memory.bytes["masters"] - copies  # gradients in 32 bits that are there in the next update
+        del optimizer
+    accumulates = micro_batches > 1  # all gradients are there from the second micro-batch of an update on
+    present = state + kept + (gradients if accumulates else 0)
+    batches = {
+        name: replace(each, peak=present + (others if accumulates else each.peak))
+        for name, (each, others) in run.items()
+    }
+    processes = cfg.distributed_training.distributed_world_size
+    sharded = state - math.ceil(state / processes) if cfg.distributed_training.zero_sharding == "os" else 0
+    buckets = gradients if processes > 1 else 0
+    peak = max(step, *(each.peak for each in batches.values()))
+    tokens, read, updates = _reads(
+        cfg,
+        batches,
+        str(schedule),
+        updates_per_epoch,
+        micro_batches * processes,
+        setting,
+        objectives_of(cfg, task.dictionary),
+    )
+    parameters = list(chain(model.parameters(), criterion.parameters()))
+    return Counted(
+        parameters=sum(each.numel() for each in parameters),
+        trained=sum(each.numel() for each in parameters if each.requires_grad),
+        weights=weights,
+        masters=masters,
+        gradients=gradients,
+        optimizer=state - sharded,
+        buckets=buckets,
+        batches=batches,
+        peak=peak - sharded + buckets,
+        processes=processes,
+        micro_batches=micro_batches,
+        tokens=tokens,
+        updates=updates,
+        read_tokens=read,
+        read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
+        notes=tuple(made.notes),
+    )
+
+
+def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
+    """The model, with the setting's vocabulary and in the precision of training, and the criterion."""
+    dictionary = task.dictionary
+    task.dictionary = _Sized(dictionary, setting.vocabulary, setting.languages)
+    try:
+        model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+    finally:
+        task.dictionary = dictionary
+    for each in (model, criterion):
+        if cfg.common.fp16:
+            each.half()
+        elif cfg.common.bf16:
+            each.bfloat16()
+        each.train()
+    return model, criterion
+
+
+def _optimizer(cfg: Any, model: Any, criterion: Any) -> Any:
+    """The optimizer as fairseq's trainer builds it."""
+    trained = [each for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
+    if cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16:
+        return optim.MemoryEfficientFP16Optimizer.build_optimizer(cfg, trained)
+    if cfg.common.fp16 or cfg.common.bf16:
+        return optim.FP16Optimizer.build_optimizer(cfg, trained)
+    return optim.build_optimizer(cfg.optimizer, trained)
+
+
+def _separate_loss(memory: MemoryCount, model: Any, criterion: Any) -> None:
+    """Counts what output layers and the criterion's `compute_loss` allocate as the loss."""
+    for module in model.modules():
+        if isinstance(module, OutputLayer):
+            for name, member in vars(type(module)).items():
+                if callable(member) and not name.startswith("_"):
+                    count_as_loss(memory, module, name)
+    if hasattr(criterion, "compute_loss"):
+        count_as_loss(memory, criterion, "compute_loss")
+
+
+def _largest(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
+    """{objective, or the task's name: its largest batch among the first ones}."""
+    task.load_dataset("train")
+    longest = utils.resolve_max_positions(task.max_positions(), model.max_positions(), cfg.dataset.max_tokens)
+    iterator = task.get_batch_iterator(
+        task.dataset("train"),
+        max_tokens=cfg.dataset.max_tokens,
+        max_sentences=cfg.dataset.batch_size,
+        max_positions=longest,
+        ignore_invalid_inputs=True,
+        seed=cfg.common.seed,
+        num_workers=0,
+        epoch=1,
+    ).next_epoch_itr(shuffle=False)
+    found: dict[str, Any] = {}
+    planned = cfg.task._name in PRETRAINING
+    for sample in iterator if planned else itertools.islice(iterator, BATCHES):
+        name = sample["objective"] if planned else str(cfg.task._name)
+        if name not in found or sample["ntokens"] > found[name]["ntokens"]:
+            found[name] = sample
+    return found
+
+
+def _micro_batch(
+    memory: MemoryCount, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, dtype: torch.dtype
+) -> tuple[BatchCount, int]:
+    """Runs forward and backward pass of a batch; its counts, and the most bytes at a time without gradients."""
+
+    def to_meta(tensor: torch.Tensor) -> torch.Tensor:
+        made = tensor.to("meta")
+        return made.to(dtype) if made.is_floating_point() else made
+
+    memory.forget_peaks()
+    with memory.as_part("activations"):
+        moved = utils.apply_to_sample(to_meta, sample)
+        if sample.get("objective") == "back_translation":  # its translations: as long as the sentences
+            batch = moved["batch"]
+            moved["batch"] = batch | {"source": batch | {"languages": batch["other_languages"]}}
+        loss, *_ = criterion(model, moved)
+        activations = memory.bytes["activations"]
+    del moved
+    with memory.as_part("temporary"):
+        optimizer.backward(loss)
+    made = BatchCount(
+        tokens=int(sample["ntokens"]),
+        examples=int(sample["nsentences"] if "nsentences" in sample else len(sample["id"])),
+        activations=activations,
+        loss=memory.largest["loss"],
+        peak=memory.peak,
+    )
+    return made, memory.peak_of_others
+
+
+def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> int:
+    """Clips and steps twice, as the first step makes the optimizer's state; the peak of the second one."""
+    of_model = {id(parameter) for parameter in model.parameters()}
+    for part in ("optimizer", "temporary"):
+        memory.forget_peaks()
+        with memory.as_part(part):
+            optimizer.multiply_grads(0.5)
+            optimizer.clip_grad_norm(clip_norm)
+            optimizer.step()
+        copies = [each for group in optimizer.optimizer.param_groups for each in group["params"]]
+        made = [each.grad for each in copies if id(each) not in of_model and each.grad is not None]
+        memory.move(made, "masters")
+    return memory.peak
+
+
+def _reads(
+    cfg: Any,
+    batches: dict[str, BatchCount],
+    schedule: str,
+    updates_per_epoch: int | None,
+    micro_batches: int,
+    setting: Setting,
+    objectives: dict[str, Any],
+) -> tuple[dict[str, int], int | None, int | None]:
+    """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch.
+
+    Args:
+        micro_batches: of an update, over all processes.
+    """
+    by_name = {name: each.tokens for name, each in batches.items()}
+    if objectives and updates_per_epoch is not None:
+        if schedule == "cycle":
+            tokens = {"all": sum(by_name.values()) * micro_batches // len(by_name)}
+        else:
+            tokens = {name: each * micro_batches for name, each in by_name.items()}
+        return tokens, sum(tokens.values()) * updates_per_epoch // len(tokens), updates_per_epoch
+    tokens = {name: each * micro_batches for name, each in by_name.items()}
+    examples = cfg.task.get("examples_per_epoch") or setting.examples
+    if examples is None:
+        return tokens, None, None
+    (batch,) = batches.values()
+    updates = math.ceil(math.ceil(examples / batch.examples) / micro_batches)
+    return tokens, examples * batch.tokens // batch.examples, updates

@@ -1,0 +1,258 @@
+"""Counts the memory of an update on torch's meta device, whose tensors have shapes and no values.
+
+Every tensor that an operation returns is counted from its allocation until it is freed, so the count follows whatever
+the code does: checkpointed activations, chunks of a loss, the temporary tensors of an optimizer. Sizes are those of the
+tensors; a GPU also holds its CUDA context, and memory that the allocator rounds up or keeps.
+"""
+
+import functools
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+aten = torch.ops.aten
+
+
+class MemoryCount(TorchDispatchMode):
+    """Context that counts the bytes of meta tensors by part.
+
+    Parts are "weights", "masters", "gradients", "activations", "loss", "optimizer" and "temporary"; `part` is that of
+    tensors allocated from now on.
+
+    `bytes`: {part: bytes at present}; `largest`: {part: the most bytes at a time}; `peak`: the most bytes of all parts
+    together; `peak_of_others`: the most bytes of all parts but the gradients.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = "weights"
+        self.bytes: Counter[str] = Counter()
+        self.largest: Counter[str] = Counter()
+        self.total = self.peak = self.peak_of_others = 0
+        self._results: dict[Any, tuple[Any, Any, torch.dtype]] = {}  # operation and arguments: shape, strides, type
+        self._live: dict[int, tuple[Any, int, str]] = {}  # address of a storage: reference to it, bytes, part
+
+    def forget_peaks(self) -> None:
+        """Sets `peak`, `peak_of_others` and `largest` to the present bytes."""
+        self.peak, self.largest = self.total, Counter(self.bytes)
+        self.peak_of_others = self.total - self.bytes["gradients"]
+
+    def move(self, tensors: Iterable[Tensor], part: str) -> None:
+        """Counts the storages of tensors as `part` from now on."""
+        for tensor in tensors:
+            key = tensor.untyped_storage()._cdata
+            reference, size, before = self._live[key]
+            self._live[key] = reference, size, part
+            self._remove(before, size)
+            self._add(part, size)
+
+    @contextmanager
+    def as_part(self, part: str) -> Iterator[None]:
+        """Context in which new tensors belong to `part`."""
+        before, self.part = self.part, part
+        try:
+            yield
+        finally:
+            self.part = before
+
+    def _add(self, part: str, size: int) -> None:
+        self.bytes[part] += size
+        self.total += size
+        self.largest[part] = max(self.largest[part], self.bytes[part])
+        self.peak = max(self.peak, self.total)
+        self.peak_of_others = max(self.peak_of_others, self.total - self.bytes["gradients"])
+
+    def _remove(self, part: str, size: int) -> None:
+        self.bytes[part] -= size
+        self.total -= size
+
+    def _count(self, tensor: Tensor) -> None:
+        if tensor.layout != torch.strided:
+            for part in (tensor._indices(), tensor._values()):
+                self._count(part)
+            return
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if tensor.device.type != "meta" or key in self._live:
+            return
+        size, live = storage.nbytes(), self._live
+
+        def freed(_: Any) -> None:
+            _, size, part = live.pop(key)
+            self._remove(part, size)
+
+        live[key] = weakref.ref(storage, freed), size, self.part
+        self._add(self.part, size)
+
+    def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs an operation on each value.
+
+        Of two with the same arguments the second one only makes a tensor like the result of the first: what torch
+        checks on the meta device would take most of the time of a rehearsal.
+        """
+        tensors = [each for each in args if isinstance(each, Tensor)]
+        if any(each.layout != torch.strided for each in tensors):  # a sparse gradient that is added in place
+            return args[0] if func._schema.name.endswith("_") else func(*args, **kwargs)
+        if not tensors or any(each.device.type != "meta" for each in tensors) or "out" in kwargs:
+            return func(*args, **kwargs)
+        if func._schema.name.endswith("_"):
+            return args[0]
+        key = func, tuple(map(_described, args)), tuple(kwargs.items())
+        try:
+            known = self._results.get(key)
+        except TypeError:  # a list among the arguments
+            return func(*args, **kwargs)
+        if known is not None:
+            return torch.empty_strided(*known[:2], dtype=known[2], device="meta")
+        made = func(*args, **kwargs)
+        if isinstance(made, Tensor):
+            self._results[key] = made.shape, made.stride(), made.dtype
+        return made
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs an operation, or a stand-in for one that needs values, and counts what it allocates."""
+        kwargs = kwargs or {}
+        if torch.Tag.pointwise in func.tags:
+            made = self._pointwise(func, args, kwargs)
+        else:
+            stand_in = _STAND_INS.get(func)
+            made = stand_in(*args, **kwargs) if stand_in is not None else NotImplemented
+            if made is NotImplemented:
+                made = func(*args, **kwargs)
+        for tensor in (made,) if isinstance(made, Tensor) else tree_leaves(made):
+            if isinstance(tensor, Tensor):
+                self._count(tensor)
+        return made
+
+
+def _described(argument: Any) -> Any:
+    """What the result of an operation on each value depends on: shape, strides and type of a tensor, or a value."""
+    if isinstance(argument, Tensor):
+        return argument.shape, argument.stride(), argument.dtype
+    return type(argument), argument
+
+
+def _selected(tensor: Tensor, indices: list[Tensor | None]) -> Any:
+    """Rows that a mask selects, here all of them: the gradient of embeddings leaves out padding in this way."""
+    if len(indices) != 1 or indices[0] is None or indices[0].dtype != torch.bool:
+        return NotImplemented
+    return tensor.new_empty((indices[0].numel(), *tensor.shape[indices[0].dim() :]))
+
+
+def _dense(tensor: Tensor, *more: Any, **options: Any) -> Tensor:
+    """A sparse tensor as a dense one."""
+    return tensor._values().new_empty(tensor.shape)
+
+
+def _copied(tensor: Tensor, *, device: Any = None, **options: Any) -> Any:
+    """A copy on the meta device where fairseq copies to the CPU, for the norm of gradients."""
+    if tensor.device.type != "meta" or device is None or torch.device(device).type == "meta":
+        return NotImplemented
+    return aten._to_copy.default(tensor, **options)
+
+
+#: operations that need values: what is done instead; it returns NotImplemented for arguments that need none
+_STAND_INS: dict[Any, Callable] = {
+    aten.index.Tensor: _selected,
+    aten._to_dense.default: _dense,
+    aten._to_copy.default: _copied,
+}
+
+
+@contextmanager
+def like_cuda() -> Iterator[None]:
+    """Context in which the meta device takes the kernels of CUDA that hold other tensors than those of the CPU.
+
+    Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
+    stores a byte for each value. Values read from tensors are 1, and comparisons false.
+    """
+    before = F.scaled_dot_product_attention, F.dropout
+    # replaced, and not by `_Values`, which is off in the backward pass, where checkpointed layers run again
+    F.scaled_dot_product_attention, F.dropout = _attention, _dropout  # type: ignore[assignment]
+    try:
+        with _Values():
+            yield
+    finally:
+        F.scaled_dot_product_attention, F.dropout = before
+
+
+class _Values(TorchFunctionMode):
+    """Context in which values that meta tensors lack are made up."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Runs a function of torch, or gives a value."""
+        return _MADE_UP[func] if func in _MADE_UP else func(*args, **(kwargs or {}))
+
+
+_MADE_UP: dict[Any, Any] = {Tensor.__int__: 1, Tensor.item: 1.0, Tensor.__float__: 1.0, Tensor.__bool__: False}
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """Fused attention of query (B, H, T, D), key and value (B, H, S, D), as CUDA chooses the kernel: (B, H, T, D)."""
+    if attn_mask is None and query.dtype in (torch.float16, torch.bfloat16):
+        return aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal)[0]
+    bias = None
+    if attn_mask is not None:
+        bias = query.new_empty(attn_mask.shape).expand(*query.shape[:3], key.size(2))
+    with_gradient = any(each.requires_grad for each in (query, key, value))
+    made = aten._scaled_dot_product_efficient_attention(query, key, value, bias, with_gradient, dropout_p, is_causal)
+    return made[0]
+
+
+def _dropout(hidden: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Dropout with the kernel of CUDA: (...) -> (...)"""
+    return torch.native_dropout(hidden, p, True)[0] if training and p > 0 else hidden
+
+
+def count_as_loss(count: MemoryCount, owner: Any, name: str) -> None:
+    """Counts what the method `name` of an object allocates as "loss", in the forward and in the backward pass.
+
+    In the backward pass these are the allocations between the gradient of the first tensor that the method returns and
+    that of its first tensor argument with a gradient.
+    """
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        with count.as_part("loss"):
+            made = method(*args, **kwargs)
+        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor) and each.requires_grad]
+        found = [each for each in tree_leaves(made) if isinstance(each, Tensor) and each.requires_grad]
+        if found and given and not any(found[0] is each for each in given):
+            found[0].register_hook(functools.partial(_enter, count, "loss"))
+            given[0].register_hook(functools.partial(_enter, count, "temporary"))
+        return made
+
+    setattr(owner, name, counted)
+
+
+def _enter(count: MemoryCount, part: str, gradient: Tensor) -> None:
+    count.part = part
+
+
+def count_gradients(count: MemoryCount, model: nn.Module) -> None:
+    """Counts the gradient of a parameter as "gradients" once the backward pass has computed it."""
+
+    def computed(parameter: Tensor) -> None:
+        count.move([parameter.grad] if parameter.grad is not None else [], "gradients")
+
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(computed)

@@ -1,0 +1,234 @@
+"""What is rehearsed: the flags of a training, the size of its text, and generated text that fits them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from omegaconf import open_dict
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning import TASK_TYPES
+from fairseq_xl.io.flags import NoFlags, flags, one_of_settings, without_share
+from fairseq_xl.objectives import build_objectives
+from fairseq_xl.rehearsal.text import Size, write_labeled, write_text, write_vocabulary
+
+#: options of tasks that name files, which a rehearsal does without
+FILES = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from", "language_module")
+#: options of tasks that name languages or pairs, separated by commas
+LANGUAGES = ("langs", "train_langs", "eval_langs", "valid_langs", "lang", "source_lang", "target_lang")
+PAIRS = ("pairs", "lang_pairs")
+LINE = 32  # tokens of a generated line, unless an objective or --line-tokens asks for another length
+CHANNELS, EXAMPLES, UPDATES = 64, 2, 2  # of a small model and its training
+QUESTION = 16  # tokens of a generated question with special symbols
+PRETRAINING = ("xl_pretraining", "xl_unsupervised_translation")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A training and its text, as far as memory and updates depend on it."""
+
+    arguments: tuple[str, ...]  # flags of fairseq-train
+    vocabulary: int = 32000  # symbols of the dictionary, special ones included
+    languages: int = 2  # language symbols among them
+    examples: int | None = None  # training examples (pairs of sentences, labeled texts) of all languages; None: unknown
+    line_tokens: int | None = None  # of a line of bitext; None: `LINE`, or what objectives read at most
+
+
+@dataclass
+class Prepared:
+    """A configuration of fairseq-train whose text is generated."""
+
+    cfg: Any
+    folder: Path
+    notes: list[str] = field(default_factory=list)  # how it differs from the flags
+
+
+def arguments_of(files: list[str], more: list[str]) -> list[str]:
+    """The flags of YAML files and, overriding them, of a command line; raises `UserError`."""
+    missing = [name for name in files if not Path(name).is_file()]
+    if missing:
+        raise UserError(f"{missing[0]}: no such file")
+    try:
+        return one_of_settings([*flags(files), *more])
+    except NoFlags as error:
+        raise UserError(str(error)) from error
+
+
+def parsed(arguments: list[str]) -> Any:
+    """The configuration of flags of fairseq-train; a wrong one ends the program with a sentence, as fairseq-train does.
+
+    --warmup-share is left out, and a linear decay gets a --total-num-update if it has none.
+    """
+    known, *_ = without_share(arguments)
+    decays = any(each.rpartition("=")[2] == "polynomial_decay" for each in known)
+    if decays and not any(each.startswith("--total-num-update") for each in known):
+        known += ["--total-num-update", "1000"]
+    parser = options.get_training_parser()
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *known]))
+    if not str(cfg.task._name).startswith("xl_"):
+        raise UserError(f"--task {cfg.task._name}: a rehearsal is of this package's tasks, xl_pretraining and the like")
+    return cfg
+
+
+def prepared(setting: Setting, folder: Path, small: bool = False, write: bool = True) -> Prepared:
+    """Writes text for the flags of a setting and points their configuration to it; raises `UserError`.
+
+    Args:
+        folder: the new folder of the text.
+        small: whether model and batches are tiny (`shrink`).
+        write: whether to write text; without it another process has written it.
+    """
+    cfg = parsed(list(setting.arguments))
+    found = Prepared(cfg, folder)
+    with open_dict(cfg):
+        task = cfg.task
+        removed = [f"--{name.replace('_', '-')}" for name in FILES if task.get(name)]
+        for name in FILES:
+            if task.get(name):
+                task[name] = None
+        if task.get("new_language_module"):  # of an --init-from
+            task.new_language_module = False
+            removed.append("--new-language-module")
+        if removed:
+            found.notes.append(f"random weights: {', '.join(removed)} left out")
+        if task._name == "xl_translation" and not task.lang_pairs and not task.source_lang:
+            task.source_lang, task.target_lang = "en", "de"
+        cfg.dataset.disable_validation = True
+        task.data = str(folder)
+    languages, pairs = _named(cfg, setting.languages)
+    if write:
+        write_vocabulary(folder, languages)
+    dictionary = XLDictionary.load(folder / "dict.txt")
+    with open_dict(cfg):
+        if task._name in PRETRAINING:
+            _random_negatives(found)
+        if small:
+            shrink(found, objectives_of(cfg, dictionary))
+        if "task_files" in task:
+            task.task_files = str(folder / "labeled")
+    if write:
+        _write(cfg, folder, dictionary, languages, pairs, setting, small)
+    return found
+
+
+def _write(
+    cfg: Any, folder: Path, dictionary: XLDictionary, languages: Any, pairs: Any, setting: Setting, small: bool
+) -> None:
+    """Writes the text that a configuration reads."""
+    write_text(folder, _size(cfg, dictionary, languages, pairs, setting))
+    if "task_files" in cfg.task:
+        kind = str(cfg.task._name)
+        if kind.removeprefix("xl_") not in (*TASK_TYPES, "generation"):
+            raise UserError(f"--task {kind} cannot be rehearsed: rehearse each of its tasks")
+        length = int(cfg.task.length or cfg.model.max_positions)
+        batch, tokens = cfg.dataset.batch_size or 8, cfg.dataset.max_tokens
+        most = 2 if small else (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit
+        words = length - QUESTION if kind == "xl_question_answering" else length
+        write_labeled(folder / "labeled", kind, languages, words, 4 * batch, max(2, most))
+
+
+def shrink(found: Prepared, objectives: dict[str, Any]) -> None:
+    """Makes model and batches tiny, for two updates in seconds: one layer, `CHANNELS` channels, `EXAMPLES` examples."""
+    cfg, model = found.cfg, found.cfg.model
+    heads = max(count for count in (1, 2, 4) if count <= model.get("heads", 1))
+    sizes = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "embed_dim": CHANNELS, "ffn_dim": 4 * CHANNELS}
+    for name, size in (sizes | {"heads": heads}).items():
+        if name in model:
+            model[name] = size
+    limits = []
+    for name, objective in objectives.items():
+        longest = EXAMPLES * (objective.input_length.text * 2 + objective.input_length.symbols)
+        if objective.cfg.batch_sentences:
+            limits.append(f"{name}.batch_sentences={min(EXAMPLES, objective.cfg.batch_sentences)}")
+        if objective.cfg.batch_tokens:
+            limits.append(f"{name}.batch_tokens={min(longest, objective.cfg.batch_tokens)}")
+    if objectives:
+        settings = [str(cfg.task.objective_options or ""), *limits]
+        cfg.task.objective_options = one_of_settings(["--objective-options", " ".join(settings)])[1]
+        cfg.task.updates_per_epoch = UPDATES
+    if cfg.dataset.batch_size:
+        cfg.dataset.batch_size = min(EXAMPLES, cfg.dataset.batch_size)
+    elif cfg.dataset.max_tokens and not limits:
+        cfg.dataset.max_tokens = min(cfg.dataset.max_tokens, 16 * LINE if not objectives else cfg.dataset.max_tokens)
+    cycle = str(cfg.task.get("schedule")) == "cycle"
+    trained = sum(objective.is_trained for objective in objectives.values())
+    cfg.optimization.update_freq = [trained if cycle else min(2, int(cfg.optimization.update_freq[0]))]
+    if "update_freq" in cfg.task:
+        cfg.task.update_freq = cfg.optimization.update_freq
+    cfg.optimization.max_update = UPDATES
+    with_heads = f", {heads} heads" if "heads" in model else ""
+    found.notes.append(
+        f"one layer, {CHANNELS} channels{with_heads}, batches of {EXAMPLES} examples, "
+        f"--update-freq {cfg.optimization.update_freq[0]}"
+    )
+
+
+def _random_negatives(found: Prepared) -> None:
+    """Takes random negatives, which need no mining and as much memory."""
+    task = found.cfg.task
+    if "paraphrase" in str(task.objectives).split(","):
+        settings = [] if task.objective_options is None else [str(task.objective_options)]
+        task.objective_options = " ".join([*settings, "paraphrase.negatives=random"])
+        found.notes.append("random negatives in place of mined ones")
+
+
+def _named(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The languages and pairs that the options name, and German and English if they name fewer than `count`."""
+    task = cfg.task
+    named = dict.fromkeys(code for name in LANGUAGES for code in (task.get(name) or "").split(",") if code)
+    left_out = [
+        part.partition("=")[2] for part in str(task.get("objective_options") or "").split() if "leave_out=" in part
+    ]
+    pairs = [name for option in PAIRS for name in (task.get(option) or "").split(",") if name]
+    pairs += [name for names in left_out for name in names.split(",") if "-" in name]
+    named |= dict.fromkeys(name for names in left_out for name in names.split(",") if "-" not in name)
+    named |= dict.fromkeys(code for name in pairs for code in name.split("-"))
+    for code in ("en", "de"):
+        if len(named) < min(count, 2):
+            named[code] = None
+    codes = sorted(named)
+    if not task.get("pairs") and len(codes) > 1:
+        pairs += [f"{one}-{other}" for one in codes for other in codes if one < other]
+    return tuple(codes), tuple(dict.fromkeys("-".join(sorted(pair.split("-"))) for pair in pairs))
+
+
+def objectives_of(cfg: Any, dictionary: XLDictionary) -> dict[str, Any]:
+    """{name: `Objective`} of a pre-training; {} for another task."""
+    if cfg.task._name not in PRETRAINING:
+        return {}
+    framing = Framing.of(str(cfg.task.framing), dictionary)
+    return build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)
+
+
+def _size(cfg: Any, dictionary: XLDictionary, languages: Any, pairs: Any, setting: Setting) -> Size:
+    """The size of text whose lines are as long as objectives read them, with more examples than a batch has."""
+    objectives = objectives_of(cfg, dictionary).values()
+    line, sides, most = LINE, set(), 64
+    for objective in objectives:
+        length, limits = objective.input_length.text, objective.cfg
+        tokens = limits.batch_tokens or (None if limits.batch_sentences else cfg.dataset.max_tokens)
+        sentences = limits.batch_sentences or cfg.dataset.batch_size
+        examples = min(filter(None, (sentences, tokens and -(-tokens // length))), default=64)
+        if objective.corpus_type == "sentences":
+            line = length if line == LINE else min(line, length)
+        if objective.corpus_type == "documents":  # so that windows of whole lines are full
+            line = min(range(LINE // 2, 4 * LINE), key=lambda size: length % size)
+        if objective.corpus_type == "parallel":
+            sides.add(setting.line_tokens or length)
+        most = max(most, 2 * examples * (length if "parallel" not in objective.corpus_type else 1))
+    if not objectives:
+        tokens = cfg.dataset.max_tokens or 64 * LINE
+        most = 2 * tokens // (setting.line_tokens or LINE)
+    bitext = [objective for objective in objectives if objective.corpus_type.startswith("parallel")]
+    return Size(
+        languages=languages,
+        pairs=pairs if bitext or not objectives else (),
+        line=line,
+        lines=max(256, 2 * most // line) if objectives else 16,
+        sides=tuple(sorted(sides)) or (setting.line_tokens or LINE,),
+        bitext=min(max(most, 256), 4096) if cfg.task.get("task_files", "") == "" or bitext else 16,
+    )

@@ -1,0 +1,94 @@
+"""Rehearsals of the papers' configurations: what they need, as the pages say, and two updates of each."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import fairseq_xl
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.rehearsal import table, updates
+from fairseq_xl.rehearsal.counting import count
+from fairseq_xl.rehearsal.setting import UPDATES, objectives_of, prepared
+from tests.warm_python import python
+
+fairseq_xl.register()
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+ENTRIES = table.read_list(RECIPES / "papers.yaml")
+NAMES = [f"{entry.system}, {entry.name}" for entry in ENTRIES]
+#: configurations of sizes that are not the papers', and of fairseq-generate and fairseq-validate
+OTHER = re.compile("toy|medium|longer|unsupervised-small|generate|denoise|predict")
+MEMORY = slice(3, 10)  # cells of a row
+WITHIN = 0.035  # of the papers' round numbers: XLM-R base has 278M parameters, printed as 270M
+
+
+def rows(system):
+    """{first cell: cells} of the table of a system's page."""
+    text = (RECIPES / system / "results/rehearsal.md").read_text(encoding="utf-8")
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return {cells[0].strip(): [cell.strip() for cell in cells] for cells in lines[2:]}
+
+
+def test_rehearse_every_configuration_of_a_paper_is_in_the_list():
+    shipped = {path for path in RECIPES.glob("*/config/*.yaml") if not OTHER.search(path.name)}
+    assert {Path(file) for entry in ENTRIES for file in entry.files} == shipped
+    assert [list(rows(system)) for system in dict.fromkeys(entry.system for entry in ENTRIES)] == [
+        [table.row_name(entry) for entry in ENTRIES if entry.system == system]
+        for system in dict.fromkeys(entry.system for entry in ENTRIES)
+    ]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)
+def test_rehearse_counts_what_the_page_says(entry, tmp_path):
+    """After a change of the memory: fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write."""
+    counted = count(entry.setting(), tmp_path / "text")
+    expected = rows(entry.system)[table.row_name(entry)]
+    (found,) = (
+        line for line in table.markdown([(entry, counted)]).splitlines() if line.startswith(f"| {expected[0]} ")
+    )
+    found = [cell.strip() for cell in found.strip("|").split("|")]
+    assert found[: MEMORY.start] + found[MEMORY.stop :] == expected[: MEMORY.start] + expected[MEMORY.stop :]
+    memory = [float(cell) for cell in found[MEMORY]]
+    assert memory == pytest.approx([float(cell) for cell in expected[MEMORY]], rel=0.05, abs=0.02)
+    if entry.paper:
+        assert counted.parameters == pytest.approx(float(entry.paper.removesuffix("M")) * 1e6, rel=WITHIN)
+
+
+#: one configuration for each task, model and optimizer, whose updates are made without --slow too
+QUICK = {
+    "xlm": ("MLM, TLM", "supervised translation", "unsupervised translation", "classification"),
+    "unicoder": ("five tasks", "deep averaging network"),
+    "veco": ("large", "large, first stage: cross-attention"),
+    "xglue": ("xDAE", "xFNP", "generation, xDAE", "MLQA", "parts of speech", "WPR"),
+    "monotrans": ("BERT base", "language module"),
+}
+CHOSEN = [entry for entry in ENTRIES if entry.name in QUICK[entry.system]]
+OTHERS = [entry for entry in ENTRIES if entry not in CHOSEN]
+
+
+@pytest.mark.parametrize(
+    "entries", [pytest.param(CHOSEN, id="quick"), pytest.param(OTHERS, marks=pytest.mark.slow, id="others")]
+)
+def test_rehearse_two_updates_of_every_configuration(entries):
+    """Two processes run all of them, one after the other."""
+    for entry, found in zip(entries, updates.update([entry.setting() for entry in entries], python())):
+        assert found.error is None and len(found.losses) == UPDATES, f"{entry}: {found}"
+        assert all(0 < loss < 60 for loss in found.losses), f"{entry}: {found}"
+        if entry.system == "veco" and entry.files[-1].endswith("/pretrain.yaml"):
+            terms = [loss / math.log2(207) for loss in found.losses]  # of the two objectives in turn: 4 and 5
+            assert terms == pytest.approx([4, 5], rel=0.03)
+
+
+def test_rehearse_quick_updates_are_of_configurations_in_the_list():
+    assert len(CHOSEN) == sum(map(len, QUICK.values()))
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "pretrain" in entry.files[0]], ids=str)
+def test_rehearse_limits_batches_of_pretraining_once(entry, tmp_path):
+    """By tokens or by sentences; and its inputs fit the positions."""
+    cfg = prepared(entry.setting(), tmp_path / "text").cfg
+    for objective in objectives_of(cfg, XLDictionary.load(tmp_path / "text/dict.txt")).values():
+        assert (objective.cfg.batch_tokens is None) != (objective.cfg.batch_sentences is None)
+        assert objective.input_length.positions <= cfg.model.max_positions

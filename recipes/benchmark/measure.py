@@ -1,6 +1,6 @@
 """Measures the training steps of `systems.SYSTEMS` and their matrix products, and writes the results.
 
-python -m recipes.benchmark.measure OUTPUT_DIR [--rounds 15] [--device cuda] [--shape layers=12] …
+python -m recipes.benchmark.measure OUTPUT_DIR [--quick] [--rounds 15] [--device cuda] [--shape layers=12] …
 """
 
 import argparse
@@ -10,50 +10,69 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fairseq_xl.versions import versions
 from recipes.benchmark.report import write_picture, write_profile
-from recipes.benchmark.systems import LARGE_VOCABULARY, SHAPES, SYSTEMS, Shape, with_vocabulary
+from recipes.benchmark.systems import COMPILED, LARGE_VOCABULARY, PRECISIONS, SHAPES, SYSTEMS, Shape, operations
 
 WARM_UP = 1  # rounds after the first step that do not count: they allocate memory and load code
 STEPS_FOR_MEMORY = 3
 PROFILED_BATCH = 10**6
+ROUNDS = {"cpu": 15, "cuda": 8}
+QUICK_ROUNDS = 5
 ELSEWHERE = 0.05  # a round is repeated if other programs use a larger share of the processors
 ATTEMPTS = 3  # maximum of rounds run per counted round; those with the smallest share of other programs count
+EAGER = [system for system in SYSTEMS if system not in COMPILED]
+PEAK_SIZE, PEAK_PRODUCTS = 8192, 20  # of the matrix product that shows the peak of a GPU
+
+
+class Case(NamedTuple):
+    """A shape and a precision, and the systems that are measured with them."""
+
+    shape: Shape
+    precision: str
+    device: str
+    systems: list[str]
+
+    @property
+    def name(self) -> str:
+        """The title of the case: ``6 x 512, 8 x 256 tokens, vocabulary 32,000, float32``."""
+        shape = self.shape
+        sizes = f"{shape.layers} x {shape.embed_dim}, {shape.sentences} x {shape.length} tokens"
+        return f"{sizes}, vocabulary {shape.vocabulary:,}, {self.precision}"
 
 
 class Worker:
     """A process of `recipes.benchmark.worker` for one system."""
 
-    def __init__(self, system: str, shape: Shape, device: str, log: Path, optimize: bool = True):
-        job = {"system": system, "shape": asdict(shape), "device": device, "optimize": optimize}
+    def __init__(self, system: str, device: str, backend: str, log: Path):
         self.log = log
         with open(log, "a", encoding="utf-8") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "recipes.benchmark.worker", json.dumps(job)],
+                [sys.executable, "-m", "recipes.benchmark.worker", system, device, backend],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,
             )
 
-    def answer(self) -> dict:
-        """Waits for the next answer."""
-        line = self.process.stdout.readline()
+    def ask(self, do: str, **request) -> dict:
+        """Sends a request and waits for its answer."""
+        try:
+            self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
         if not line:
             sys.exit(f"benchmark: a system failed, see {self.log}")
         return json.loads(line)
-
-    def ask(self, do: str, **request) -> dict:
-        """Sends a request and waits for its answer."""
-        self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
-        self.process.stdin.flush()
-        return self.answer()
 
     def end(self) -> None:
         """Closes the pipe, which ends the process."""
@@ -61,67 +80,135 @@ class Worker:
         self.process.wait()
 
 
-def measure_speed(shape: Shape, device: str, rounds: int, log: Path) -> dict:
-    """Measures seconds, losses, ratios, peaks with the optimizer's state, and profiles, with a process per system."""
-    workers = {system: Worker(system, shape, device, log) for system in [*SYSTEMS, "matmul"]}
-    born = {system: worker.answer() for system, worker in workers.items()}
-    taken = _alternate(workers, rounds)
-    counted = sorted(taken[WARM_UP:], key=lambda found: found["elsewhere"])[:rounds]
-    seconds = {system: [found[system]["seconds"] for found in counted] for system in workers}
-    found = {
-        "threads": born["fairseq"]["threads"],
-        "parameters": {system: born[system]["parameters"] for system in SYSTEMS},
-        "rounds": {"run": len(taken), "counted": len(counted), "most_elsewhere": counted[-1]["elsewhere"]},
-        "seconds": seconds,
-        "losses": {system: [found[system]["loss"] for found in taken] for system in SYSTEMS},
-        "tokens_per_second": {system: shape.tokens / statistics.median(steps) for system, steps in seconds.items()},
-        "times_fairseq": {system: ratio(seconds["fairseq"], seconds[system]) for system in SYSTEMS},
-        "share_of_matmul_bound": {system: ratio(seconds["matmul"], seconds[system]) for system in SYSTEMS},
-        "peak_mib": {system: workers[system].ask("peak")["mib"] for system in SYSTEMS},
-        "profile": {system: workers[system].ask("profile", batch=PROFILED_BATCH) for system in SYSTEMS},
+def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
+    """Measures a case: steps, the output layer and its loss alone, peak memory, and a profile of each system.
+
+    On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other. A system that
+    needs more memory than the GPU has is in `failed` only.
+    """
+    chosen = {system: workers[system] for system in [*case.systems, "matmul"]}
+    groups = [chosen] if case.device == "cpu" else [{system: worker} for system, worker in chosen.items()]
+    measured: dict[str, dict] = {"failed": {}, "rounds": {}}
+    for group in groups:
+        _measure_group(case, group, rounds, measured)
+    seconds = measured["seconds"]
+    systems = [system for system in case.systems if system in seconds]
+    output = measured.pop("output_seconds")
+    return {
+        "shape": asdict(case.shape),
+        "precision": case.precision,
+        "operations": operations(case.shape),
+        "tokens_per_second": {
+            system: case.shape.tokens / statistics.median(steps) for system, steps in seconds.items()
+        },
+        "times_fairseq": {system: ratio(seconds["fairseq"], seconds[system]) for system in systems},
+        "share_of_matmul_bound": {system: ratio(seconds["matmul"], seconds[system]) for system in systems},
+        "output_layer": {
+            "seconds": output,
+            "times_fairseq": {system: ratio(output["fairseq"], output[system]) for system in systems},
+        },
+        **measured,
     }
-    for worker in workers.values():
-        worker.end()
-    return found
 
 
-def _alternate(workers: dict, rounds: int) -> list:
+def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None:
+    """Measures systems that take turns, and adds {quantity: {system: value}} to `measured`."""
+    build = {"shape": asdict(case.shape), "precision": case.precision, "optimize": True}
+    born = {system: worker.ask("build", **build) for system, worker in group.items()}
+    running = {}
+    for system, worker in group.items():
+        first = worker.ask("step", batch=0)
+        if "failed" in first:
+            measured["failed"][system] = first["failed"]
+            _say(f"{case.name}: {system}: {first['failed']}")
+            worker.ask("free")
+        else:
+            running[system] = worker
+    if not running:
+        return
+    taken = _alternate(running, rounds, "step")
+    counted = _quietest(taken[WARM_UP:], rounds)
+    systems = {system: worker for system, worker in running.items() if system != "matmul"}
+    found = {
+        "threads": {system: born[system]["threads"] for system in running},
+        "seconds": {system: [round[system]["seconds"] for round in counted] for system in running},
+        "losses": {system: [round[system]["loss"] for round in taken] for system in systems},
+        "parameters": {system: born[system]["parameters"] for system in systems},
+        "peak_mib": {system: worker.ask("peak")["mib"] for system, worker in systems.items()},
+    }
+    if systems:
+        for worker in systems.values():
+            worker.ask("output_step", batch=0)
+        outputs = _quietest(_alternate(systems, rounds, "output_step")[WARM_UP:], rounds)
+        found["output_seconds"] = {system: [round[system]["seconds"] for round in outputs] for system in systems}
+        found["profile"] = {system: worker.ask("profile", batch=PROFILED_BATCH) for system, worker in systems.items()}
+    for worker in running.values():
+        worker.ask("free")
+    for quantity, values in found.items():
+        measured.setdefault(quantity, {}).update(values)
+    elsewhere = counted[-1]["elsewhere"]
+    measured["rounds"] |= {
+        system: {"run": len(taken), "counted": len(counted), "most_elsewhere": elsewhere} for system in running
+    }
+
+
+def _alternate(workers: dict, rounds: int, do: str) -> list:
     """Runs rounds of one step per system on the same batch, until `rounds` of them had few other programs.
 
     Returns:
         for each round {system: its answer, "elsewhere": share of the machine's processors that other programs used}
     """
     taken, quiet = [], 0
-    last = {system: worker.ask("step", batch=0) for system, worker in workers.items()}
+    last = {system: worker.ask(do, batch=0) for system, worker in workers.items()}
     while quiet < rounds and len(taken) < WARM_UP + ATTEMPTS * rounds:
         start, busy = time.perf_counter(), _busy()
-        steps = {system: worker.ask("step", batch=len(taken) + 1) for system, worker in workers.items()}
+        steps = {system: worker.ask(do, batch=len(taken) + 1) for system, worker in workers.items()}
         spent, busy = time.perf_counter() - start, _busy() - busy
         own = sum(steps[system]["processor_seconds"] - last[system]["processor_seconds"] for system in workers)
         elsewhere, last = max(busy - own, 0) / spent / os.cpu_count(), steps
         quiet += len(taken) >= WARM_UP and elsewhere <= ELSEWHERE
         taken.append(steps | {"elsewhere": elsewhere})
-        shown = ", ".join(f"{system} {step['seconds']:.2f} s" for system, step in steps.items())
-        _say(f"round {len(taken)}: {shown}; other programs {elsewhere:.0%} of the machine")
+        shown = ", ".join(f"{system} {step['seconds']:.3f} s" for system, step in steps.items())
+        _say(f"{do} {len(taken)}: {shown}; other programs {elsewhere:.0%} of the machine")
     return taken
 
 
-def measure_memory(shape: Shape, device: str, log: Path) -> dict:
+def _quietest(taken: list, rounds: int) -> list:
+    """The `rounds` rounds with the least of other programs, in order of their share."""
+    return sorted(taken, key=lambda found: found["elsewhere"])[:rounds]
+
+
+def measure_memory(case: Case, backend: str, log: Path) -> dict:
     """Measures the peak in MiB of model, gradients and activations: steps without update, one process at a time."""
     peaks = {}
-    for system in SYSTEMS:
-        worker = Worker(system, shape, device, log, optimize=False)
-        worker.answer()
+    for system in case.systems:
+        worker = Worker(system, case.device, backend, log)
+        worker.ask("build", shape=asdict(case.shape), precision=case.precision, optimize=False)
         for number in range(STEPS_FOR_MEMORY):
             worker.ask("step", batch=number)
         peaks[system] = worker.ask("peak")["mib"]
         worker.end()
-        _say(f"vocabulary {shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
+        _say(f"vocabulary {case.shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
     return {
-        "vocabulary": shape.vocabulary,
+        "vocabulary": case.shape.vocabulary,
         "peak_mib": peaks,
-        "times_fairseq": {system: peaks[system] / peaks["fairseq"] for system in SYSTEMS},
+        "times_fairseq": {system: peaks[system] / peaks["fairseq"] for system in case.systems},
     }
+
+
+def peak_of_products(precision: str) -> float:
+    """Operations per second of a large matrix product on the GPU, the median over several."""
+    import torch
+
+    left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE, device="cuda", dtype=getattr(torch, precision)) for _ in range(2))
+    seconds = []
+    for _ in range(PEAK_PRODUCTS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        torch.mm(left, right)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return 2 * PEAK_SIZE**3 / statistics.median(seconds)
 
 
 def ratio(over: list, under: list) -> dict:
@@ -148,39 +235,62 @@ def surroundings(device: str) -> dict:
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
         machine = {"device": device, "processor": next(names, "unknown")}
+    if device == "cuda":
+        import torch
+
+        machine["gpu"] = torch.cuda.get_device_name()
     used = {name: versions()[name] for name in ("python", "torch", "fairseq", "numpy")}
     return {"machine": machine, "versions": used | {"transformers": version("transformers")}}
 
 
-def _shape(device: str, changes: list) -> Shape:
+def cases(device: str, changes: list, precisions: list | None = None) -> list[Case]:
+    """The cases of a device; with `changes` (KEY=VALUE) one shape, the default with other sizes.
+
+    --compile is measured in the first precision only: compiling takes a minute for each case.
+    """
     types = {field.name: field.type for field in fields(Shape)}
     values = dict(change.split("=", 1) for change in changes)
     unknown = sorted(values.keys() - types)
     if unknown:
         sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(types)}")
-    return Shape(**asdict(SHAPES[device]) | {name: types[name](value) for name, value in values.items()})
+    shapes = SHAPES[device]
+    if values:
+        shapes = [replace(shapes[0], **{name: types[name](value) for name, value in values.items()})]
+    return [
+        Case(shape, precision, device, EAGER if number else list(SYSTEMS))
+        for number, precision in enumerate(precisions or PRECISIONS[device])
+        for shape in shapes
+    ]
 
 
 def main() -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(prog="bash recipes/benchmark/run.sh", description=__doc__.split("\n")[0])
     parser.add_argument("output", type=Path, help="folder for benchmark.json, benchmark.png and profile.txt")
-    parser.add_argument("--rounds", type=int, default=15, help="counted steps of each system (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, help="counted steps of each system (default: 15, on CUDA 8)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} counted steps of each system")
+    parser.add_argument("--compile-backend", default="inductor", help="backend of --compile (default: %(default)s)")
     parser.add_argument("--device", choices=SHAPES, default="cpu")
+    parser.add_argument("--precision", nargs="*", choices=("float32", "bfloat16"), help="default: that of the device")
     parser.add_argument(
         "--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …"
     )
     parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="second vocabulary, for memory")
     options = parser.parse_args()
-    shape, log = _shape(options.device, options.shape), options.output / "workers.log"
+    rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS[options.device])
+    chosen, log = cases(options.device, options.shape, options.precision), options.output / "workers.log"
     options.output.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    large = with_vocabulary(shape, options.large_vocabulary)
-    found = surroundings(options.device) | {
-        "shape": asdict(shape),
-        "speed": measure_speed(shape, options.device, options.rounds, log),
-        "memory": measure_memory(large, options.device, log),
-    }
+    workers = {system: Worker(system, options.device, options.compile_backend, log) for system in [*SYSTEMS, "matmul"]}
+    found = surroundings(options.device)
+    found["cases"] = {case.name: measure_speed(case, workers, rounds) for case in chosen}
+    for worker in workers.values():
+        worker.end()
+    if options.device == "cuda":
+        found["peak_operations_per_second"] = {case.precision: peak_of_products(case.precision) for case in chosen}
+    else:  # on CUDA each case has its own peak
+        large = Case(replace(chosen[0].shape, vocabulary=options.large_vocabulary), "float32", "cpu", EAGER)
+        found["memory"] = measure_memory(large, options.compile_backend, log)
     (options.output / "benchmark.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     write_profile(found, options.output / "profile.txt")
     write_picture(found, options.output / "benchmark.png")

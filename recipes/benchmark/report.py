@@ -1,59 +1,86 @@
-"""Writes the results of `measure` as a picture, and the profile as a table."""
+"""Writes the results of `measure` as a picture, and the profiles as tables."""
 
 import logging
 from pathlib import Path
+from typing import Any
 
-NAMES = {"fairseq_xl": "fairseq_xl", "fairseq": "fairseq masked_lm", "transformers": "transformers XLM-R"}
+NAMES = {
+    "fairseq_xl": "fairseq_xl",
+    "fairseq_xl --compile": "fairseq_xl --compile",
+    "fairseq": "fairseq masked_lm",
+    "transformers": "transformers XLM-R",
+}
+COLORS = dict(zip(NAMES, ("C0", "C9", "C1", "C2")))
 
 
 def write_profile(found: dict, output: Path) -> None:
     """Writes the milliseconds of one step by kind of operation and system, and each system's slowest operators."""
-    profiles = found["speed"]["profile"]
-    lines = [f"{'milliseconds of a step':24}" + "".join(f"{system:>14}" for system in profiles)]
-    for kind in next(iter(profiles.values()))["kinds"]:
-        lines.append(f"{kind:24}" + "".join(f"{found['kinds'][kind]:14.1f}" for found in profiles.values()))
-    totals = [sum(found["kinds"].values()) for found in profiles.values()]
-    lines.append(f"{'all':24}" + "".join(f"{total:14.1f}" for total in totals))
-    for system, profile in profiles.items():
-        lines += ["", f"{NAMES[system]:48}{'ms':>10}{'calls':>8}"]
-        lines += [f"{name[:47]:48}{spent:10.1f}{calls:8}" for name, spent, calls in profile["operators"]]
-    output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = []
+    for name, case in found["cases"].items():
+        profiles = case["profile"]
+        lines += [name, f"{'milliseconds of a step':24}" + "".join(f"{system:>22}" for system in profiles)]
+        for kind in next(iter(profiles.values()))["kinds"]:
+            lines.append(f"{kind:24}" + "".join(f"{profile['kinds'][kind]:22.1f}" for profile in profiles.values()))
+        totals = [sum(profile["kinds"].values()) for profile in profiles.values()]
+        lines.append(f"{'all':24}" + "".join(f"{total:22.1f}" for total in totals))
+        for system, profile in profiles.items():
+            lines += ["", f"{NAMES[system]:48}{'ms':>10}{'calls':>8}"]
+            lines += [f"{name[:47]:48}{spent:10.1f}{calls:8}" for name, spent, calls in profile["operators"]]
+        lines.append("")
+    output.write_text("\n".join(lines), encoding="utf-8")
 
 
 def write_picture(found: dict, output: Path) -> None:
-    """Draws tokens per second with the bound of the matrix products, peak memory, and time by kind of operation."""
+    """Draws, for each case, tokens per second, the output layer's speed and peak memory, and a profile of the first."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (speed, memory, time) = pyplot.subplots(1, 3, figsize=(13, 4), layout="constrained")
-    systems, measured = list(NAMES), found["speed"]
-    names = [NAMES[system].replace(" ", "\n") for system in systems]
-    speed.bar(names, [measured["tokens_per_second"][system] for system in systems], color=["C0", "C1", "C2"])
-    speed.axhline(measured["tokens_per_second"]["matmul"], color="black", linestyle="--", label="matrix products alone")
-    speed.set(title="training step", ylabel="tokens per second")
-    speed.legend(loc="upper right")
-    speed.margins(y=0.15)
-    for place, (label, peaks) in enumerate(
-        {
-            f"vocabulary {found['shape']['vocabulary']:,}, with Adam's state": measured["peak_mib"],
-            f"vocabulary {found['memory']['vocabulary']:,}, without": found["memory"]["peak_mib"],
-        }.items()
-    ):
-        places = [number + 0.4 * place - 0.2 for number in range(len(systems))]
-        memory.bar(places, [peaks[system] / 1024 for system in systems], width=0.4, label=label)
-    memory.set_xticks(range(len(systems)), names)
-    memory.set(title="peak memory", ylabel="GiB")
-    memory.legend(fontsize="small", loc="upper left")
-    memory.margins(y=0.25)
-    beneath = [0.0] * len(systems)
-    for number, kind in enumerate(measured["profile"][systems[0]]["kinds"]):
-        heights = [measured["profile"][system]["kinds"][kind] / 1000 for system in systems]
-        time.bar(names, heights, bottom=beneath, label=kind, color=f"C{number}" if number < 10 else "lightgrey")
-        beneath = [low + height for low, height in zip(beneath, heights)]
-    time.set(title="where a profiled step's time goes", ylabel="seconds")
-    time.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), reverse=True)
+    cases = found["cases"]
+    figure, axes = pyplot.subplots(2, 2, figsize=(13, 4 + 1.2 * len(cases)), layout="constrained")
+    (speed, memory), (head, time) = axes
+    tokens = {name: case["tokens_per_second"] for name, case in cases.items()}
+    _bars(speed, "training step", "tokens per second", tokens)
+    for place, case in enumerate(cases.values()):
+        label = "matrix products alone" if place == 0 else None
+        speed.plot([case["tokens_per_second"]["matmul"]] * 2, [place - 0.4, place + 0.4], "k--", label=label)
+    speed.legend(fontsize="small")
+    peaks = {name: {system: peak / 1024 for system, peak in case["peak_mib"].items()} for name, case in cases.items()}
+    if "memory" in found:
+        label = f"vocabulary {found['memory']['vocabulary']:,}, without optimizer"
+        peaks[label] = {system: peak / 1024 for system, peak in found["memory"]["peak_mib"].items()}
+    _bars(memory, "peak memory", "GiB", peaks)
+    outputs = {name: _medians(case["output_layer"]["times_fairseq"]) for name, case in cases.items()}
+    _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs)
+    first, case = next(iter(cases.items()))
+    systems, beneath = list(case["profile"]), [0.0] * len(case["profile"])
+    for number, kind in enumerate(case["profile"][systems[0]]["kinds"]):
+        widths = [case["profile"][system]["kinds"][kind] for system in systems]
+        color = f"C{number}" if number < 10 else "lightgrey"
+        time.barh([NAMES[system] for system in systems], widths, left=beneath, label=kind, color=color)
+        beneath = [low + width for low, width in zip(beneath, widths)]
+    time.invert_yaxis()
+    time.set(title=f"one profiled step, {first}", xlabel="milliseconds")
+    time.title.set_fontsize("medium")
+    time.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(output, dpi=120)
     pyplot.close(figure)
+
+
+def _medians(ratios: dict) -> dict:
+    return {system: ratio["median"] for system, ratio in ratios.items()}
+
+
+def _bars(axes: Any, title: str, label: str, values: dict) -> None:
+    """Draws a group of bars, one of each system, for each case: {case: {system: value}}."""
+    for number, system in enumerate(NAMES):
+        places = [place + 0.2 * number - 0.3 for place, of_case in enumerate(values.values()) if system in of_case]
+        widths = [of_case[system] for of_case in values.values() if system in of_case]
+        axes.barh(places, widths, height=0.2, label=NAMES[system], color=COLORS[system])
+    axes.set_yticks(range(len(values)), [name.replace(", vocabulary", ",\nvocabulary") for name in values])
+    axes.invert_yaxis()
+    axes.set(title=title, xlabel=label)
+    axes.tick_params(axis="y", labelsize="small")
+    axes.legend(fontsize="small")

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# run.sh [OUTPUT_DIR] [--rounds 15] [--device cuda] [--shape layers=12 …] [--unsupervised CHECKPOINT DATA]: measures time
-# and memory of an MLM training step here, in fairseq and in transformers, beam search here and in fairseq, and the share
-# of generation in a step of back-translation. Writes benchmark.json, benchmark.png, profile.txt, beam-search.json and
-# back-translation.json. README.md describes the measurements.
+# run.sh [OUTPUT_DIR] [--quick] [--device cuda] [--rounds 15] [--precision bfloat16] [--shape layers=12 …]
+# [--unsupervised CHECKPOINT DATA]: measures time and memory of an MLM training step here, with and without --compile, in
+# fairseq and in transformers; beam search here and in fairseq; and the share of generation in a step of
+# back-translation. Writes benchmark.json, benchmark.png, profile.txt, beam-search.json and back-translation.json.
+# README.md describes the measurements.
 #
+# --quick: 5 counted steps of each system, and no back-translation.
 # --unsupervised CHECKPOINT DATA: a model of unsupervised translation and its data folder (default: 3 + 3 x 128 from
 # random weights, which is trained by smoke-unmt.yaml of recipes/xlm). Paths are relative to the repository.
 set -euo pipefail
@@ -15,7 +17,7 @@ case ${1:-} in
     "" | -*) ;;
     *) output=$1; shift ;;
 esac
-device=cpu model=() flags=() sizes=()
+device=cpu quick= model=() flags=() sizes=()
 while [ $# -gt 0 ]; do
     case $1 in
         --unsupervised)
@@ -25,6 +27,7 @@ while [ $# -gt 0 ]; do
             ;;
         --device) device=${2:-} flags+=("$1") ;;
         layers=* | embed_dim=* | ffn_dim=* | heads=* | vocabulary=*) flags+=("$1") sizes+=("$1") ;;
+        --quick) quick=1 flags+=("$1") ;;
         *) flags+=("$1") ;;
     esac
     shift
@@ -40,6 +43,7 @@ beam_search() { # FILE PRECISION
 }
 beam_search beam-search.json fp32
 [ "$device" = cpu ] || beam_search beam-search-bf16.json bf16
+[ -z "$quick" ] || [ ${#model[@]} -gt 0 ] || exit 0
 if [ ${#model[@]} -eq 0 ]; then
     python -m recipes.experiment recipes/xlm/smoke-unmt.yaml --only unsupervised/random --output "$output/unsupervised"
     model=("$output/unsupervised/random/checkpoint_last.pt" "$output/unsupervised/data-bin")

@@ -1,5 +1,7 @@
 """The compared training steps: ours, fairseq's, transformers', and only the matrix products of a step.
 
+Each case has a shape and a precision: float32, or bfloat16 with float32 copies of the weights (fairseq's --bf16).
+
 Shapes: B sentences, T tokens per sentence, N predicted positions, C channels, H heads, D = C / H, V vocabulary.
 """
 
@@ -8,10 +10,11 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 PAD, FIRST_PIECE = 1, 4
@@ -43,12 +46,14 @@ class Shape:
         return round(self.tokens * self.predicted)
 
 
-#: default shape per device; for CUDA the shape of XLM-R base
-SHAPES = {
-    "cpu": Shape(),
-    "cuda": Shape(layers=12, embed_dim=768, ffn_dim=3072, heads=12, sentences=32, length=512),
-}
 LARGE_VOCABULARY = 250_000
+_BASE = Shape(layers=12, embed_dim=768, ffn_dim=3072, heads=12, sentences=64, length=512)  # XLM-R base
+#: shapes by device, the default first
+SHAPES = {
+    "cpu": [Shape()],
+    "cuda": [_BASE, Shape(sentences=256), replace(_BASE, vocabulary=LARGE_VOCABULARY)],
+}
+PRECISIONS = {"cpu": ["float32"], "cuda": ["bfloat16", "float32"]}
 NANO = Shape(layers=1, embed_dim=16, ffn_dim=32, heads=2, vocabulary=100, sentences=2, length=16)
 
 
@@ -71,14 +76,23 @@ def batch_of(shape: Shape, number: int, device: str = "cpu") -> Batch:
 
 
 class System(NamedTuple):
-    """A model and its loss: batch -> (loss, sample size that divides the gradient), as in fairseq's criterions."""
+    """A model, its loss and its optimizer.
+
+    `loss`: batch -> (loss, sample size that divides the gradient), as in fairseq's criterions. `output_loss`: hidden
+    states (N, C) of the predicted positions and their targets (N,) -> summed loss, which includes the output layer.
+    """
 
     model: nn.Module
     loss: Callable[[Batch], tuple[Tensor, int]]
+    output_loss: Callable[[Tensor, Tensor], Tensor]
+    optimizer: str = "adam"  # fairseq's
 
 
-def fairseq_xl(shape: Shape) -> System:
-    """Our encoder in the form of XLM-R with our pre-training criterion."""
+def fairseq_xl(shape: Shape, backend: str | None = None) -> System:
+    """Our encoder in the form of XLM-R with our pre-training criterion and `xl_adam`.
+
+    With a backend of torch.compile its layers are compiled, as by --compile.
+    """
     from fairseq_xl import register
     from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
     from fairseq_xl.models.config import EncoderConfig
@@ -100,6 +114,7 @@ def fairseq_xl(shape: Shape) -> System:
         position_offset=2,
     )
     model = XLEncoderModel(cfg, shape.vocabulary, PAD, num_languages=0)
+    model.encoder.layers.backend = backend
     dictionary, framing = SimpleNamespace(counts=np.ones(shape.vocabulary)), None  # the loss needs neither
     objective = OBJECTIVES["mlm"](OBJECTIVES["mlm"].Config(), dictionary, framing)  # type: ignore[arg-type]
     criterion = XLPretrainingCriterion(
@@ -125,7 +140,7 @@ def fairseq_xl(shape: Shape) -> System:
         }
         return criterion(model, sample)[:2]
 
-    return System(model, loss)
+    return System(model, loss, model.output.cross_entropy, "xl_adam")
 
 
 def fairseq(shape: Shape) -> System:
@@ -133,6 +148,7 @@ def fairseq(shape: Shape) -> System:
     from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
     from fairseq.data import Dictionary
     from fairseq.models.roberta import RobertaModel
+    from fairseq.modules import cross_entropy
 
     dictionary = Dictionary()
     for number in range(shape.vocabulary - len(dictionary)):
@@ -160,7 +176,10 @@ def fairseq(shape: Shape) -> System:
         }
         return criterion(model, sample)[:2]
 
-    return System(model, loss)
+    def output_loss(hidden: Tensor, target: Tensor) -> Tensor:
+        return cross_entropy(model.encoder.lm_head(hidden), target, reduction="sum", ignore_index=PAD)
+
+    return System(model, loss, output_loss)
 
 
 def transformers(shape: Shape) -> System:
@@ -185,10 +204,19 @@ def transformers(shape: Shape) -> System:
     def loss(batch: Batch) -> tuple[Tensor, int]:
         return model(batch.tokens, labels=_everywhere(batch, -100)).loss, 1
 
-    return System(model, loss)
+    def output_loss(hidden: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model.lm_head(hidden).float(), target, reduction="sum")
+
+    return System(model, loss, output_loss)
 
 
-SYSTEMS = {"fairseq_xl": fairseq_xl, "fairseq": fairseq, "transformers": transformers}
+SYSTEMS = {
+    "fairseq_xl": fairseq_xl,
+    "fairseq_xl --compile": fairseq_xl,
+    "fairseq": fairseq,
+    "transformers": transformers,
+}
+COMPILED = {"fairseq_xl --compile"}  # systems that get the backend
 
 
 def _everywhere(batch: Batch, ignored: int) -> Tensor:
@@ -199,16 +227,21 @@ def _everywhere(batch: Batch, ignored: int) -> Tensor:
 
 
 class Trainer:
-    """Takes training steps like fairseq's trainer, with fairseq's Adam, for any system."""
+    """Takes training steps like fairseq's trainer, for any system.
 
-    def __init__(self, system: System, device: str = "cpu", optimize: bool = True):
-        """`optimize` False: no update, and no state of the optimizer."""
-        from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
+    Args:
+        system: the model, its loss and its optimizer.
+        device: cpu or cuda.
+        optimize: whether to make updates; without them the optimizer has no state.
+        precision: float32 or bfloat16.
+    """
 
-        self.model, self.loss = system.model.to(device).train(), system.loss
-        config = FairseqAdamConfig(adam_betas="(0.9, 0.98)", adam_eps=1e-6, lr=[1e-4], tpu=False)
-        self.optimizer = FairseqAdam(config, list(self.model.parameters()))
-        self.optimize = optimize
+    def __init__(self, system: System, device: str = "cpu", optimize: bool = True, precision: str = "float32"):
+        self.model, self.system = system.model.to(device).train(), system
+        self.loss, self.optimize, self.device = system.loss, optimize, device
+        if precision == "bfloat16":
+            self.model.bfloat16()
+        self.optimizer = _optimizer(system.optimizer, list(self.model.parameters()), precision)
 
     def step(self, batch: Batch) -> float:
         """Forward, backward, clipping and update; returns the loss in nats per prediction."""
@@ -221,13 +254,40 @@ class Trainer:
             self.optimizer.step()
         return float(loss.detach() / sample_size)
 
+    def output_step(self, batch: Batch) -> float:
+        """Forward and backward pass of the output layer and its loss on random hidden states; nats per prediction."""
+        channels = next(self.model.parameters()).new_empty(len(batch.target), self._channels)
+        hidden = channels.normal_().requires_grad_()
+        self.model.zero_grad(set_to_none=True)
+        loss = self.system.output_loss(hidden, batch.target)
+        loss.backward()
+        return float(loss.detach() / len(batch.target))
+
+    @property
+    def _channels(self) -> int:
+        """C"""
+        return next(weights.size(1) for weights in self.model.parameters() if weights.dim() == 2)
+
+
+def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any:
+    """fairseq's `adam` or `xl_adam`, in bfloat16 on float32 copies of the parameters."""
+    from fairseq import optim
+    from fairseq.optim import FP16Optimizer
+
+    choice = {"_name": name, "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.0, "lr": [1e-4]}
+    choice |= {"tpu": False, "use_old_adam": False, "fp16_adam_stats": False} if name == "adam" else {}
+    cfg = OmegaConf.create({"optimizer": choice, "common": {"bf16": True, "fp16_scale_window": 1, "tpu": False}})
+    if precision == "bfloat16":
+        return FP16Optimizer.build_optimizer(cfg, parameters)
+    return optim.build_optimizer(cfg.optimizer, parameters)
+
 
 class Products:
     """Only the matrix products of a step, into allocated buffers: a lower bound on the time of a step."""
 
-    def __init__(self, shape: Shape, device: str = "cpu"):
-        self.products = [_operands(sizes, device) for sizes in products(shape)]
-        self.operations = sum(2 * math.prod(sizes) for sizes in products(shape))
+    def __init__(self, shape: Shape, device: str = "cpu", precision: str = "float32"):
+        kind = getattr(torch, precision)
+        self.products = [_operands(sizes, device, kind) for sizes in products(shape)]
 
     def step(self, batch: Batch) -> float:
         """Computes the products. The batch is not used; the loss is NaN."""
@@ -255,12 +315,13 @@ def products(shape: Shape) -> Iterator[tuple[int, int, int, int]]:
             yield B * H, T, T, C // H
 
 
-def _operands(sizes: tuple[int, int, int, int], device: str) -> tuple[Tensor, Tensor, Tensor]:
+def _operands(sizes: tuple[int, int, int, int], device: str, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     batch, rows, inner, columns = sizes
-    left, right = torch.randn(batch, rows, inner), torch.randn(batch, inner, columns)
-    return left.to(device), right.to(device), torch.zeros(batch, rows, columns, device=device)
+    options: Any = {"device": device, "dtype": kind}
+    left, right = torch.randn(batch, rows, inner, **options), torch.randn(batch, inner, columns, **options)
+    return left, right, torch.zeros(batch, rows, columns, **options)
 
 
-def with_vocabulary(shape: Shape, vocabulary: int) -> Shape:
-    """Returns the shape with another vocabulary."""
-    return replace(shape, vocabulary=vocabulary)
+def operations(shape: Shape) -> int:
+    """Floating-point operations of the matrix products of a step."""
+    return sum(2 * math.prod(sizes) for sizes in products(shape))

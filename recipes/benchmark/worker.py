@@ -1,48 +1,80 @@
 """Measures one system in its own process: reads requests as JSON lines and answers each with a JSON line.
 
-    python -m recipes.benchmark.worker '{"system": "fairseq", "shape": {…}, "device": "cpu", "optimize": true}'
+    python -m recipes.benchmark.worker SYSTEM DEVICE BACKEND
 
-Requests: {"do": "step", "batch": 3}, {"do": "peak"}, {"do": "profile", "batch": 3}. The first answer, without a
-request, has the number of parameters.
+Requests: {"do": "build", "shape": {…}, "precision": "float32", "optimize": true}, {"do": "step", "batch": 3},
+{"do": "output_step", "batch": 3}, {"do": "peak"}, {"do": "profile", "batch": 3}, {"do": "free"}. A request that needs
+more memory than the GPU has gets the answer {"failed": "out of memory"}.
 """
 
+import functools
+import gc
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from recipes.benchmark.breakdown import profiled
-from recipes.benchmark.systems import NANO, SYSTEMS, Products, Shape, Trainer, batch_of
+from recipes.benchmark.systems import COMPILED, NANO, SYSTEMS, Batch, Products, Shape, Trainer, batch_of
 
 MEBIBYTE = 2**20
 
 
 class Worker:
-    """Builds the system and measures it."""
+    """Builds a system and measures it."""
 
-    def __init__(self, system: str, shape: dict, device: str, optimize: bool):
-        self.shape, self.device = Shape(**shape), device
-        self.trainer: Products | Trainer
+    def __init__(self, system: str, device: str, backend: str):
+        self.system, self.device, self.backend = system, device, backend
+        self.trainer: Any = None
+        self.before = 0.0  # MiB before the first system was built
+
+    def build(self, shape: dict, precision: str, optimize: bool) -> dict:
+        """Builds the system; returns the number of its parameters and of threads."""
+        self.shape = Shape(**shape)
         torch.manual_seed(1)
-        if system == "matmul":
-            self.trainer, self.parameters = Products(self.shape, device), 0
-            return
-        Trainer(SYSTEMS[system](NANO), device).step(batch_of(NANO, 0, device))  # loads code, which uses memory too
-        self.before = _memory("VmRSS")
-        trainer = Trainer(SYSTEMS[system](self.shape), device, optimize)
-        self.trainer, self.parameters = trainer, sum(weights.numel() for weights in trainer.model.parameters())
+        if self.system == "matmul":
+            self.trainer = Products(self.shape, self.device, precision)
+            return {"parameters": 0, "threads": torch.get_num_threads()}
+        make = SYSTEMS[self.system]
+        if self.system in COMPILED:
+            make = functools.partial(make, backend=self.backend)
+        if not self.before:  # loads code, which uses memory too
+            Trainer(make(NANO), self.device, optimize, precision).step(batch_of(NANO, 0, self.device))
+            self.before = _memory("VmRSS")
+        if self.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        self.trainer = Trainer(make(self.shape), self.device, optimize, precision)
+        parameters = sum(weights.numel() for weights in self.trainer.model.parameters())
+        return {"parameters": parameters, "threads": torch.get_num_threads()}
+
+    def free(self) -> dict:
+        """Frees the system and, on CUDA, all of its memory."""
+        self.trainer = None
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
+        return {}
 
     def step(self, batch: int) -> dict:
         """Takes a step and returns its seconds and loss (nats per prediction). Making the batch is not timed.
 
         `processor_seconds` is the CPU time of all threads of this process since its start.
         """
+        return self._timed(self.trainer.step, batch)
+
+    def output_step(self, batch: int) -> dict:
+        """As `step`, of the output layer and its loss alone."""
+        return self._timed(self.trainer.output_step, batch)
+
+    def _timed(self, step: Callable[[Batch], float], batch: int) -> dict:
         made = batch_of(self.shape, batch, self.device)
         self._synchronize()
         start = time.perf_counter()
-        loss = self.trainer.step(made)
+        loss = step(made)
         self._synchronize()
         seconds = time.perf_counter() - start
         return {"seconds": seconds, "loss": None if loss != loss else loss, "processor_seconds": time.process_time()}
@@ -73,16 +105,15 @@ def main() -> None:
     """Answers requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries may print to stdout, which is for answers
-    worker = Worker(**json.loads(sys.argv[1]))
-    answer = {"parameters": worker.parameters, "threads": torch.get_num_threads()}
-    while True:
+    worker = Worker(*sys.argv[1:])
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except torch.OutOfMemoryError:
+            answer = {"failed": "out of memory"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
-        request = sys.stdin.readline()
-        if not request:
-            return
-        request = json.loads(request)
-        answer = getattr(worker, request.pop("do"))(**request)
 
 
 if __name__ == "__main__":

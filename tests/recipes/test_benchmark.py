@@ -15,6 +15,7 @@ from fairseq_xl.checkpoints.formats.layouts import to_ours
 from fairseq_xl.models.encoder_decoder import Decoder
 from recipes.benchmark import back_translation, beam_search, systems
 from recipes.benchmark.breakdown import KINDS
+from recipes.benchmark.measure import cases
 from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
@@ -48,6 +49,7 @@ def finished(translation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("benchmark")
     sizes = [f"{name}={value}" for name, value in asdict(NANO).items()]
     options = ["--unsupervised", *translation, "--rounds", "2", "--large-vocabulary", "300", "--shape", *sizes]
+    options += ["--compile-backend", "aot_eager"]  # needs no compiler
     done = benchmark(str(folder), *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, json.loads((folder / "benchmark.json").read_text())
@@ -55,32 +57,49 @@ def finished(translation, tmp_path_factory):
 
 def test_every_system_took_the_same_steps(finished):
     _, found = finished
-    speed = found["speed"]
-    assert set(speed["losses"]) == set(SYSTEMS) and set(speed["seconds"]) == {*SYSTEMS, "matmul"}
-    for system, losses in speed["losses"].items():
-        assert len(losses) == speed["rounds"]["run"]
-        assert len(speed["seconds"][system]) == len(speed["seconds"]["matmul"]) == speed["rounds"]["counted"]
+    (case,) = found["cases"].values()
+    assert set(case["losses"]) == set(SYSTEMS) and set(case["seconds"]) == {*SYSTEMS, "matmul"}
+    for system, losses in case["losses"].items():
+        rounds = case["rounds"][system]
+        assert len(losses) == rounds["run"]
+        assert len(case["seconds"][system]) == len(case["output_layer"]["seconds"][system]) == rounds["counted"] == 2
         for loss in losses:  # of a model that knows nothing yet
             assert abs(loss - math.log(NANO.vocabulary)) < 0.5
-    assert speed["parameters"]["fairseq_xl"] == speed["parameters"]["fairseq"]
+    assert case["losses"]["fairseq_xl"] == pytest.approx(case["losses"]["fairseq_xl --compile"], abs=0.05)
+    parameters = case["parameters"]
+    assert parameters["fairseq_xl"] == parameters["fairseq_xl --compile"] == parameters["fairseq"]
     # the embedding of transformers' one token type
-    assert speed["parameters"]["transformers"] == speed["parameters"]["fairseq"] + NANO.embed_dim
+    assert parameters["transformers"] == parameters["fairseq"] + NANO.embed_dim
 
 
 def test_everything_is_reported(finished):
     folder, found = finished
-    assert found["shape"] == asdict(NANO) and found["memory"]["vocabulary"] == 300
+    ((name, case),) = found["cases"].items()
+    assert name == "1 x 16, 2 x 16 tokens, vocabulary 100, float32"
+    assert case["shape"] == asdict(NANO) and found["memory"]["vocabulary"] == 300 and not case["failed"]
     assert all(found["versions"][name] for name in ("python", "torch", "fairseq", "transformers"))
-    speed = found["speed"]
-    for key in ("times_fairseq", "share_of_matmul_bound"):
-        assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in speed[key].values())
-    assert speed["times_fairseq"]["fairseq"]["median"] == found["memory"]["times_fairseq"]["fairseq"] == 1
-    for profile in speed["profile"].values():
+    for ratios in (case["times_fairseq"], case["share_of_matmul_bound"], case["output_layer"]["times_fairseq"]):
+        assert set(ratios) == set(SYSTEMS)
+        assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in ratios.values())
+    assert case["times_fairseq"]["fairseq"]["median"] == found["memory"]["times_fairseq"]["fairseq"] == 1
+    for profile in case["profile"].values():
         assert list(profile["kinds"]) == [*KINDS, "other"] and profile["operators"]
         assert all(profile["kinds"][kind] > 0 for kind in ("matrix products", "optimizer", "GELU", "layer norm"))
-    assert speed["profile"]["fairseq_xl"]["kinds"]["cross-entropy"] > 0
+    assert case["profile"]["fairseq_xl"]["kinds"]["cross-entropy"] > 0
     assert (folder / "benchmark.png").read_bytes().startswith(b"\x89PNG")
     assert all(kind in (folder / "profile.txt").read_text() for kind in KINDS)
+
+
+def test_cases_of_a_gpu():
+    """Three shapes in two precisions; --compile in the first only, to end within minutes."""
+    found = cases("cuda", [])
+    assert [case.name for case in found[:3]] == [
+        "12 x 768, 64 x 512 tokens, vocabulary 32,000, bfloat16",
+        "6 x 512, 256 x 256 tokens, vocabulary 32,000, bfloat16",
+        "12 x 768, 64 x 512 tokens, vocabulary 250,000, bfloat16",
+    ]
+    assert [case.precision for case in found] == ["bfloat16"] * 3 + ["float32"] * 3
+    assert [case.systems == list(SYSTEMS) for case in found] == [True] * 3 + [False] * 3
 
 
 def test_an_unknown_size_is_refused(tmp_path):
@@ -121,7 +140,7 @@ def test_products_are_those_of_a_step():
 
     with FlopCounterMode(display=False) as counted:
         Trainer(SYSTEMS["fairseq"](NANO)).step(batch_of(NANO, 0))
-    assert counted.get_total_flops() == systems.Products(NANO).operations
+    assert counted.get_total_flops() == systems.operations(NANO)
 
 
 def test_the_share_of_generation_is_kept(finished):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from recipes.benchmark.breakdown import profiled
-from recipes.benchmark.systems import COMPILED, NANO, SYSTEMS, Batch, Products, Shape, Trainer, batch_of
+from recipes.benchmark.systems import COMPILED, NANO, SYSTEMS, Batch, Products, Shape, System, Trainer, batch_of
 
 MEBIBYTE = 2**20
 
@@ -39,7 +39,7 @@ class Worker:
         if self.system == "matmul":
             self.trainer = Products(self.shape, self.device, precision)
             return {"parameters": 0, "threads": torch.get_num_threads()}
-        make = SYSTEMS[self.system]
+        make: Callable[..., System] = SYSTEMS[self.system]
         if self.system in COMPILED:
             make = functools.partial(make, backend=self.backend)
         if not self.before:  # loads code, which uses memory too

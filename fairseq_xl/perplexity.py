@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq import utils
 
 from fairseq_xl import load
 from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
@@ -39,7 +40,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
         raise UserError(f"{data} has no {split} text of {min(missing)}")
     batches = task.get_batch_iterator(task.datasets[split], max_tokens=BATCH_TOKENS).next_epoch_itr(shuffle=False)
     for sample in batches:
-        batch = {name: value if value is None else value.to(device) for name, value in sample["batch"].items()}
+        batch = utils.apply_to_sample(lambda tensor: tensor.to(device), sample["batch"])
         (term,) = objective.loss(model, batch).values()
         target, sums = batch["target"], found[sample["corpus"]]
         sums["nats"] += float(term.sum)

@@ -78,6 +78,7 @@ LAYERS = {
             "probing",
             "perplexity",
             "conversion",
+            "rehearsal",
         ),
         *("register", "load"),
     },

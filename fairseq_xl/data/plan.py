@@ -22,7 +22,7 @@ SCHEDULES = ("alternate", "cycle", "random")
 #: Validation noise is the same in every run, so that perplexities compare across seeds.
 VALIDATION_SEED = 20190122
 
-WINDOW = 64  # micro-steps of an objective within which batches are exchanged
+WINDOW = 64  # updates of an objective within which batches are exchanged
 #: parts of the largest batch's size: batches in the same part are of like size, and stay in the order drawn
 SIZE_CLASSES = 32
 
@@ -125,34 +125,36 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
     return plan
 
 
-def deal(plan, world_size, seed, epoch):
-    """Exchanges batches of an objective so that the ranks of a micro-step get batches of like size.
+def deal(plan, batches_per_update, seed, epoch):
+    """Exchanges batches of an objective so that the ranks of a micro-step get batches of similar size.
 
-    Within `WINDOW` micro-steps of an objective the batches are sorted by size, neighbors are dealt to the same
-    micro-step, and the micro-steps are shuffled. Batches of like size, such as blocks of a text, stay in the order
-    drawn, so that an update still mixes languages.
+    Within `WINDOW` updates of an objective the batches are sorted by size, neighbors are dealt to the same update, and
+    the updates are shuffled. The batches of an update are in the order of their sizes, so that a
+    micro-step gets neighbors too. Batches of similar size, such as blocks of a text, stay in the order drawn, so that
+    an update still mixes languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches
+    in each update.
 
     Args:
         plan: what `training_plan` returns.
+        batches_per_update: number of ranks times micro-steps.
 
-    Returns: the same batches in another order; the order drawn for one rank. Objectives keep their places.
+    Returns: the same batches in another order. Objectives keep their places, and so does a batch that is the only one
+    of its objective in an update.
     """
-    if world_size == 1:
-        return plan
-    rng = np.random.default_rng((seed, epoch, world_size))  # not that of the plan, whose batches stay the same
+    rng = np.random.default_rng((seed, epoch, 1))  # not that of the plan, whose batches stay the same
     sizes = np.array([spec.padded_tokens for spec in plan])
     classes = np.ceil(sizes * SIZE_CLASSES / sizes.max())
-    micro_steps = np.arange(len(plan)).reshape(-1, world_size)
-    of_objective = np.array([plan[first].objective for first in micro_steps[:, 0]])
-    order = np.empty_like(micro_steps)
+    of_objective = np.array([spec.objective for spec in plan])
+    order = np.arange(len(plan))
     for objective in np.unique(of_objective):
-        places = np.flatnonzero(of_objective == objective)
-        for begin in range(0, len(places), WINDOW):
-            window = places[begin : begin + WINDOW]
-            batches = micro_steps[window].reshape(-1)
-            dealt = batches[np.argsort(classes[batches], kind="stable")].reshape(-1, world_size)
+        chosen = of_objective == objective
+        updates = np.flatnonzero(chosen).reshape(-1, chosen.reshape(-1, batches_per_update).sum(axis=1).max())
+        for begin in range(0, len(updates) if updates.shape[1] > 1 else 0, WINDOW):
+            window = updates[begin : begin + WINDOW]
+            batches = window.reshape(-1)
+            dealt = batches[np.argsort(classes[batches], kind="stable")].reshape(window.shape)
             order[window] = dealt[rng.permutation(len(window))]
-    return [plan[number] for number in order.reshape(-1)]
+    return [plan[number] for number in order]
 
 
 def padding_share(plan):

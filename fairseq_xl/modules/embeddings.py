@@ -94,9 +94,24 @@ class _TwoUses(torch.autograd.Function):
         """Adds the gradients of lookups to that of prediction: (V, C)."""
         for tokens, of_rows in ctx.lookups:
             of_table = of_rows.new_zeros(ctx.shape) if of_table is None else of_table
-            of_table.index_add_(0, tokens.flatten(), of_rows.flatten(0, -2))
+            of_table.index_add_(0, *_summed(tokens.flatten(), of_rows.flatten(0, -2)))
         ctx.lookups.clear()
         return of_table, None
+
+
+def _summed(tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums rows (N, C) in 16 bits that have the same of the tokens (N,), in float32: tokens (N,), sums (N, C).
+
+    Sums stand at the first tokens, with zeros after them, since nothing may wait for their number. Adding thousands of
+    rows to a row of the table in 16 bits would round after each of them. Rows in float32 are returned as they are.
+    """
+    if rows.dtype not in (torch.float16, torch.bfloat16):
+        return tokens, rows
+    ordered, order = tokens.sort()
+    is_new = torch.cat((ordered.new_zeros(1), (ordered[1:] != ordered[:-1]).long()))
+    numbers = is_new.cumsum(dim=0)  # of the token of each row among the distinct ones
+    sums = torch.zeros_like(rows, dtype=torch.float32).index_add_(0, numbers, rows[order].float())
+    return torch.zeros_like(tokens).scatter_(0, numbers, ordered), sums.type_as(rows)
 
 
 class PositionEmbeddings(nn.Embedding):

@@ -136,20 +136,31 @@ def _check_with_task(task, read):
 def _with_position(cfg, read):
     """Changes a checkpoint's position in the epoch, a number of batches of each process, to this number of processes.
 
-    The run then continues after the batches that all processes have read together.
+    Where an epoch is a number of updates, the run continues after the same update, also with another --update-freq.
+    Otherwise it continues after the batches that all processes have read together.
     """
 
     def scaled(path, *args, **kwargs):
         """Reads a checkpoint with the position of this run."""
         state = read(path, *args, **kwargs)
         position = (state.get("extra_state") or {}).get("train_iterator") or {}
-        before = _options(state.get("cfg"), "distributed_training").get("distributed_world_size")
-        now = cfg.distributed_training.distributed_world_size
-        if position.get("iterations_in_epoch") and before and before != now:
-            position["iterations_in_epoch"] = -(-position["iterations_in_epoch"] * before // now)
+        made = position.get("iterations_in_epoch")
+        if made and "updates_per_epoch" in cfg.task:
+            before, now = (_micro_steps(each, position["epoch"]) for each in (state.get("cfg"), cfg))
+            position["iterations_in_epoch"] = made // before * now if before else made
+        elif made:
+            before, now = (_options(each, "distributed_training") for each in (state.get("cfg"), cfg))
+            before, now = (options.get("distributed_world_size") for options in (before, now))
+            position["iterations_in_epoch"] = -(-made * before // now) if before else made
         return state
 
     return scaled
+
+
+def _micro_steps(cfg, epoch: int) -> int | None:
+    """The batches that each process accumulates for an update of an epoch; None if the configuration is missing."""
+    frequencies = _options(cfg, "optimization").get("update_freq")
+    return int(frequencies[min(epoch, len(frequencies)) - 1]) if frequencies else None
 
 
 def _report_changes(cfg, read):

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -175,14 +176,9 @@ def like_cuda() -> Iterator[None]:
     Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
     stores a byte for each value. Values read from tensors are 1, and comparisons false.
     """
-    before = F.scaled_dot_product_attention, F.dropout
     # replaced, and not by `_Values`, which is off in the backward pass, where checkpointed layers run again
-    F.scaled_dot_product_attention, F.dropout = _attention, _dropout  # type: ignore[assignment]
-    try:
-        with _Values():
-            yield
-    finally:
-        F.scaled_dot_product_attention, F.dropout = before
+    with mock.patch.multiple(F, scaled_dot_product_attention=_attention, dropout=_dropout), _Values():
+        yield
 
 
 class _Values(TorchFunctionMode):

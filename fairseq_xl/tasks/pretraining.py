@@ -446,7 +446,7 @@ class XLPretrainingTask(XLTask):
                 micro_steps,
                 num_shards,
             )
-            dealt = deal(drawn, num_shards, seed, epoch)
+            dealt = deal(drawn, micro_steps * num_shards, seed, epoch)
             if epoch not in told:
                 told.add(epoch)
                 _log_losses(epoch, drawn, dealt, num_shards)

@@ -292,7 +292,7 @@ class TestRanks:
         skewed = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), None, 4, 0.7)
         samplers = [mlm, skewed]
         drawn = plan_of(samplers, schedule, updates=300 // micro_steps, micro_steps=micro_steps, world_size=4)
-        dealt = deal(drawn, 4, 1, 1)
+        dealt = deal(drawn, 4 * micro_steps, 1, 1)
         assert sorted(as_tuples(dealt)) == sorted(as_tuples(drawn)) and objectives(dealt) == objectives(drawn)
         of_tlm = [[spec for spec in plan if spec.objective == "tlm"] for plan in (drawn, dealt)]
         lost = [waiting_share(plan, 4) for plan in of_tlm]
@@ -300,11 +300,20 @@ class TestRanks:
         means = [np.mean([spec.padded_tokens for spec in of_tlm[1][first : first + 4]]) for first in range(0, 400, 4)]
         assert abs(np.corrcoef(means, np.arange(100))[0, 1]) < 0.4  # not in the order of sizes; deviation 0.1
 
-    def test_the_deal_is_a_function_of_seed_and_epoch_and_changes_nothing_for_one_rank(self, mlm, tlm):
+    def test_the_deal_is_a_function_of_seed_and_epoch_and_changes_nothing_for_one_batch(self, mlm, tlm):
         plan = plan_of([mlm, tlm], updates=40, world_size=2)
         once = as_tuples(deal(plan, 2, 1, 1))
         assert once == as_tuples(deal(plan, 2, 1, 1)) != as_tuples(deal(plan, 2, 1, 2))
         assert deal(plan, 1, 1, 1) == plan
+
+    @pytest.mark.parametrize("schedule", ["alternate", "cycle", "random"])
+    def test_updates_have_the_same_batches_on_any_number_of_ranks(self, mlm, tlm, schedule):
+        found = []
+        for ranks in (1, 2, 4):
+            settings = dict(updates=70, micro_steps=8 // ranks, world_size=ranks)
+            dealt = as_tuples(deal(plan_of([mlm, tlm], schedule, **settings), 8, 1, 1))
+            found.append([sorted(dealt[first : first + 8]) for first in range(0, len(dealt), 8)])
+        assert found[0] == found[1] == found[2]
 
     def test_tokens_of_planned_batches(self, tlm, pairs):
         sizes = pairs["en-de"].sizes.sum(1) + 2

@@ -16,7 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.patches import processes
 from tests.command_line import cli
 from tests.commands import CPU, configuration, load, pretraining, run_train, translation
-from tests.distributed.two_processes import ROOT, Launch, batches_of_two_ranks, environment, free_port, pair, train
+from tests.distributed.two_processes import ROOT, Launch, environment, free_port, pair, train
 from tests.warm_python import python
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
@@ -35,8 +35,7 @@ def line(data, folder, *more):
 
 def expect_one_process(found, command):
     """The validation losses in the text `found` are those of one process with twice the accumulation."""
-    with batches_of_two_ranks():
-        expected = LOSS.findall(run_train([*command, "--update-freq", 2], []).log)
+    expected = LOSS.findall(run_train([*command, "--update-freq", 2], []).log)
     assert len(expected) == len(LOSS.findall(found)) > 0, found
     assert [float(loss) for loss in LOSS.findall(found)] == pytest.approx([float(loss) for loss in expected], abs=2e-3)
 
@@ -46,8 +45,7 @@ def expect_whole_checkpoint(data, folder, tmp_path):
     state = checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
     made = state["optimizer_history"][-1]["num_updates"]
     one = ["--update-freq", 2, "--updates-per-epoch", 1000, "--disable-validation"]
-    with batches_of_two_ranks():
-        run_train(line(data, tmp_path / "one", *one, "--max-update", made), [])
+    run_train(line(data, tmp_path / "one", *one, "--max-update", made), [])
     expected = load(tmp_path / "one" / "checkpoint_last.pt")
     assert made >= 3 and state["model"].keys() == expected.keys()
     for key, values in state["model"].items():

@@ -16,7 +16,7 @@ from tests.distributed.two_processes import pair, run_jobs, train
 from tests.warm_python import python
 
 SHARDED = ["--zero-sharding", "os"]
-STOP, LAST = 2, 4  # of epochs of 3
+STOP, LAST, EPOCH = 2, 4, 3  # updates; the first part ends within an epoch
 #: two objectives take turns, so that the parameters of a head have no gradient in every other update
 CASES = {
     "legacy": ["--ddp-backend", "legacy_ddp"],
@@ -30,7 +30,7 @@ CASES = {
 
 def line(data, folder, *more):
     settings = cli(
-        updates_per_epoch=STOP, disable_validation=True, clip_norm=0.5, optimizer="xl_adam", weight_decay=0.1
+        updates_per_epoch=EPOCH, disable_validation=True, clip_norm=0.5, optimizer="xl_adam", weight_decay=0.1
     )
     settings += cli(dropout=0, attention_dropout=0)
     return [*pretraining(data, folder, *settings, objectives="headed,tlm"), "--no-epoch-checkpoints", *more]

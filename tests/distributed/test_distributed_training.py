@@ -24,7 +24,7 @@ from tests.commands import (
     unsupervised,
 )
 from tests.distributed.headed import Headed
-from tests.distributed.two_processes import batches_of_two_ranks, pair, run_jobs, train
+from tests.distributed.two_processes import pair, run_jobs, train
 from tests.distributed.worker import scores_of
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
@@ -251,8 +251,7 @@ def one(folders, headed, tmp_path_factory):
             line, frequency, _ = runs(*folders)[name]
             folder = tmp_path_factory.mktemp(name)
             more = ["--update-freq", 2 * frequency, "--save-dir", folder, "--no-epoch-checkpoints"]
-            with batches_of_two_ranks():
-                output = run_train([*line, *more])
+            output = run_train([*line, *more])
             made[name] = output, load(folder / "checkpoint_last.pt")
         return made[name]
 

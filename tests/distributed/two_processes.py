@@ -1,15 +1,12 @@
 """Starts two processes that train together, and kills them if they do not end."""
 
-import contextlib
 import json
 import os
 import socket
 import subprocess
 import time
-import unittest.mock
 from pathlib import Path
 
-from fairseq_xl.tasks import pretraining
 from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
@@ -21,25 +18,6 @@ def environment(**more):
     launcher = ("MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK", "SLURM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(launcher)}
     return kept | {"OMP_NUM_THREADS": "1"} | {key: str(value) for key, value in more.items()}
-
-
-@contextlib.contextmanager
-def batches_of_two_ranks():
-    """Pre-training in this process takes in two micro-steps what two ranks take in one.
-
-    Its own plan has the same batches in another order: those of two ranks are dealt by their sizes.
-    """
-    drawn, deal = pretraining.training_plan, pretraining.deal
-
-    def training_plan(*settings):
-        *settings, micro_steps, _ = settings
-        return drawn(*settings, micro_steps // 2, 2)
-
-    with (
-        unittest.mock.patch.object(pretraining, "training_plan", training_plan),
-        unittest.mock.patch.object(pretraining, "deal", lambda plan, _, seed, epoch: deal(plan, 2, seed, epoch)),
-    ):
-        yield
 
 
 def free_port():

@@ -158,3 +158,16 @@ def test_the_gradient_of_lookup_needs_no_sync(dtype):
         torch.autograd.grad(loss, token_embeddings.table.weight)
     assert ours.found == {} and sum(its.found.values()) == 2
     assert token_embeddings.table.weight.grad.layout == torch.strided
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_gradient_of_a_frequent_token_in_16_bits_is_rounded_once(dtype):
+    """Summed row by row in 16 bits, 6,000 rows of 1/64 would stop at 4 in bfloat16 and at 32 in float16."""
+    embeddings = TokenEmbeddings(11, 4, pad=1, output_bias=False).to(dtype)
+    tokens = torch.tensor([[7] * 6000 + [3, 1, 9, 3]])
+    with embeddings.one_gradient():
+        found = embeddings(tokens)
+    found.backward(torch.full_like(found, 1 / 64))
+    expected = torch.zeros(11, 4)
+    expected[7], expected[3], expected[9] = 93.75, 2 / 64, 1 / 64
+    torch.testing.assert_close(embeddings.table.weight.grad.float(), expected, rtol=1e-2, atol=0)

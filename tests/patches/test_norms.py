@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import trainer as fairseq_trainer, utils
-from fairseq.logging import metrics
 from fairseq.optim import FP16Optimizer
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
@@ -40,7 +39,7 @@ def test_what_waits_for_a_sync_is_noticed(wait):
 
 
 class Steps:
-    """Runs the real trainer's updates under `Waits`; the metrics of the criterion are left out."""
+    """Runs the real trainer's updates under `Waits`."""
 
     def __init__(self, monkeypatch):
         self.found = []
@@ -49,12 +48,12 @@ class Steps:
         def watched(trainer, samples, raise_oom=False):
             with Waits() as waits:
                 output = step(trainer, samples, raise_oom)
-            self.found.append({name for name in waits.found if "tests/commands.py" not in name})  # `one_run` reads too
+            # `one_run` reads too, and so does the loop over packed sentences, which runs on CPU only
+            others = ("tests/commands.py", "torch.diff(self.offsets).tolist()")
+            self.found.append({name for name in waits.found if not any(each in name for each in others)})
             return output
 
         monkeypatch.setattr(fairseq_trainer.Trainer, "train_step", watched)
-        logged = staticmethod(lambda logging_outputs: metrics.log_scalar("loss", 1.0, 1))
-        monkeypatch.setattr(XLPretrainingCriterion, "reduce_metrics", logged)
 
 
 def line(data, folder, *more, objectives="mlm,tlm"):

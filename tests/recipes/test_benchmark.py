@@ -65,7 +65,6 @@ def test_every_system_took_the_same_steps(finished):
         assert len(case["seconds"][system]) == len(case["output_layer"]["seconds"][system]) == rounds["counted"] == 2
         for loss in losses:  # of a model that knows nothing yet
             assert abs(loss - math.log(NANO.vocabulary)) < 0.5
-    assert case["losses"]["fairseq_xl"] == pytest.approx(case["losses"]["fairseq_xl --compile"], abs=0.05)
     parameters = case["parameters"]
     assert parameters["fairseq_xl"] == parameters["fairseq_xl --compile"] == parameters["fairseq"]
     # the embedding of transformers' one token type

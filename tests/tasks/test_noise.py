@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fairseq.tasks import FairseqTask
+from torch.utils._pytree import tree_flatten_with_path
 
 from tests.command_line import cli
 from tests.commands import CPU, pretraining, run_train
@@ -65,8 +66,10 @@ def test_noise_is_the_same_with_0_and_with_2_workers(batches):
             other["corpus"],
             other["ntokens"],
         )
-        for key, value in one["batch"].items():
-            assert value is other["batch"][key] is None or torch.equal(value, other["batch"][key]), key
+        flat, others = (dict(tree_flatten_with_path(each["batch"])[0]) for each in (one, other))
+        assert flat.keys() == others.keys()
+        for key, value in flat.items():
+            assert value is others[key] is None or torch.equal(value, others[key]), key
 
 
 def test_noise_of_validation_is_the_same_whatever_the_seed(data_bin, tmp_path, monkeypatch):

@@ -57,8 +57,9 @@ class TransformersXLM(XLEncoderModel):
         languages: Tensor,
         padding_mask: Tensor | None = None,
         causal: bool = False,
+        packing: Any = None,
     ) -> Tensor:
-        """(B, T) -> (B, T, C), with languages (B, 1) and padding_mask (B, T)."""
+        """(B, T) -> (B, T, C), with languages (B, 1) and padding_mask (B, T); `packing` is not used."""
         self.xlm.transformer.causal = causal
         return self.xlm.transformer(
             tokens,

@@ -3,7 +3,7 @@
 The index has cells (FAISS's IVF), which k-means finds. A vector is in the cell of the nearest centroid, and a search
 compares a query with the vectors of some cells only. Memory holds the centroids, `PART_BYTES` of vectors while the
 index is built, at most `MOST_SAMPLED` vectors while the cells are learned, and 8 bytes for each vector. The vectors
-themselves are in a file that is mapped into memory: the system keeps what fits of it.
+themselves are in a file that is memory-mapped: the OS caches as much of it as fits.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def nearest_approximately(
 
 
 def search_parameters(index: Any, probes: int, selector: Any = None) -> Any:
-    """Parameters of a search in `probes` cells of an index; one without cells has none to choose."""
+    """Parameters of a search in `probes` cells of an index; an index without cells needs none."""
     faiss = import_faiss()
     if hasattr(index, "nlist"):
         return faiss.SearchParametersIVF(sel=selector, nprobe=min(probes, index.nlist))
@@ -113,7 +113,7 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
 
 
 def _in_chunks(rows: Callable[[np.ndarray], np.ndarray], numbers: np.ndarray, channels: int, chunk: int) -> np.ndarray:
-    """The vectors (n, C) of `numbers` (n,), of which `chunk` exist twice at a time."""
+    """The vectors (n, C) of `numbers` (n,); at most `chunk` are copied at a time."""
     found = np.empty((len(numbers), channels), np.float32)
     for first in range(0, len(numbers), chunk):
         found[first : first + chunk] = rows(numbers[first : first + chunk])

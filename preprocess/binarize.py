@@ -1,7 +1,7 @@
-"""Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces it at the end.
+"""Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces the old one.
 
-fairseq-preprocess keeps about 53 bytes in memory for each line, so that it gets at most `PIECE` lines at a time, whose
-files are then joined: the result is that of one call.
+fairseq-preprocess keeps about 53 bytes in memory per line, so it runs on at most `PIECE` lines at a time, and the
+outputs are joined, identical to those of one run.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from preprocess.files import link, replace_folder, restore_folder
 from preprocess.fingerprints import fingerprint
 from preprocess.joined import Joined, totals
 
-PIECE = 1_000_000  # most lines of a text in a call of fairseq-preprocess
+PIECE = 1_000_000  # maximum number of lines of a text in a run of fairseq-preprocess
 
 logger = logging.getLogger("preprocess")
 
@@ -168,8 +168,8 @@ def binarize(
 ) -> dict:
     """Binarizes a folder of a data folder, or of one of its shards.
 
-    Back-translated pairs stay if the dictionary, of which `digest` is the digest, is theirs. `counts` has lines and
-    tokens by encoded name. Raises UserError if lines or tokens were lost.
+    Back-translated pairs are kept if they were made with this dictionary (`digest`). `counts` has lines and tokens by
+    encoded name. Raises UserError if lines or tokens were lost.
 
     Returns the fingerprints of the files, by their names in the data folder or shard.
     """
@@ -225,7 +225,7 @@ def _binarize_in_pieces(
     shard: str,
     log: Path,
 ) -> None:
-    """Binarizes `PIECE` lines of a split at a time in the folder `pieces`, and joins the files in `destination`."""
+    """Binarizes a split in chunks of `PIECE` lines in the folder `pieces`, and joins the files in `destination`."""
     alone = replace(folder, splits=(replace(split, name="train"),))  # its one split may have any name
     languages = [side.language for side in split.sides]
     text, binarized = pieces / "text", pieces / "binarized"

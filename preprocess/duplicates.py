@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-PER_BUCKET = 1 << 21  # keys of a bucket, of which all are in memory at a time, with 50 bytes each
-MOST_BUCKETS = 500  # open files
+PER_BUCKET = 1 << 21  # keys per bucket; a bucket is loaded whole (about 50 bytes per key)
+MOST_BUCKETS = 500  # each is an open file
 BUFFER = 1 << 16  # keys that are written at a time
 
 
@@ -14,7 +14,7 @@ class Duplicates:
 
     Args:
         folder: an existing folder for the files.
-        expected: about as many keys as there are.
+        expected: estimated number of keys.
     """
 
     def __init__(self, folder: Path, expected: int):
@@ -22,7 +22,7 @@ class Duplicates:
         self.paths = [folder / f"keys-{bucket:03}" for bucket in range(number)]
         for path in self.paths:
             path.touch()
-        self.keys, self.lines = [], []  # that are not written yet
+        self.keys, self.lines = [], []  # keys and lines that are not written yet
 
     def add(self, key: int, line: int) -> None:
         """Adds the key of a line; lines come in ascending order."""

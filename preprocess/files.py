@@ -60,7 +60,7 @@ def _blocks_of(
 
 
 class Sections:
-    """Reads sections of files. Sections in order read a file once: a compressed one can't be entered at a later byte.
+    """Reads sections of files. Read in order, they read a file once; a compressed file cannot be opened at an offset.
 
     It is a context manager, which closes the file.
     """
@@ -69,7 +69,7 @@ class Sections:
         self.path: Path | None = None
         self.file: BinaryIO | None = None
         self.text: BinaryIO | None = None
-        self.place: int | None = None  # in the text, which is decompressed; None within a block
+        self.place: int | None = None  # byte offset in the decompressed text; None within a block
 
     def __enter__(self) -> "Sections":
         return self

@@ -39,7 +39,7 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
     Args:
         config_path: the YAML description.
         data_bin: folder to write; with `check_only`, None keeps nothing.
-        workers: processes.
+        workers: number of parallel processes.
         spm_model, dictionary: files of an existing vocabulary; both or neither.
         check_only: check the input and write no data.
 
@@ -397,7 +397,7 @@ class _Preparation:
         ]
 
         def work():
-            # of a shard; a manifest would show that the shard is complete
+            # a manifest marks its folder as complete, so the old one is removed first
             (self.data_bin / shard / "manifest.json").unlink(missing_ok=True)
             return binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, workers, shard)
 
@@ -450,7 +450,7 @@ class _Preparation:
             logger.info("%s: removed, since it is no longer in the description", name)
 
     def write_shard(self, shard: str, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
-        """Writes what completes a shard: the dictionary and the sub-words, which are links, and its manifest."""
+        """Completes a shard: links the dictionary and the sub-words, and writes its manifest."""
         folder = self.data_bin / shard
         for path in (self.dictionary, *self.source.files):
             linked = folder / path.name
@@ -467,7 +467,7 @@ class _Preparation:
     ) -> None:
         """Writes manifest.json, which comes last and shows that the data folder, or a shard, is complete.
 
-        `written` are the fingerprints of the files beside it, None if there are none but those of shards.
+        `written` are the fingerprints of the files beside it, None for the parent of shards, whose manifests have them.
         """
         versions = {
             "python": platform.python_version(),

@@ -15,7 +15,7 @@ from preprocess.check import MOST_PROBLEMS, Report
 from preprocess.config import Config, Folder, Split
 from preprocess.files import read_blocks
 
-#: whether a UTF-8 sequence that begins with a byte may be white space
+#: by first byte: whether a UTF-8 sequence may be white space
 MAY_BE_SPACE = np.zeros(256, dtype=bool)
 MAY_BE_SPACE[[chr(code).encode()[0] for code in range(0x3001) if chr(code).isspace()]] = True
 UNEQUAL = 2.0  # ratio of the lines of two shards above which a warning says that they are unequal
@@ -80,7 +80,7 @@ def divide(config: Config, split: Split, reports: dict[str, Report], shards: int
         places = list(_at_lines(config, split, reports, wanted))
     else:
         places = first_of_each(documents(config, split, reports), counted, lines, shards)
-    places[0] = Place(0, 0, (0,) * len(split.sides))  # with the empty lines before the first document
+    places[0] = Place(0, 0, (0,) * len(split.sides))  # with the empty lines before its first document
     files = len(split.sides[0].files)
     ends = [*places[1:], Place(lines, files, (0,) * len(split.sides))]
     sections = [

@@ -25,7 +25,7 @@ def log_losses(
     values: Values | None = None,
     replaces: str = "loss",
 ) -> None:
-    """Logs `loss`, the mean loss in bits, and the values of sums; nothing waits for the device.
+    """Logs `loss`, the mean loss in bits, and the values of sums; nothing waits for the GPU.
 
     The meter is named `_losses`.
 

@@ -29,7 +29,7 @@ class Texts(Protocol):
 class Corpus(Texts, Protocol):
     """Texts that training samples from and validation reads in full."""
 
-    #: number of sentences or sentence pairs, in a long text about; sampling shares of languages are computed from it
+    #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
     sentences: int
 
     def mean_size(self, length: int) -> float:

@@ -20,8 +20,13 @@ logger = logging.getLogger(__name__)
 class Windows:
     """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
 
-    A subclass has the methods `rows_of`, which computes the table, and `sizes_of`, and the attributes `path`,
-    `table_prefixes`, the prefixes of its texts, `lines`, their number, and `columns`, those of the table.
+    A subclass defines the methods `rows_of`, which computes the table, `sizes_of` and `none`.
+
+    Attributes:
+        path: prefix of the table's file.
+        table_prefixes: prefixes of the texts.
+        lines: number of lines of the texts.
+        columns: number of columns of the table.
     """
 
     def __init__(self):
@@ -52,7 +57,7 @@ class Windows:
             raise self.none(length)
 
     def mean_size(self, length):
-        """Mean number of tokens of an example, all its texts together; of many examples that of some (`spread`)."""
+        """Mean tokens of an example, all its texts together; estimated from a sample (`spread`) if there are many."""
         windows = self.windows(length)
         return self.sizes_of(windows[spread(len(windows))], length).mean()
 
@@ -69,18 +74,16 @@ class Windows:
 
 
 def chain(following):
-    """The places 0, following[0], following[following[0]], …, increasing: those below n, and the first one that isn't.
-
-    Computed with about log₂(n) operations on arrays.
+    """The increasing indices 0, following[0], following[following[0]], …, with about log₂(n) operations on arrays.
 
     Args:
-        following: (n,) for each place a greater one, perhaps n or more.
+        following: (n,) for each index a greater one, perhaps n or more.
 
-    Returns: places (m,), and the place that ends the chain.
+    Returns: the indices below n (m,), and the first one that is n or more.
     """
     count = len(following)
-    jumps = np.append(np.minimum(following, count), count)  # 2^k steps of the chain
-    places = np.zeros(1, dtype=np.int64)  # the first 2^k places
+    jumps = np.append(np.minimum(following, count), count)  # index after 2^k steps
+    places = np.zeros(1, dtype=np.int64)  # the first 2^k indices
     while jumps[0] < count:
         places = np.concatenate((places, jumps[places]))
         jumps = jumps[jumps]
@@ -141,10 +144,10 @@ class AdjacentSegments(OneLanguageWindows):
         while line < self.lines:
             sizes = self.sizes_from(line, BLOCK + 2 * length + 2)
             count = min(BLOCK, len(sizes))
-            starts = np.concatenate(([0], np.cumsum(sizes)))  # of sentences; end
+            starts = np.concatenate(([0], np.cumsum(sizes)))  # first token of each sentence; last: end of the block
             blank = sizes == 1
-            ends = np.append(np.flatnonzero(blank), len(sizes))  # of documents
-            ends = np.repeat(ends, np.diff(ends, prepend=-1))[:count]  # of the document of each sentence
+            ends = np.append(np.flatnonzero(blank), len(sizes))  # line that ends each document
+            ends = np.repeat(ends, np.diff(ends, prepend=-1))[:count]  # the same for each sentence
             reach = np.searchsorted(starts, starts[:count] + 2 * length, side="right") - 1
             places = np.arange(count)
             following = np.maximum(np.minimum(np.maximum(reach, places + 2), ends), places + 1)

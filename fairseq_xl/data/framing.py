@@ -29,7 +29,7 @@ from fairseq_xl.errors import UserError
 
 FRAMINGS = ("xl", "xlm", "bert", "mbart")
 
-#: a batch is packed if at least one token in so many is padding: packing and unpacking take time too
+#: a batch is packed if at least 1 / LEAST_PADDING of its tokens are padding: packing and unpacking take time too
 LEAST_PADDING = 16
 
 
@@ -115,7 +115,7 @@ def find_packing(tokens, pad):
 
 
 def _packing(kept):
-    """As `find_packing`, of a bool array (B, T), False at padding."""
+    """`find_packing` for a mask (B, T), False at padding."""
     places = np.flatnonzero(kept)
     offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
     return {
@@ -135,9 +135,9 @@ def find_packings(pad, **arrays):
 def decoder_target(target, pad):
     """Entries of a batch whose decoder predicts `target` (B, T), padded on the right.
 
-    Returns: ``target``; ``predicted_positions`` (N,), the positions of its tokens in the flattened target: of all first
-    tokens, then of all second ones, …; ``target_lengths`` (B,), an array that stays on the host, so that no loss has to
-    wait for a GPU to know N.
+    Returns: ``target``; ``predicted_positions`` (N,), the positions of its tokens in the flattened target, in
+    time-major order; ``target_lengths`` (B,), an array that stays on the host, so that no loss waits for a GPU to know
+    N.
     """
     is_token = target.numpy() != pad
     steps, rows = np.nonzero(is_token.T)

@@ -11,7 +11,7 @@ from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 
 BLOCK = 1 << 16  # lines that are read at a time where all are needed
-READ_AHEAD = 1 << 20  # bytes of a file up to which the system may read more of it than is used
+READ_AHEAD = 1 << 20  # files up to this size (bytes) may be read ahead
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
 
@@ -32,7 +32,7 @@ class Text:
     def __init__(self, prefix, language, symbols=None):
         self.prefix, self.language, self.symbols = str(prefix), language, symbols
         header, index = read_header(f"{prefix}.idx"), _mapped(f"{prefix}.idx")
-        #: (n,) number of tokens of each item, and its place in the .bin file in bytes
+        #: (n,) number of tokens of each item, and its byte offset in the .bin file
         self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
         self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
         #: the whole text
@@ -54,12 +54,12 @@ class Text:
         return tokens
 
     def load(self, begin, end):
-        """The tokens from index `begin` to `end`, (t,), read from the file: for all of the text, a part at a time."""
+        """The tokens from index `begin` to `end`, (t,), read from the file; for reading the whole text in parts."""
         offset = int(begin) * self.tokens.itemsize
         return np.fromfile(f"{self.prefix}.bin", self.tokens.dtype, int(end - begin), offset=offset)
 
     def bounds(self, line):
-        """Indices in `tokens` where a line begins and ends; `UserError` if it can't be there."""
+        """Indices in `tokens` where a line begins and ends; `UserError` if its offsets are invalid."""
         place, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
         if place < 0 or place % width or size < 1 or place + size * width > self.tokens.nbytes:
             raise UserError(

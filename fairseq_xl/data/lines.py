@@ -21,9 +21,10 @@ Blocks = Callable[[], Iterable[tuple[int, Numbers]]]
 
 
 class LineCorpus:
-    """Lines that are neither empty nor too long. No list of them is kept: random lines are drawn, and looked at.
+    """Lines that are neither empty nor too long.
 
-    Of more than 262,144 lines, counts and means are estimated from as many (`spread`); of fewer they are exact.
+    Lines are drawn at random and skipped if they do not qualify; no list is kept. Counts and means are exact up to
+    262,144 lines and estimated from that many otherwise (`spread`).
 
     Args:
         path: prefix of the files, for messages.

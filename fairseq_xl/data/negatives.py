@@ -33,12 +33,12 @@ def reach_among(count):
 
 
 def by_length(sizes, numbers):
-    """Numbers that sort texts (n,) by their sizes (n,), those of one size by their numbers (n,): (n,) uint64."""
+    """Sort keys (n,) uint64 of texts: size (n,) in the high bits, number of the text (n,) in the low 40."""
     return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
 
 
 class Reach:
-    """Second texts by length, and which may be negatives: so near the translation's length that length tells nothing.
+    """Second texts by length, and which may be negatives: of nearly the translation's length, so that it gives no cue.
 
     The range covers the `REACH` nearest shorter texts and as many longer ones.
 
@@ -50,14 +50,14 @@ class Reach:
     def __init__(self, corpus, longest):
         self.texts = corpus.sorted_by_length(longest)
         count, bounds = len(self.texts), by_length(np.arange(longest + 2), 0)
-        bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) place of the first text of each length
+        bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length
         reach = reach_among(count)
         least, most = (bounds[:-1] - reach).clip(min=0), (bounds[1:] + reach - 1).clip(max=count - 1)
         self.least, self.most = ((self.texts[places] >> NUMBER).astype(np.int64) for places in (least, most))
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
     def places(self, sizes):
-        """Range of the sorted sizes (n,) that is in reach of each length: first and end, (longest + 1,) each."""
+        """First and end index, (longest + 1,) each, into the sorted sizes (n,) of what is in reach of each length."""
         return np.searchsorted(sizes, self.least), np.searchsorted(sizes, self.most, side="right")
 
     def draw(self, sizes, numbers):
@@ -66,7 +66,7 @@ class Reach:
         return self.number(first + (numbers * (end - first)).astype(np.int64))
 
     def number(self, places):
-        """The texts at places in the order of lengths."""
+        """The texts at indices of the order of lengths."""
         return (self.texts[places] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
 
 
@@ -142,7 +142,7 @@ class RandomNegatives:
         numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
         drawn = self.reach.draw(lengths, numbers)
         chosen, left = drawn[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
-        for tried in drawn.T:  # of nearly all pairs, only the first sentence is read
+        for tried in drawn.T:  # for nearly all pairs the first candidate is kept
             chosen[left] = tried[left]
             left = left[~candidates.are_negatives(lines[left], tried[left, None])[:, 0]]
         for row in left:  # nearly all lines in reach are translations
@@ -180,7 +180,7 @@ class MinedNegatives:
         return RandomNegatives(self.pairs, self.length)
 
     def fitting(self, lines):
-        """Negatives of lines (B,), those that fit first, and their sizes, 0 for those that do not fit: (B, k) each."""
+        """Negatives of lines (B,), fitting ones first, and their sizes, 0 for those that do not fit: (B, k) each."""
         negatives = np.asarray(self.negatives[lines])
         _check_lines(negatives, self.pairs)
         sizes = self.pairs.sides[1].sizes[negatives]
@@ -272,7 +272,7 @@ def _of_pairs(first, second):
 
 
 def _contents(side, lines):
-    """Hashes of the sentences in lines, an array of any shape; those of negative lines count from the end."""
+    """Hashes of the sentences in lines, an array of any shape; negative indices count from the end."""
     if not np.size(lines):
         return np.zeros(np.shape(lines), dtype=np.uint64)
     lines, places = np.unique(lines, return_inverse=True)

@@ -3,7 +3,7 @@
 An epoch is a number of updates. Each update takes world size × update frequency batches; in one micro-step every rank
 gets one batch, all of the same objective. Languages and pairs are sampled for each batch with p^α (Lample & Conneau
 2019, section 3.1). Each epoch begins a new pass over every corpus; within a pass no example repeats. The ranks of a
-micro-step get batches of like size, since they wait for the one with the largest.
+micro-step get batches of similar size, since they wait for the one with the largest.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ SCHEDULES = ("alternate", "cycle", "random")
 VALIDATION_SEED = 20190122
 
 WINDOW = 64  # updates of an objective within which batches are exchanged
-#: parts of the largest batch's size: batches in the same part are of like size, and stay in the order drawn
+#: number of size classes, equal parts of the largest size; batches of one class keep the order drawn
 SIZE_CLASSES = 32
 
 
@@ -36,8 +36,8 @@ class BatchSpec:
     examples: np.ndarray  # (B,) the corpus's numbers of the examples
     keys: np.ndarray  # (B,) uint64
     length: int | None = None  # maximum length of each text; None: the objective's
-    tokens: int = 0  # of all examples, without padding
-    padded_tokens: int = 0  # B times the longest example
+    tokens: int = 0  # number of tokens of all examples, without padding
+    padded_tokens: int = 0  # number with padding: B times the length of the longest example
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,9 @@ def deal(plan, batches_per_update, seed, epoch):
     """Exchanges batches of an objective so that the ranks of a micro-step get batches of similar size.
 
     Within `WINDOW` updates of an objective the batches are sorted by size, neighbors are dealt to the same update, and
-    the updates are shuffled. The batches of an update are in the order of their sizes, so that a
-    micro-step gets neighbors too. Batches of similar size, such as blocks of a text, stay in the order drawn, so that
-    an update still mixes languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches
-    in each update.
+    the updates are shuffled. The batches of an update are in the order of their sizes, so that a micro-step gets
+    neighbors too. Batches of one size class, such as blocks of a text, keep the order drawn, so that an update still
+    mixes languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches in each update.
 
     Args:
         plan: what `training_plan` returns.
@@ -163,9 +162,9 @@ def padding_share(plan):
 
 
 def waiting_share(plan, world_size):
-    """Share of the ranks' time spent waiting for the largest batch of a micro-step, if time is in proportion to tokens.
+    """Estimated share of the ranks' time spent waiting for the largest batch of a micro-step.
 
-    Padding counts as tokens.
+    The estimate takes time as proportional to tokens, padding included.
     """
     sizes = np.array([spec.padded_tokens for spec in plan]).reshape(-1, world_size)
     return 1 - sizes.sum() / (world_size * sizes.max(axis=1).sum())

@@ -10,7 +10,7 @@ from fairseq_xl.data.randomness import mix
 
 FEW = 1 << 16  # numbers up to which a permutation is an array
 ROUNDS = 6  # of the Feistel network
-RUNS, RUN = 64, 4096  # number and length of the runs of numbers that stand for all of them
+RUNS, RUN = 64, 4096  # number and length of the index runs that `spread` samples
 DRAWN = 1 << 20  # numbers that are drawn at a time
 
 #: numbers (n,) or positions (n,)
@@ -29,7 +29,7 @@ def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
 
 
 def spread(available: int) -> Numbers:
-    """Numbers below `available` that stand for all of them: evenly spaced runs, or all of up to `RUNS` × `RUN`."""
+    """A sample of the numbers below `available`: evenly spaced runs, or all of up to `RUNS` × `RUN`."""
     if available <= RUNS * RUN:
         return np.arange(available)
     begins = [(available - RUN) * run // (RUNS - 1) for run in range(RUNS)]
@@ -74,7 +74,7 @@ def draw_passes(
 
     Args:
         usable: whether numbers (n,) may be drawn, (n,); None: all may. At least one must be usable.
-        share: about how many are usable. The result does not depend on it.
+        share: estimated share of usable numbers, 0 to 1. The result does not depend on it.
     """
     found, left = [], count
     while left > 0:

@@ -27,16 +27,15 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 def table(path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, columns: int | None) -> np.ndarray:
     """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
 
-    Those of a long text are in the file `path`, which is written if it is missing or of another text, by one process
-    while others wait. Where no file can be written, each process has a temporary one. Writing takes the memory of a
-    block.
+    The rows of a long text are in the file `path`. If it is missing or of another text, one process writes it while
+    others wait. If it cannot be written, each process writes a temporary file. Writing takes the memory of a block.
 
     Args:
         path: of the file.
         prefixes: of the binarized texts that the rows are computed from.
         lines: number of lines of the text.
         blocks: yields blocks of rows, (b, columns) or (b,), at least one, perhaps empty.
-        columns: number of columns; None: the rows are numbers.
+        columns: number of columns; None: 1-D, sorted uint64.
     """
     if lines <= FEW:
         rows = np.concatenate(list(blocks()))

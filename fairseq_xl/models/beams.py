@@ -20,9 +20,9 @@ _ALIGNED = 8  # torch's fused attention on CUDA copies a mask whose strides are 
 class BeamCaches:
     """The caches of all layers in a search for B sentences with K hypotheses each.
 
-    Keys and values of the memory exist once per sentence. Those of earlier outputs stay where their step has written
-    them: all hypotheses of a sentence attend to one row of T * K keys, and a mask hides those that are not of the
-    hypothesis. Choosing hypotheses therefore changes the mask only, and copies no keys.
+    Keys and values of the memory exist once per sentence. Cached keys and values of earlier tokens never move: all
+    hypotheses of a sentence attend to one row of T * K keys, and a mask hides the keys of other hypotheses. Choosing
+    hypotheses therefore changes the mask only, and copies no keys and values.
 
     Args:
         layers: the N layers
@@ -36,7 +36,7 @@ class BeamCaches:
         memory, masks = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"]
         pairs = [part for layer in layers for part in layer.cross_attention.keys_and_values(memory)]
         self.memory = torch.stack(pairs).unflatten(0, (-1, 2))  # (N, 2, B, H, S, D)
-        self.memory_mask = _of_padding(masks[0], memory.dtype) if masks else None  # (B, 1, 1, S and more)
+        self.memory_mask = _of_padding(masks[0], memory.dtype) if masks else None  # (B, 1, 1, aligned S)
         self.languages, self.beam, self.longest, self.length = languages, beam, longest, 0
         *sizes, _, channels = self.memory.shape
         self.past = memory.new_empty(*sizes, 0, channels)  # (N, 2, B, H, L * K, D)

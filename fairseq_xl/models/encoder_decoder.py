@@ -153,8 +153,8 @@ class Decoder(FairseqIncrementalDecoder):
                 right, where the causal mask hides it, and needs no padding mask
             encoder_out: result of `SourceEncoder.forward`; None skips cross-attention
             incremental_state: caches of earlier steps, {} at the first step: only the last position is computed
-            packing: of the targets, where their padding is that of the input; together with that of the source
-            memory_packing: of the source
+            packing: packing of the targets (same padding as the decoder input); pass it with `memory_packing`
+            memory_packing: packing of the source
 
         Raises:
             UserError: the first token is not a language symbol, where the model has language embeddings
@@ -200,8 +200,9 @@ class Decoder(FairseqIncrementalDecoder):
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)
 
-        The attention functions are those of self-attention and of cross-attention, of sequences that are not packed;
-        that of cross-attention is used with an incremental state.
+        Args:
+            attend: attention function of self-attention, for sequences that are not packed
+            attend_memory: the same of cross-attention; used with an incremental state only
         """
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
@@ -264,7 +265,7 @@ class Decoder(FairseqIncrementalDecoder):
         if self.embeddings.languages is None:
             return None
         languages = prev_output_tokens[:, :1] - self.dictionary.first_language
-        # Reading values waits for the GPU: there, only in generation. Later steps have the same first tokens.
+        # Reading values stalls a GPU, where it is done in generation only. Later steps have the same first tokens.
         first_step = incremental_state is not None and prev_output_tokens.size(1) == 1
         if first_step or (incremental_state is None and languages.device.type == "cpu"):
             wrong = (languages < 0) | (languages >= self.dictionary.num_languages)

@@ -58,7 +58,7 @@ class _Open:
 class XLSequenceGenerator(SequenceGenerator):
     """fairseq's `SequenceGenerator`, with its options and results, for decoders of this package.
 
-    The decoder keeps `BeamCaches`. Each step reads from the device only which hypotheses have ended.
+    The decoder keeps `BeamCaches`. Each step reads from the GPU only which hypotheses have ended.
     """
 
     def _generate(

@@ -115,12 +115,12 @@ def attend_by_products(
 
 
 def _by_products(query: Tensor, dropout: float) -> bool:
-    """Whether `_Products` computes the attention; torch.compile cannot trace its loop."""
+    """Whether to compute attention with `_Products`; torch.compile cannot trace its loop."""
     return dropout > 0.0 and query.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class _Products(torch.autograd.Function):
-    """Attention of one sentence at a time, so that its scores (H, T, S) stay in the processor's cache.
+    """Attention of one sentence at a time, so that its scores (H, T, S) stay in the CPU's cache.
 
     For the backward pass it stores the weights before dropout, and one byte per weight: whether it was kept.
     """
@@ -182,9 +182,10 @@ class _Products(torch.autograd.Function):
 
 
 def _sentences(lengths, query, key, value, *more):
-    """Views (H, T, D) of each of the B sentences, for each tensor; `more` have the queries' lengths, then as given.
+    """Views (H, T, D) of each of the B sentences, for each tensor.
 
-    Tensors are (B, H, T, D); or (N, H, D) and (M, H, D) with lengths, those of the queries and those of the keys.
+    Tensors are (B, H, T, D); or packed, (N, H, D) or (M, H, D), with the lengths of queries and of keys. `more` are up
+    to four tensors: the first two packed like queries, the last two like keys.
     """
     tensors = (query, key, value, *more)
     if lengths is None:
@@ -195,7 +196,7 @@ def _sentences(lengths, query, key, value, *more):
 
 
 def _matrices(shapes, flat):
-    """The parts of a flat tensor, one for each sentence, as views of their shapes (H, T, S)."""
+    """The parts of a flat tensor, one for each sentence, as views (H, T, S)."""
     if len(set(shapes)) == 1:
         return flat.view(len(shapes), *shapes[0]).unbind(0)
     return [part.view(shape) for part, shape in zip(flat.split(list(map(math.prod, shapes))), shapes)]

@@ -26,12 +26,12 @@ class TokenEmbeddings(nn.Module):
         super().__init__()
         self.table = nn.Embedding(vocab_size, embed_dim, padding_idx=pad)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if output_bias else None
-        # inside of `one_gradient`: the table for lookup, the table for prediction, and the gradients of lookups
+        # inside of `one_gradient`: the matrix for lookup, the matrix for prediction, and the gradients of lookups
         self._uses: tuple[Tensor, Tensor, Lookups] | None = None
 
     @contextlib.contextmanager
     def one_gradient(self) -> Iterator[None]:
-        """Context of a forward pass with lookup and prediction: the table has one gradient (V, C) throughout.
+        """Context of a forward pass with lookup and prediction: the embedding matrix has one gradient (V, C).
 
         torch itself would make a gradient for each of them, and a third for their sum.
         """
@@ -44,11 +44,11 @@ class TokenEmbeddings(nn.Module):
 
     @property
     def output_table(self) -> Tensor:
-        """The table (V, C) that the output layer uses."""
+        """The embedding matrix (V, C) that the output layer uses."""
         return self.table.weight if self._uses is None else self._uses[1]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Rows of the table: (B, T) -> (B, T, C)"""
+        """Rows of the embedding matrix: (B, T) -> (B, T, C)"""
         if self._uses is None:
             return self.table(tokens)
         table, _, lookups = self._uses
@@ -56,10 +56,10 @@ class TokenEmbeddings(nn.Module):
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of a table, whose gradient is kept for `_TwoUses`.
+    """Rows of the embedding matrix, whose gradient is kept for `_TwoUses`.
 
-    A gradient with a row for each symbol would be mostly zeros, and torch's sparse gradient, which leaves out padding,
-    waits for the GPU to know its size.
+    A gradient with a row for each symbol would be mostly zeros. torch's sparse gradient counts the tokens that are not
+    padding, which waits for the GPU.
     """
 
     @staticmethod
@@ -79,11 +79,11 @@ class _Lookup(torch.autograd.Function):
 
 
 class _TwoUses(torch.autograd.Function):
-    """Returns a table twice. The backward pass adds the gradients of lookups to that of prediction in place."""
+    """The embedding matrix, twice. The backward pass adds the gradients of lookups to that of prediction in place."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, lookups: Lookups) -> tuple[Tensor, Tensor]:
-        """Returns the table (V, C) twice: for `_Lookup` and for prediction."""
+        """Returns the embedding matrix (V, C) twice: for `_Lookup` and for prediction."""
         ctx.set_materialize_grads(False)
         ctx.shape, ctx.lookups = table.shape, lookups
         return table.view_as(table), table.view_as(table)

@@ -1,4 +1,7 @@
-"""From hidden states to the vocabulary. Shapes: N predictions, R of them at a time, C channels, V vocabulary."""
+"""Output projection and cross-entropy in chunks.
+
+Shapes: N predictions, R of them at a time, C channels, V vocabulary.
+"""
 
 import contextlib
 from typing import Any
@@ -11,17 +14,17 @@ from torch.nn import functional as F
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.patches import features
 
-#: bytes that a loss may hold: a chunk of logits and a float32 gradient of the table (V, C). Each further chunk reads
-#: both tables again, so larger chunks are faster
+#: bytes that a loss may hold: a chunk of logits and a float32 gradient of the embedding matrix (V, C). Each further
+#: chunk reads the matrix and its gradient again, so larger chunks are faster
 LOSS_BYTES = 2 * 10**9
-#: bytes of the logits of a chunk even where the table leaves less
+#: minimum bytes of a chunk's logits, whatever the gradients leave
 _LEAST_CHUNK_BYTES = 2**28
-#: predictions in a chunk on CPU: the products take much longer there than reading the tables
+#: predictions in a chunk on CPU, where memory traffic is negligible against the products
 _CPU_CHUNK = 256
 #: logits whose softmax is computed at a time, in float32: on CPU they stay in its cache
 _CPU_PART, _PART = 2**20, 2**25
-#: factor of the gradients of logits in float16, which represents one in 250,000 with few digits only, and none below
-#: 6e-8; hidden states get its inverse. With this factor products of tables with values of up to 127 do not overflow
+#: factor of logit gradients in float16, which stores probabilities near 1/250,000 with few digits and none below 6e-8;
+#: hidden states are divided by it. With this factor products with weights of up to 127 do not overflow
 _FLOAT16_FACTOR = 2.0**8
 
 
@@ -29,7 +32,7 @@ class OutputLayer(nn.Module):
     """Logits of every token; the projection is tied to the token embeddings.
 
     `plain` is XLM's: h W^T + b. `dense` is XLM-R's: dense, GELU, LayerNorm, then the same.
-    The table W and the bias b belong to the token embeddings.
+    The embedding matrix W and the bias b belong to the token embeddings.
     """
 
     def __init__(self, cfg, token_embeddings: TokenEmbeddings):
@@ -46,7 +49,7 @@ class OutputLayer(nn.Module):
         return self._token_embeddings[0]
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """The part before the product with the table: (..., C) -> (..., C)"""
+        """The part before the product with the embedding matrix: (..., C) -> (..., C)"""
         return hidden if self.dense is None else self.norm(F.gelu(self.dense(hidden)))
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -149,7 +152,7 @@ def _chunk_size(hidden: Tensor, weight: Tensor) -> int:
 
 
 def _softmax_(logits: Tensor, target: Tensor, smoothing: float, factor: float | None, by_bias: Tensor | None) -> Tensor:
-    """Replaces logits (R, V) by `factor` times the gradients of the loss; does not if it is None.
+    """In place: logits (R, V) become `factor` times the gradients of the loss (unchanged if None).
 
     Args:
         target: (R,)

@@ -36,7 +36,7 @@ class Stack(nn.ModuleList):
         """(B, T, C) -> (B, T, C)
 
         Args:
-            packing: of `hidden`: only its tokens are computed, and the others are 0; it replaces `padding_mask`
+            packing: packing of `hidden`: only its tokens are computed, the others are 0; it replaces `padding_mask`
             memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_packing: of the memory; packed only together with `hidden`
             inputs: further arguments of the layers, and the memory's padding mask where it is not packed
@@ -63,5 +63,5 @@ class Stack(nn.ModuleList):
 
 
 def _run_layer(layer: Callable[..., Tensor], hidden: Tensor, inputs: dict[str, Any]) -> Tensor:
-    """Runs one layer; all layers share what torch.compile made of this function."""
+    """Runs one layer; all layers share the compiled graphs of this function."""
     return layer(hidden, **inputs)

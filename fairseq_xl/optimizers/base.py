@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairseq_xl.errors import UserError
 
-#: elements of the tensors that are updated at once where an update needs temporary copies: 128 MiB a float32 copy
+#: elements per chunk of an update with temporary copies (128 MiB in float32)
 CHUNK = 2**25
 
 
@@ -18,13 +18,12 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
     """An optimizer with the state `step` (int), `exp_avg` and `exp_avg_sq` of each parameter, as fairseq's Adam has it.
 
     The means are in float32, also those of parameters in 16 bits. A parameter without a gradient stays as it is, its
-    state included. `step` is a number of the host, so that no update waits for the device. A subclass defines
+    state included. `step` is a number of the host, so that no update waits for the GPU. A subclass defines
     `update`, with operators that take lists of tensors: a GPU runs a few kernels, not a dozen for each parameter.
 
     Attributes:
-        found_inf: None, or a float32 scalar on the device: with 1, `step` changes no parameter and no mean; with 0 it
-            is a normal update. Named as in torch's optimizers. It lets a caller skip an update without a wait for the
-            device.
+        found_inf: None, or a float32 scalar on the parameters' device: 1 skips the update, 0 does not. Named as in
+            torch's optimizers. It lets a caller skip an update without waiting for the GPU.
     """
 
     supports_memory_efficient_fp16 = True  # parameters in 16 bits alone, without a copy in 32

@@ -92,7 +92,7 @@ def log_sums(key: str, sums: Tensor, names: Sequence[str], values: Values | None
         names: N names; the same object in each call.
         values: the values that are logged under names of their own.
         replaces: pattern of the names of fairseq's meters that checkpoints of earlier versions hold instead. These
-            meters are removed, so that they do not log old values for ever.
+            meters are removed, since fairseq would keep logging them.
     """
     for aggregator in metrics.get_active_aggregators():
         if key not in aggregator:

@@ -66,9 +66,9 @@ def _agree(norms: Any) -> Any:
 
 
 def _check_later(original: Callable) -> Callable:
-    """Checks the norm one update later, when it is on the host; until then the device skips an unsound update.
+    """Checks the norm one update later, when it is on the host; until then the GPU skips an unsound update.
 
-    After the check the device has no update left to wait for but the current one, so that it is never idle.
+    The check reads the previous update's norm, so the GPU always has queued work.
     """
 
     @functools.wraps(original)

@@ -32,7 +32,7 @@ class _TorchOfTrainer:
     """torch as ``fairseq.trainer`` sees it: `tensor(...).cuda()` moves a tensor to the device of the run.
 
     After a gradient overflow fairseq makes a zero in this way, with and without a GPU. `isfinite` is true, without a
-    wait for the device, of a norm that is checked later (`norms.py`).
+    wait for the GPU, of a norm that is checked later (`norms.py`).
     """
 
     device_of_run = None  # the device of the trainer that was built last

@@ -26,32 +26,32 @@ BATCHES = 4  # batches of each objective whose largest one is counted
 class BatchCount:
     """The largest micro-batch of an objective."""
 
-    tokens: int  # without padding; of bitext and generation those of the target
-    examples: int
-    activations: int  # bytes that the forward pass leaves for the backward pass, those of the loss not counted
-    loss: int  # the most bytes that the loss holds at a time, in both passes
-    peak: int  # the most bytes of all parts at a time
+    tokens: int  # number of tokens without padding; for bitext and generation, of target tokens
+    examples: int  # number of examples
+    activations: int  # bytes that the forward pass keeps for the backward pass, without those of the loss
+    loss: int  # peak bytes of the loss, in both passes
+    peak: int  # peak bytes of all parts together
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a training needs on each of its GPUs, in bytes, and what it reads."""
+    """Memory of a training on each of its GPUs, in bytes, and the text that it reads."""
 
-    parameters: int
-    trained: int  # parameters with a gradient
-    weights: int
-    masters: int  # copies in 32 bits, and their gradients
-    gradients: int
-    optimizer: int  # its state, after sharding
-    buckets: int  # of gradients that several processes exchange
-    batches: dict[str, BatchCount]  # of each objective; of another task, under its name
-    peak: int  # the most bytes at a time in an update, with buckets
-    processes: int
-    micro_batches: int  # of a process in an update
-    tokens: dict[str, int]  # of an update over all processes, by objective; with --schedule cycle of all together
-    updates: int | None  # of an epoch; None: unknown
-    read_tokens: int | None  # in an epoch
-    read_bytes: int | None
+    parameters: int  # number of parameters
+    trained: int  # number of parameters with a gradient
+    weights: int  # bytes of the weights
+    masters: int  # bytes of FP32 master weights and their gradients
+    gradients: int  # bytes of the gradients
+    optimizer: int  # bytes of the optimizer's state, after sharding
+    buckets: int  # bytes of DDP buckets: gradients that several processes exchange
+    batches: dict[str, BatchCount]  # largest batch of each objective, or of another task under its name
+    peak: int  # peak bytes in an update, with buckets
+    processes: int  # number of processes
+    micro_batches: int  # number of micro-batches of a process in an update
+    tokens: dict[str, int]  # number of tokens of an update over all processes, by objective ("all" with `cycle`)
+    updates: int | None  # number of updates of an epoch; None: unknown
+    read_tokens: int | None  # number of tokens that an epoch reads
+    read_bytes: int | None  # bytes of text that an epoch reads
     notes: tuple[str, ...]
 
 

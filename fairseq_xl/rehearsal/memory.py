@@ -26,8 +26,8 @@ aten = torch.ops.aten
 class MemoryCount(TorchDispatchMode):
     """Context that counts the bytes of meta tensors by part.
 
-    Parts are "weights", "masters", "gradients", "activations", "loss", "optimizer" and "temporary"; `part` is that of
-    tensors allocated from now on.
+    Parts are "weights", "masters" (FP32 master weights and their gradients), "gradients", "activations", "loss",
+    "optimizer" and "temporary"; `part` is that of tensors allocated from now on.
 
     `bytes`: {part: bytes at present}; `largest`: {part: the most bytes at a time}; `peak`: the most bytes of all parts
     together; `peak_of_others`: the most bytes of all parts but the gradients.
@@ -97,8 +97,8 @@ class MemoryCount(TorchDispatchMode):
     def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs an operation on each value.
 
-        Of two with the same arguments the second one only makes a tensor like the result of the first: what torch
-        checks on the meta device would take most of the time of a rehearsal.
+        Results are cached by (operation, argument shapes, strides, dtypes), since torch's checks on the meta device
+        would take most of the time of a rehearsal.
         """
         tensors = [each for each in args if isinstance(each, Tensor)]
         if any(each.layout != torch.strided for each in tensors):  # a sparse gradient that is added in place

@@ -132,7 +132,7 @@ def shown(counted: Counted, paper: str | None) -> str:
 
 
 def shown_updates(updated: Updated) -> str:
-    """What became of the two updates, as lines of text."""
+    """The result of the two updates, as lines of text."""
     if updated.error is not None:
         return f"two updates failed: {updated.error}\n"
     losses = ", ".join(f"{loss:g}" for loss in updated.losses)

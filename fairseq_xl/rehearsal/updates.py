@@ -1,6 +1,6 @@
 """Makes two real updates of trainings, with tiny models and text, in two processes that train together.
 
-    python -m fairseq_xl.rehearsal.updates FOLDER      # one of the processes, told its rank as torchrun tells it
+    python -m fairseq_xl.rehearsal.updates FOLDER      # one process, with the environment that torchrun sets
 
 runs the settings of FOLDER/settings.json one after the other, and writes FOLDER/NUMBER.json after each, or the error
 and ends with status 1.
@@ -38,7 +38,7 @@ SETTINGS = "settings.json"
 
 @dataclass(frozen=True)
 class Updated:
-    """What became of two updates: their losses in bits, or the error."""
+    """Result of two updates: their losses in bits, or the error."""
 
     losses: tuple[float, ...] = ()
     error: str | None = None

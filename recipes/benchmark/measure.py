@@ -26,7 +26,7 @@ STEPS_FOR_MEMORY = 3
 PROFILED_BATCH = 10**6
 ROUNDS = {"cpu": 15, "cuda": 8}
 QUICK_ROUNDS = 5
-ELSEWHERE = 0.05  # a round is repeated if other programs use a larger share of the processors
+ELSEWHERE = 0.05  # a round is repeated if other programs use a larger share of the CPUs
 ATTEMPTS = 3  # maximum of rounds run per counted round; those with the smallest share of other programs count
 EAGER = [system for system in SYSTEMS if system not in COMPILED]
 PEAK_SIZE, PEAK_PRODUCTS = 8192, 20  # of the matrix product that shows the peak of a GPU
@@ -156,7 +156,7 @@ def _alternate(workers: dict, rounds: int, do: str) -> list:
     """Runs rounds of one step per system on the same batch, until `rounds` of them had few other programs.
 
     Returns:
-        for each round {system: its answer, "elsewhere": share of the machine's processors that other programs used}
+        for each round {system: its answer, "elsewhere": share of the machine's CPUs that other programs used}
     """
     taken, quiet = [], 0
     last = {system: worker.ask(do, batch=0) for system, worker in workers.items()}
@@ -220,7 +220,7 @@ def ratio(over: list, under: list) -> dict:
 
 
 def _busy() -> float:
-    """Busy seconds of all processors together since the machine's start."""
+    """Busy seconds of all CPUs together since the machine's start."""
     with open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _, _, irq, softirq, steal = map(int, stat.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")

@@ -274,7 +274,7 @@ class _Preparation:
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
         """Warns of characters, or of pieces of XLM, that become <unk>, most frequent first.
 
-        One warning is for training text, with a remedy; one for those of validation and test text only.
+        One warning is for training text, with a remedy; one for characters of validation and test text only.
         """
         named = self.source.open().units
         lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}

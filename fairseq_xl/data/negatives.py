@@ -74,7 +74,7 @@ class Candidates:
     """The sentences of the second side, and which of them are negatives of which pair.
 
     A negative of X is a second sentence that is neither a translation of X in any pair nor X itself. Sentences are
-    compared by hashes of 64 bits; those of all pairs are a table (`fairseq_xl.data.tables`).
+    compared by hashes of 64 bits; the hashes of all pairs are a table (`fairseq_xl.data.tables`).
 
     Args:
         pairs: the `SentencePairs`.

@@ -62,7 +62,7 @@ class SentencePairs(LineCorpus):
         return self.all_examples(length)[0]
 
     def sorted_by_length(self, length):
-        """All pairs with sides of at most `length` tokens, sorted by that of the second side: (n,) `by_length`."""
+        """All pairs with sides of at most `length` tokens, sorted by the second side's length: (n,) `by_length`."""
 
         def rows():
             for first, sizes in self.blocks():

@@ -46,7 +46,7 @@ class ParallelDocuments(Windows):
     def rows_of(self, length):
         """Yields windows (n, 5): first line and end, language at odd positions (0 or 1), size in tokens, sentences.
 
-        Memory: that of the longest document.
+        Memory: as much as the longest document needs.
         """
         lines, sizes = [], []
         for first, block in self.pairs.blocks():
@@ -101,7 +101,7 @@ def _windows(lines, sizes, length):
     ends = np.searchsorted(documents, documents, side="right")
     places, found = np.arange(len(filled)), []
     for base in (0, 1):
-        # sums of the sizes of a sentence on one side, the next one on the other, …: from even and from odd places on
+        # cumulative sizes of sentences whose sides alternate; one array begins at even, one at odd positions
         sums = [
             np.concatenate(([0], np.cumsum(sizes[filled, _side(places + start, base)], dtype=np.int64)))
             for start in (0, 1)

@@ -140,7 +140,7 @@ def deal(plan, batches_per_update, seed, epoch):
     Returns: the same batches in another order. Objectives keep their places, and so does a batch that is the only one
     of its objective in an update.
     """
-    rng = np.random.default_rng((seed, epoch, 1))  # not that of the plan, whose batches stay the same
+    rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
     sizes = np.array([spec.padded_tokens for spec in plan])
     classes = np.ceil(sizes * SIZE_CLASSES / sizes.max())
     of_objective = np.array([spec.objective for spec in plan])

@@ -50,7 +50,7 @@ class BeamCaches:
         self.length += 1
 
     def of_layers(self) -> list[LayerCache]:
-        """The caches of the layers; each appends K keys and values, those of the current position."""
+        """The caches of the layers; each appends the K keys and values of the current position."""
         end = self.length * self.beam
         known = self.past[:, :, :, :, :end].flatten(0, 1).unbind()
         new = self.past[:, :, :, :, end - self.beam : end].unbind()
@@ -67,8 +67,8 @@ class BeamCaches:
         """Goes on with some hypotheses.
 
         Args:
-            hypotheses: (B' * K,) rows among the B * K hypotheses; those of a sentence come from the same sentence
-            sentences: (B',) rows among the B sentences, those of `hypotheses`; None keeps all
+            hypotheses: (B' * K,) rows among the B * K hypotheses, K of the same sentence at a time
+            sentences: (B',) rows among the B sentences, to which `hypotheses` belong; None keeps all
         """
         if self.mask is not None:
             filled = self.length * self.beam

@@ -48,8 +48,8 @@ class SourceEncoder(Encoder):
             src_languages: (B,) language ids; a model with language embeddings needs them
             src_packing: `fairseq_xl.data.framing.find_packing` of the tokens, or None
 
-        The list of padding masks is empty when nothing is padded, except in training on a GPU: there nothing waits for
-        the device.
+        The list of padding masks is empty when nothing is padded, except in training on a GPU, where finding out would
+        wait for the GPU.
         """
         padding_mask = src_tokens.eq(self.token_embeddings.table.padding_idx)
         reads = src_packing is None and (not self.training or padding_mask.device.type == "cpu")
@@ -245,7 +245,7 @@ class Decoder(FairseqIncrementalDecoder):
         return caches.length - 1
 
     def _through_caches(self, hidden: Tensor, caches: BeamCaches, attend: Callable[..., Tensor]) -> Tensor:
-        """As `through_layers`; the inputs (B, K, C) are those of K hypotheses at the current position."""
+        """As `through_layers`; for inputs (B, K, C) of K hypotheses at the current position."""
         masks = [] if caches.padding_mask is None else [caches.padding_mask]
         memory = {"encoder_out": [caches.memory], "encoder_padding_mask": masks}
         return self.through_layers(hidden, memory, {"caches": caches.of_layers()}, attend, caches.attend_memory)

@@ -72,13 +72,13 @@ def attend_packed(
 ) -> Tensor:
     """`attend` of packed sequences, each of which attends to the keys of its own number: (N, H, D) -> (N, H, D).
 
-    A kernel for sequences of several lengths, or the loop on CPU, computes nothing for padding. Without either, the
+    A variable-length kernel, or the loop on CPU, computes nothing for padding. Without either, the
     attention alone is computed for padded sequences.
 
     Args:
         query: (N, H, D)
         key, value: (M, H, D)
-        packing, key_packing: those of the queries and of the keys
+        packing, key_packing: packing of the queries and packing of the keys
         causal: query t attends to the keys up to t; both packings are the same then, and have no padding on the left
         dropout: probability of dropping an attention weight
     """
@@ -336,7 +336,7 @@ class CrossAttention(_Attention):
     ) -> Tensor:
         """(B, T, C), memory (B, S, C), its padding mask (B, S) -> (B, T, C)
 
-        With packings, those of `hidden` and of the memory: (N, C), memory (M, C) -> (N, C). Keys and values of the
+        With packings of `hidden` and of the memory: (N, C), memory (M, C) -> (N, C). Keys and values of the
         memory are computed once for a cache; later calls do not read the memory.
         """
         dropout = self.dropout if self.training else 0.0

@@ -91,7 +91,7 @@ class _TwoUses(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: None, of_table: Tensor | None) -> tuple[Tensor | None, None]:
-        """Adds the gradients of lookups to that of prediction: (V, C)."""
+        """Adds the gradients of lookups to the gradient of prediction: (V, C)."""
         for tokens, of_rows in ctx.lookups:
             of_table = of_rows.new_zeros(ctx.shape) if of_table is None else of_table
             of_table.index_add_(0, *_summed(tokens.flatten(), of_rows.flatten(0, -2)))

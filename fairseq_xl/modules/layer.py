@@ -79,8 +79,8 @@ class Layer(nn.Module):
             memory_padding_mask: (B, S) bool, True at padding
             cache: keys and values of earlier positions and of the memory; `hidden` has the new positions then
             attend, attend_memory: attention functions of self-attention and of cross-attention, without a packing
-            packing: that of `hidden`, in place of the padding mask
-            memory_packing: that of the memory, (M, C) then; both are packed or none
+            packing: packing of `hidden`, in place of the padding mask
+            memory_packing: packing of the memory, which is (M, C) then; both are packed or none
 
         Raises:
             ValueError: a memory for a layer without cross-attention

@@ -13,16 +13,16 @@ from fairseq_xl.patches.features import has_varlen_attention
 
 
 class Packing(NamedTuple):
-    """Which tokens of a padded batch are packed."""
+    """Indices and lengths of the tokens of a padded batch that are packed."""
 
-    places: Tensor  # (N,) positions in the flattened batch (B*T) of the tokens that are not padding, ascending
+    places: Tensor  # (N,) indices in the flattened batch (B*T) of the tokens that are not padding, ascending
     offsets: Tensor  # (B+1,) int32, the first token of each sequence among the N; at the end N
     padding_mask: Tensor  # (B, T) bool, True at padding
-    varlen: bool  # whether the device has a kernel for sequences of several lengths
+    varlen: bool  # whether the device has a variable-length attention kernel
 
     @classmethod
     def of(cls, found: Mapping[str, Tensor]) -> "Packing":
-        """Makes it of the result of `fairseq_xl.data.framing.find_packing`."""
+        """Makes a packing from the result of `fairseq_xl.data.framing.find_packing`."""
         places = found["places"]
         return cls(places, found["offsets"], found["padding_mask"], has_varlen_attention(places.device))
 
@@ -41,5 +41,5 @@ class Packing(NamedTuple):
         return flat.unflatten(0, self.padding_mask.shape)
 
     def lengths(self) -> list[int]:
-        """Numbers of tokens of the B sequences; on a GPU it waits for the device."""
+        """Numbers of tokens of the B sequences; waits for the GPU if they are on one."""
         return torch.diff(self.offsets).tolist()

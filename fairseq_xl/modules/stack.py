@@ -38,7 +38,7 @@ class Stack(nn.ModuleList):
         Args:
             packing: packing of `hidden`: only its tokens are computed, the others are 0; it replaces `padding_mask`
             memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
-            memory_packing: of the memory; packed only together with `hidden`
+            memory_packing: packing of the memory; it is packed only together with `hidden`
             inputs: further arguments of the layers, and the memory's padding mask where it is not packed
         """
         if packing is not None and (memory is None or memory_packing is not None):

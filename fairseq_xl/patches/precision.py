@@ -134,7 +134,7 @@ def _copy_weights(original):
 def _free_gradients(original):
     @functools.wraps(original)
     def zero_grad(self):
-        """Frees the gradients; fairseq keeps those in 32 bits, as zeros, while the next ones are computed."""
+        """Frees the 32-bit gradients; fairseq keeps them, as zeros, while the next ones are computed."""
         for master in self.fp32_params:
             master.grad = None
         original(self)

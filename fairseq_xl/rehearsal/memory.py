@@ -1,8 +1,8 @@
 """Counts the memory of an update on torch's meta device, whose tensors have shapes and no values.
 
 Every tensor that an operation returns is counted from its allocation until it is freed, so the count follows whatever
-the code does: checkpointed activations, chunks of a loss, the temporary tensors of an optimizer. Sizes are those of the
-tensors; a GPU also holds its CUDA context, and memory that the allocator rounds up or keeps.
+the code does: checkpointed activations, chunks of a loss, the temporary tensors of an optimizer. Only tensors are
+counted; a GPU also holds its CUDA context, and memory that the allocator rounds up or keeps.
 """
 
 import functools
@@ -171,7 +171,7 @@ _STAND_INS: dict[Any, Callable] = {
 
 @contextmanager
 def like_cuda() -> Iterator[None]:
-    """Context in which the meta device takes the kernels of CUDA that hold other tensors than those of the CPU.
+    """Context in which the meta device runs CUDA's kernels where these hold other tensors than the CPU's.
 
     Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
     stores a byte for each value. Values read from tensors are 1, and comparisons false.

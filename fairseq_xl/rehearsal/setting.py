@@ -1,4 +1,8 @@
-"""What is rehearsed: the flags of a training, the size of its text, and generated text that fits them."""
+"""Input of a rehearsal: the flags of a training, the size of its text, and generated text that fits them.
+
+An `Entry` of a list (`rehearsal/table.py`) has files and flags. It gives a `Setting`: flags and size of the text.
+`prepared` makes a `Prepared` from a setting: fairseq's configuration, and a folder of generated text.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path

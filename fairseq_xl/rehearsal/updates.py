@@ -129,7 +129,7 @@ class _Losses(logging.Handler):
 
 
 def _train(made: Prepared, folder: Path) -> list[float]:
-    """Trains, and returns the losses of the updates: those of rank 0 only; other ranks log none."""
+    """Trains, and returns the losses of the updates on rank 0; other ranks log none."""
     cfg, handler, root = made.cfg, _Losses(), logging.getLogger()
     with open_dict(cfg):
         common, checkpoint = cfg.common, cfg.checkpoint

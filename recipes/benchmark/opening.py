@@ -1,12 +1,12 @@
 """Time, memory and bytes of opening a text and reading an epoch: ``python -m recipes.benchmark.opening FOLDER``.
 
-Writes texts in FOLDER whose .bin files are sparse and take no disk space: their .idx files place --lines sentences
+Writes texts in FOLDER whose .bin files are sparse, so that they take no room: their .idx files place --lines sentences
 of 2 to 40 tokens in --gigabytes, monolingual text or both sides of bitext. For each type of corpus --processes start at
-once; each opens the text, plans an epoch of --examples and reads its texts. The page cache is cold. Prints one JSON
+once; each opens the text, plans an epoch of --examples and reads its texts. Nothing is cached before. Prints one JSON
 object for each type:
 
     open, plan, texts    seconds of the slowest process
-    read_mb              bytes of the files in the page cache afterwards, over all processes
+    read_mb              read of the files by all processes together, by whatever means: what is in the system's cache
     peak_mb              resident memory (VmHWM) of the largest process, less that before it opened the text
     allocated_mb         most that Python and numpy allocated in a process
 """

@@ -264,7 +264,8 @@ def length_separability(sources, translations, negatives):
 
 def _write(pairs, longest, found, result):
     """Writes the negatives (n, k) of all pairs, then their statistics: old statistics are removed first."""
-    negatives = np.full((len(pairs.sizes), found.shape[1]), -1, dtype=np.int32)
+    lines = len(pairs.sizes)
+    negatives = np.full((lines, found.shape[1]), -1, dtype=np.int32 if lines < 2**31 else np.int64)
     negatives[pairs.fitting(longest)] = found
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
     with replacing(negatives_file(pairs.prefix)) as file:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -68,6 +69,20 @@ class _Sized:
         return getattr(self._dictionary, name)
 
 
+def largest_share(sizes: Iterable[int], processes: int) -> float:
+    """Share of the optimizer state that the process with the most of it holds under --zero-sharding os.
+
+    torch's ZeroRedundancyOptimizer gives each tensor, the largest first, to the process that has the least.
+
+    Args:
+        sizes: numbers of elements of the trained tensors.
+    """
+    loads = [0] * processes
+    for size in sorted(sizes, reverse=True):
+        loads[loads.index(min(loads))] += size
+    return max(loads) / sum(loads)
+
+
 def count(setting: Setting, folder: Path) -> Counted:
     """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`."""
     made = prepared(setting, folder)
@@ -116,7 +131,10 @@ def count(setting: Setting, folder: Path) -> Counted:
         for name, (each, others) in run.items()
     }
     processes = cfg.distributed_training.distributed_world_size
-    sharded = state - math.ceil(state / processes) if cfg.distributed_training.zero_sharding == "os" else 0
+    sharded = 0
+    if cfg.distributed_training.zero_sharding == "os":
+        sizes = [each.numel() for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
+        sharded = state - math.ceil(state * largest_share(sizes, processes))
     buckets = gradients if processes > 1 else 0
     peak = max(step, *(each.peak for each in batches.values()))
     tokens, read, updates = _reads(

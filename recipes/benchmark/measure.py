@@ -101,14 +101,19 @@ def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
         "tokens_per_second": {
             system: case.shape.tokens / statistics.median(steps) for system, steps in seconds.items()
         },
-        "times_fairseq": {system: ratio(seconds["fairseq"], seconds[system]) for system in systems},
+        "times_fairseq": _times_fairseq(seconds, systems),
         "share_of_matmul_bound": {system: ratio(seconds["matmul"], seconds[system]) for system in systems},
         "output_layer": {
             "seconds": output,
-            "times_fairseq": {system: ratio(output["fairseq"], output[system]) for system in systems},
+            "times_fairseq": _times_fairseq(output, systems),
         },
         **measured,
     }
+
+
+def _times_fairseq(seconds: dict, systems: list) -> dict:
+    """{system: speed as a multiple of fairseq's}; {} if fairseq itself has failed."""
+    return {system: ratio(seconds["fairseq"], seconds[system]) for system in systems if "fairseq" in seconds}
 
 
 def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None:
@@ -283,7 +288,10 @@ def main() -> None:
     log.unlink(missing_ok=True)
     workers = {system: Worker(system, options.device, options.compile_backend, log) for system in [*SYSTEMS, "matmul"]}
     found = surroundings(options.device)
-    found["cases"] = {case.name: measure_speed(case, workers, rounds) for case in chosen}
+    found["cases"] = {}
+    for case in chosen:
+        found["cases"][case.name] = measure_speed(case, workers, rounds)
+        _write(options.output, found)  # what is measured stays if the program is stopped
     for worker in workers.values():
         worker.end()
     if options.device == "cuda":
@@ -291,9 +299,14 @@ def main() -> None:
     else:  # on CUDA each case has its own peak
         large = Case(replace(chosen[0].shape, vocabulary=options.large_vocabulary), "float32", "cpu", EAGER)
         found["memory"] = measure_memory(large, options.compile_backend, log)
-    (options.output / "benchmark.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    write_profile(found, options.output / "profile.txt")
-    write_picture(found, options.output / "benchmark.png")
+    _write(options.output, found)
+
+
+def _write(output: Path, found: dict) -> None:
+    """Writes all results so far."""
+    (output / "benchmark.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_profile(found, output / "profile.txt")
+    write_picture(found, output / "benchmark.png")
 
 
 if __name__ == "__main__":

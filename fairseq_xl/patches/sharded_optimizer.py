@@ -1,0 +1,77 @@
+"""The optimizer of --zero-sharding os, which `sharding` imports when it is used: that takes half a second."""
+
+import logging
+from itertools import chain
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+from torch import Tensor
+from torch.distributed.optim import ZeroRedundancyOptimizer
+
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class ShardedOptimizer(ZeroRedundancyOptimizer):
+    """An optimizer of this package whose state of each parameter is held by one process, which updates the parameter.
+
+    Its state in a checkpoint is that of the optimizer without sharding.
+    """
+
+    supports_memory_efficient_fp16 = True
+    disable_mem_eff_fp16_loading_hack = True  # as of the sharded optimizer, whose state stays in float32
+
+    _all_state_dicts: list[dict]  # of all ranks, once they are gathered
+
+    @property
+    def can_skip(self) -> bool:
+        """Whether `found_inf` has an effect."""
+        can: bool = self.optim.can_skip
+        return can
+
+    @property
+    def found_inf(self) -> Tensor | None:
+        """1 on the device skips an update: see `MultiTensorOptimizer`."""
+        found: Tensor | None = self.optim.found_inf
+        return found
+
+    @found_inf.setter
+    def found_inf(self, found: Tensor | None) -> None:
+        self.optim.found_inf = found
+
+    def broadcast_global_state_dict(self, state_dict: dict) -> dict:
+        """Sends the state that rank 0 has read to all ranks; each loads its part."""
+        whole: dict = distributed_utils.broadcast_object(state_dict, src_rank=0, group=self.process_group)
+        return whole
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Loads this rank's part of the state of all parameters."""
+        places = {id(parameter): place for place, parameter in enumerate(parameters(self))}
+        saved = list(chain(*(group["params"] for group in state_dict["param_groups"])))
+        if len(saved) != len(places):
+            raise UserError(f"the checkpoint's optimizer has {len(saved)} parameters, this run {len(places)}")
+        own = [saved[places[id(parameter)]] for parameter in parameters(self.optim)]
+        state = {place: state_dict["state"][key] for place, key in enumerate(own) if key in state_dict["state"]}
+        first = 0
+        groups = []
+        for group, settings in zip(self.optim.param_groups, state_dict["param_groups"]):
+            last = first + len(group["params"])
+            groups.append({**settings, "params": list(range(first, last))})
+            first = last
+        self.optim.load_state_dict({"state": state, "param_groups": groups})
+        self._sync_param_groups(self.optim.param_groups, self.param_groups)  # type: ignore[attr-defined]
+
+    def state_dict(self) -> dict:
+        """Returns the state of all parameters once after `consolidate_state_dict`, on rank 0; else none."""
+        if not self._all_state_dicts:
+            logger.warning("the state of the optimizer is not saved: the processes failed before they gathered it")
+            return {"state": {}, "param_groups": torch.optim.Optimizer.state_dict(self)["param_groups"]}
+        whole: dict = super().state_dict()
+        self._all_state_dicts = []  # a copy of all state in the host's memory
+        return whole
+
+
+def parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The parameters of an optimizer, in the order in which a state numbers them."""
+    return list(chain(*(group["params"] for group in optimizer.param_groups)))

@@ -15,6 +15,7 @@ fairseq_xl.register()
 
 def test_rehearse_goes_on_after_an_error_of_one_configuration(tmp_path, monkeypatch):
     """The second one fails in the processes, the third one before them."""
+    program = python()  # it writes a folder of its own
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = [
         Setting(PRETRAIN),
@@ -22,7 +23,7 @@ def test_rehearse_goes_on_after_an_error_of_one_configuration(tmp_path, monkeypa
         Setting((*PRETRAIN, "--objectives", "nothing")),
         Setting((*PRETRAIN, "--bf16", "--update-freq", "8")),
     ]
-    first, second, third, last = updates.update(settings, python())
+    first, second, third, last = updates.update(settings, program)
     for found in (first, last):
         assert found.error is None and len(found.losses) == 2 and all(4 < loss < 12 for loss in found.losses)
     assert not second.losses and second.error and "\n" not in second.error

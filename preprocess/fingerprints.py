@@ -17,7 +17,7 @@ __all__ = ["FORMAT", "fingerprint", "verify"]
 def verify(data_bin: Path) -> int:
     """Compares every file of a data folder, read in full, with the manifest; returns the number of files.
 
-    The files of a data folder that is divided into shards are those of all shards. Raises UserError with a list of all
+    If the data folder is divided into shards, the files of all shards are compared. Raises UserError with a list of all
     files that are changed, missing or not in the manifest, and for a data folder without fingerprints.
     """
     manifest = read_json(data_bin / "manifest.json")

@@ -129,12 +129,11 @@ def chunks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
 
 def parsed_betas(option: str, text: str) -> tuple[float, float]:
     """``(0.9, 0.98)`` -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
-    betas: list[float] = []
     try:
         numbers: Any = OmegaConf.create(f"[{text.strip('()[] ')}]")
         betas = [float(beta) for beta in numbers]
     except (OmegaConfBaseException, ValueError, TypeError):
-        pass
+        betas = []
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise UserError(f"{option} {text!r}: two numbers from 0 to below 1 are needed: '(0.9, 0.999)'")
     return betas[0], betas[1]

@@ -89,14 +89,10 @@ def count(setting: Setting, folder: Path) -> Counted:
     cfg = made.cfg
     if cfg.common.amp:
         raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
-    with open_dict(cfg):
-        schedule, updates_per_epoch = cfg.task.get("schedule"), cfg.task.get("updates_per_epoch")
-        micro_batches = int(cfg.optimization.update_freq[0])
-        if cfg.task._name in PRETRAINING:  # a short plan with every objective
-            if str(schedule) == "cycle":
-                check_cycle(len(str(cfg.task.objectives).split(",")), micro_batches)
-            cfg.task.schedule, cfg.task.update_freq = "alternate", [1]
-            cfg.task.updates_per_epoch = BATCHES * len(str(cfg.task.objectives).split(","))
+    schedule, updates_per_epoch = cfg.task.get("schedule"), cfg.task.get("updates_per_epoch")
+    micro_batches = int(cfg.optimization.update_freq[0])
+    if cfg.task._name in PRETRAINING:
+        _shorten_plan(cfg.task, micro_batches)
     memory = MemoryCount()
     task = tasks.setup_task(cfg.task)
     with ExitStack() as stack:
@@ -165,6 +161,16 @@ def count(setting: Setting, folder: Path) -> Counted:
         read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
         notes=tuple(made.notes),
     )
+
+
+def _shorten_plan(options: Any, micro_batches: int) -> None:
+    """Makes the plan of a pre-training `BATCHES` batches of each objective; raises `UserError` for a wrong cycle."""
+    objectives = len(str(options.objectives).split(","))
+    if str(options.schedule) == "cycle":
+        check_cycle(objectives, micro_batches)
+    with open_dict(options):
+        options.schedule, options.update_freq = "alternate", [1]
+        options.updates_per_epoch = BATCHES * objectives
 
 
 def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:

@@ -110,7 +110,7 @@ def run(kind: str, prefix: Path, examples: int, processes: int, python: str = sy
 
 
 def read_epoch(kind: str, prefix: Path, count: int) -> dict[str, Any]:
-    """Opens a text, plans an epoch of `count` examples and reads them: what is printed, and what was read."""
+    """Opens a text, plans an epoch of `count` examples and reads them; returns what is printed, and what was read."""
     module, name = CORPORA[kind]
     opened = getattr(importlib.import_module(module), name)
     framing, plans = (importlib.import_module(f"fairseq_xl.data.{each}") for each in ("framing", "plan"))

@@ -1,4 +1,4 @@
-"""Tables of windows: those of simple loops over sentences, in memory and in files, whatever the size of blocks."""
+"""Tables of windows equal those of simple loops over sentences, in memory and in files, for blocks of any size."""
 
 import logging
 import os

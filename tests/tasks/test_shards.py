@@ -80,7 +80,7 @@ def test_all_ways_to_name_the_shards(shards, tmp_path, whole, written):
 
 
 def test_an_epoch_reads_one_shard(shards, tmp_path, whole):
-    """Epochs 1 to 4 are those of runs on shard 0, 1, 2 and 0 alone, and their plans go over the whole shard."""
+    """Epochs 1 to 4 have the batches of runs on shard 0, 1, 2 and 0 alone, whose plans go over the whole shard."""
     output = whole("pretraining")[1]
     for epoch, shard in enumerate((0, 1, 2, 0)):
         alone = run_train(line_of("pretraining", shards / str(shard), tmp_path / str(epoch), "--max-epoch", epoch + 1))

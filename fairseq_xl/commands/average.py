@@ -21,8 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     inputs.add_argument("--inputs", action="extend", nargs="+", metavar="FILE", help="the checkpoints, oldest first")
     inputs.add_argument("--last", nargs=2, metavar=("N", "FOLDER"), help="the newest N checkpoints of a run")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--epochs", action="store_true", help="with --last: those of epochs (the default)")
-    kind.add_argument("--updates", action="store_true", help="with --last: those of --save-interval-updates")
+    kind.add_argument("--epochs", action="store_true", help="with --last: checkpoints of epochs (the default)")
+    kind.add_argument("--updates", action="store_true", help="with --last: checkpoints of --save-interval-updates")
     parser.add_argument("--output", required=True, metavar="FILE", help="where to write the average")
     options = parser.parse_args(arguments)
     if options.last:

@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--beam", type=int, help=f"beam size (default: {BEAM})")
     parser.add_argument("--sampling", action="store_true", help="sample in place of beam search (Edunov et al. 2018)")
     parser.add_argument("--sampling-topk", type=int, help="sample from the K most probable symbols")
-    parser.add_argument("--temperature", type=float, default=1.0, help="of the probabilities (default: 1)")
+    parser.add_argument("--temperature", type=float, default=1.0, help="temperature of the probabilities (default: 1)")
     parser.add_argument(
         "--target-pieces-only",
         action="store_true",
@@ -71,5 +71,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fp16", action="store_true", help="compute with 16 bits, for GPUs")
     parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")
     parser.add_argument("--max-tokens", type=int, default=8000, help="tokens of a batch (default: 8000)")
-    parser.add_argument("--seed", type=int, default=1, help="of sampling (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of sampling (default: 1)")
     return parser

@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--language-module",
         metavar="FILE",
-        help="language module in place of the checkpoint's (MonoTrans); of an archive, that of --lang",
+        help="language module in place of the checkpoint's (MonoTrans); from an archive, the module of --lang",
     )
     parser.add_argument("--no-head", action="store_true", help="leave out the head of fine-tuning")
     parser.add_argument("--no-tokenizer", action="store_true", help="write the model alone")

@@ -3,8 +3,8 @@
 The folder OUT gets `model.onnx` (an encoder, a masked language model or a fine-tuned head), or `encoder.onnx` and
 `decoder.onnx` (one step of the decoder, with caches of keys and values). Batches and texts of any size are allowed.
 `model.json` lists inputs, outputs, special symbols, languages and labels. `report.json`, which is also printed, has the
-sizes of the files and the maximum differences from torch on random inputs. Nothing is written if an output, except
-those of --int8, differs by more than 1/1000 of its largest value.
+sizes of the files and the maximum differences from torch on random inputs. Nothing is written if an output differs by
+more than 1/1000 of its largest value; outputs of the 8-bit files (--int8) are not bounded.
 """
 
 import argparse
@@ -127,5 +127,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="XX=FILE",
         help="text, one a line, the parts of a pair separated by TAB, on which predictions are compared with torch's",
     )
-    parser.add_argument("--benchmark", action="store_true", help="measure times beside those of torch")
+    parser.add_argument("--benchmark", action="store_true", help="measure times, of torch too")
     return parser

@@ -11,9 +11,10 @@ line.
 stay on the disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
 lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
-The search is exact and compares every source with every target sentence. For millions of sentences, --index names a
-folder for indices on the disk, which compare a sentence with a part of the others and may miss a neighbor. They are
-removed at the end; they need as much room as both files of --embeddings, and twice that for a while.
+The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER
+builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a
+neighbor. The indices take as much disk space as both files of --embeddings, temporarily twice that, and are removed at
+the end.
 """
 
 import argparse
@@ -172,13 +173,13 @@ def _parser() -> argparse.ArgumentParser:
         "--embeddings", nargs=2, metavar="FILE.npy", help="embeddings of all lines of the source and the target file"
     )
     parser.add_argument(
-        "--index", metavar="FOLDER", help="search approximately, with indices on the disk in this folder"
+        "--index", metavar="FOLDER", help="search approximately, with temporary on-disk indices in this folder"
     )
-    parser.add_argument("--neighbors", type=int, default=4, help="neighbors of the margin (default: %(default)s)")
+    parser.add_argument("--neighbors", type=int, default=4, help="neighbors in the margin (default: %(default)s)")
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
     parser.add_argument("--threshold", type=float, help="minimum margin of a pair")
     parser.add_argument(
-        "--nearest", action="store_true", help="the most similar target sentence of each source sentence"
+        "--nearest", action="store_true", help="write the most similar target sentence of each source sentence"
     )
     parser.add_argument("--output", help="file to write")
     return parser

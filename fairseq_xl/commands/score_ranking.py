@@ -1,6 +1,6 @@
 """Scores of ranking from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: nDCG over all ranks, and, as `chance`, that of equal scores. Queries of a single text are left
+Prints one JSON line: nDCG over all ranks, and, as `chance`, the nDCG of equal scores. Queries of a single text are left
 out. Averages are printed only if no language is missing.
 """
 

@@ -1,7 +1,7 @@
 """Scores of tagging from the files that fairseq-validate wrote with ``--predictions-to``.
 
-Prints one JSON line: F1 of spans as in seqeval, accuracy of words, and, as `majority`, that of always predicting the
-most frequent tag. Averages are printed only if no language is missing.
+Prints one JSON line: F1 of spans as in seqeval, accuracy of words, and, as `majority`, the accuracy of always
+predicting the most frequent tag. Averages are printed only if no language is missing.
 """
 
 import json

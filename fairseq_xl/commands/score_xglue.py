@@ -2,7 +2,7 @@
 
 Prints one JSON line: for each task with predictions the scores of each language with 95 % bootstrap intervals, their
 average if no language is missing, and published averages; averages over tasks if none of them is missing. Scores are
-those of XGLUE's own program.
+computed as in XGLUE's own program.
 """
 
 from fairseq_xl.evaluation.benchmarks import run

@@ -128,7 +128,8 @@ class Export:
         kind: ``transformers``, ``fairseq`` or ``sentence-transformers``.
         language: the language of the text, or the direction as in en-de. Language embeddings are then added to the
             position embeddings, and the direction gives the first symbol of the decoder's input.
-        language_module: file of a language module that replaces the checkpoint's; of an archive, that of `language`.
+        language_module: file of a language module that replaces the checkpoint's; from an archive, the module of
+            `language`.
         head: as in `counterpart`.
         dtype: type of the weights in the file.
         layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.

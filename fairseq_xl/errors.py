@@ -10,8 +10,8 @@ LISTED = 20  # problems of files that a message shows
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxstring, _REPR.maxother = 2, 10, 10, 10, 80, 80
 
-#: values of ``range`` in the metadata of a dataclass field -> test of a number. The probabilities are those of dropout
-#: and label smoothing, which must be below 1
+#: values of ``range`` in the metadata of a dataclass field -> test of a number. Probabilities, of dropout
+#: and label smoothing, must be below 1
 RANGES = {
     "0 or more": lambda number: number >= 0,
     "1 or more": lambda number: number >= 1,

@@ -37,7 +37,7 @@ def refuse_old_options(arguments: Iterable[str]) -> None:
 
 
 def new_key(key: str) -> str:
-    """The present name of a key of a configuration: that of the renamed option, or `key` itself."""
+    """The present name of a key of a configuration: the new name of a renamed option, or `key` itself."""
     option = f"--{key.replace('_', '-')}"
     return RENAMED_OPTIONS[option][2:].replace("-", "_") if option in RENAMED_OPTIONS else key
 

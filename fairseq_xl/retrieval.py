@@ -82,8 +82,8 @@ class Embedder:
     def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
         """Yields, in batches of framed texts of similar length, their numbers, hidden states and padding (B, T).
 
-        The hidden states are those of the embeddings and of each layer, a list of (B, T, C). If `causal`, a position
-        attends to itself and earlier ones only.
+        The hidden states are a list of (B, T, C): the embeddings, then the output of each layer. If `causal`, a
+        position attends to itself and earlier ones only.
         """
         dictionary = self.task.dictionary
         for batch in batches([len(row) for row in rows], batch_tokens):
@@ -187,7 +187,7 @@ def add_choice(parser, default, pooling=None):
         pooling: default of --pooling.
     """
     of_layer, of_pooling = default if isinstance(default, tuple) else (default, default)
-    layer = "layer whose hidden states are pooled, 0: those of the embeddings"
+    layer = "layer whose hidden states are pooled, 0: the embeddings"
     parser.add_argument("--layer", type=int, help=f"{layer} ({of_layer})")
     parser.add_argument(
         "--pooling",

@@ -109,7 +109,7 @@ def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], languag
 def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor) -> Tensor:
     """Log-probabilities (N,) float32 of target (N,) at hidden (N, C).
 
-    At most `LOGITS` logits, or those of one prediction, are in memory at a time.
+    At most `LOGITS` logits, or the logits of one prediction, are in memory at a time.
     """
     rows = max(1, LOGITS // len(output.token_embeddings.output_table))
     found = []

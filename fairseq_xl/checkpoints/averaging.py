@@ -25,7 +25,7 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
     Args:
         folder: the run's ``--save-dir``.
         count: number of checkpoints.
-        by_update: list those of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not those of epochs.
+        by_update: list checkpoints of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not of epochs.
 
     Returns:
         paths, oldest first.

@@ -65,7 +65,7 @@ def with_languages(
 
 
 def _fresh(name: str, value: Tensor, model: dict[str, Tensor], pieces: int, languages: int) -> Tensor | None:
-    """New rows (L, C) or (L,) for all languages: those of the new model, or zeros for an output bias (V,)."""
+    """New rows (L, C) or (L,) for all languages: the new model's rows, or zeros for an output bias (V,)."""
     if value.dim() == 1:
         return value.new_zeros(languages)
     other = name.replace("decoder.", "encoder.") if pieces else name  # encoder and decoder may share their tokens

@@ -17,7 +17,7 @@ mBART (fairseq)               model.pt                                dict.txt
 The files of transformers have a config.json beside them, and may be shards with an index. The tables of names are in
 `fairseq_xl.checkpoints.formats.tables`, the orders of symbols in `fairseq_xl.checkpoints.formats.vocabularies`. XLM's
 words must be the pieces of our dictionary, in order and spelled ``th@@ e``, as in a .pth and in text that was prepared
-with its codes; those of a vocab.json, ``th e</w>``, are spelled so when they are read.
+with its codes; the words of a vocab.json, ``th e</w>``, are respelled when they are read.
 
 XLM's decoder input begins with ``</s>``, and only the language embedding identifies the language; our decoder input
 begins with ``[xx]``. So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from
@@ -85,7 +85,7 @@ class Published:
         options: options that our model and task need, by name: framing, heads, layer_norm_eps, ...
         dtype: type of the weights in the file.
         counts: frequencies of symbols in the training text, if known.
-        left_out: parameters of the file that are not read: those of a head of fine-tuning.
+        left_out: parameters of the file that are not read: the head of fine-tuning.
     """
 
     layout: str

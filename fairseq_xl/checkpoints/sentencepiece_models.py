@@ -155,7 +155,7 @@ def merge_scores(model: ModelFile) -> dict[str, float]:
 def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[str]]]:
     """A function that segments a text by the merges of a BPE model: the final pieces, and all pieces merged on the way.
 
-    Text is taken as it is, without normalization. `scores` are those of `merge_scores`; pieces may be added to them.
+    Text is taken as it is, without normalization. `scores` come from `merge_scores`; pieces may be added to them.
     """
 
     def segment(text: str) -> tuple[list[str], list[str]]:

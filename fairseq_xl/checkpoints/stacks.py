@@ -25,7 +25,7 @@ def copy_model(model, pretrained, origin):
 
 
 def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
-    """Copies an encoder or a decoder into that of a new model; a decoder can come from a pretrained encoder.
+    """Copies an encoder or a decoder into a new model's; a decoder can come from a pretrained encoder.
 
     A pretrained model without a decoder gives its encoder and its output layer to the new decoder (Lample & Conneau
     2019, section 4.2; Luo et al. 2020). Where encoder and decoder of a model share the token embeddings,

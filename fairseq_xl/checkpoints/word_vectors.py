@@ -50,7 +50,7 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
 
     Args:
         path: the file. Its symbols are the pieces of the binarized text, with U+2581 in front of a word.
-        symbols: those of the dictionary, V.
+        symbols: the V symbols of the dictionary.
         table: (V, C)
 
     Returns: the new table (V, C), and the number of replaced rows.

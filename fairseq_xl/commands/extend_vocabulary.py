@@ -91,7 +91,7 @@ def _check_options(options: argparse.Namespace) -> None:
 
 
 def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
-    """Copies those of these files that a data folder has."""
+    """Copies these files from a data folder, as far as it has them."""
     for name in names:
         if (data / name).exists():
             shutil.copyfile(data / name, folder / name)

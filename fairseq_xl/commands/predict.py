@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _shown(record: Any, predictor: Any, options: argparse.Namespace) -> str:
-    """The line of a record; None is that of a blank line."""
+    """The line of a record; the record of a blank line is None."""
     if options.json:
         return json.dumps(record, ensure_ascii=False)
     if record is None:

@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _languages(named: str) -> dict[str, list[str]]:
-    """Languages of both tasks, or those of them that are named; `UserError` for one that neither has."""
+    """Languages of both tasks, or only the named ones; `UserError` for a language that neither task has."""
     theirs = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
     if not named:
         return theirs

@@ -22,7 +22,7 @@ class WordEmbeddings:
     """Maps words to embeddings, from a checkpoint or a file.
 
     Args:
-        files: {language: file}; that of None serves all other languages. A file is a checkpoint, or a .npz of
+        files: {language: file}; the file of None serves all other languages. A file is a checkpoint, or a .npz of
             `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
         data: folder of the dictionary and its sub-words.
     """

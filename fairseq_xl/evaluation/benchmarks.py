@@ -198,7 +198,7 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
 
     Scores by language have their 95 % bootstrap interval over test examples in parentheses; averages have none.
-    Published averages are those of the main paper; the score file has all.
+    Published averages are from the main paper; the score file has all.
     """
     rows = [["task", "metric", "average", "published", "by language (95 % interval)", "signature"]]
     for name, entry in result["tasks"].items():
@@ -293,7 +293,7 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
 
 
 def accuracy_scores(predictions: list[str], labels: list[str], path: Path, classes: bool = True) -> Scores:
-    """Accuracy of one label per line; `majority` is that of always predicting the most frequent label.
+    """Accuracy of one label per line; `majority` is the accuracy of always predicting the most frequent label.
 
     Warns of predictions that no line has as label, if labels are `classes`. Raises `UserError` naming `path` for a
     wrong number of predictions.

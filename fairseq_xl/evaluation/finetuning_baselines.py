@@ -125,7 +125,7 @@ def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -
     """Similarity of the texts of each pair, a query and a text (n,).
 
     Args:
-        method: overlap: share of the query's words, each counted once, that the text has, where words are those of
+        method: overlap: share of the query's words, each counted once, that the text has, with the words of
             MLQA's normalization (a character in Chinese, Japanese and Thai); tf-idf: cosine of the tf-idf of character
             n-grams, with document frequencies over all different queries and texts.
         pairs: queries and texts.

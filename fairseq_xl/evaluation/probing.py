@@ -161,8 +161,8 @@ def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[fl
     """Accuracy over all scored pairs and by category; pairs that were left out are counted.
 
     Args:
-        scored: log-probabilities of the two sentences' pieces by the number of the pair. A pair is right if that of
-            the grammatical one is higher.
+        scored: log-probabilities of the two sentences' pieces by the number of the pair. A pair is right if the
+            log-probability of the grammatical sentence's piece is higher.
     """
     right: dict[str, list[bool]] = defaultdict(list)
     for number, (grammatical, ungrammatical) in scored.items():

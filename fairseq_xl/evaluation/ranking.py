@@ -65,7 +65,7 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:
-    """nDCG in percent with its 95 % interval over queries; `chance` is that of equal scores.
+    """nDCG in percent with its 95 % interval over queries; `chance` is the nDCG of equal scores.
 
     Queries of a single text are left out, as in XGLUE's program.
 

@@ -184,7 +184,7 @@ def overview_row(benchmark: str, name: str, found: Mapping[str, ScoreFile], syst
 
 
 def average_cells(averages: Mapping[str, float | None], systems: list[str], papers: Papers) -> list[Html]:
-    """The cells of a row of the table of averages: those of the systems, their chart, published ones, differences."""
+    """Cells of a row of averages: the systems' averages, their chart, published averages, differences."""
     cells = [tag("td", number(value), class_="number") for value in averages.values()]
     cells.append(chart(averages, systems, papers=[figures["average"] for figures in papers.values()]))
     shown = [f"{system} {number(figures['average'])}{marked(figures)}" for system, figures in papers.items()]
@@ -264,8 +264,8 @@ def by_language(
 
     Args:
         others: languages that are not averaged.
-        entries: those of the task in the systems' score files.
-        papers: published figures, of which those by language are shown.
+        entries: the task's entries in the systems' score files.
+        papers: published figures; figures by language are shown.
     """
     codes = sorted({code for entry in entries.values() for code in (*entry["languages"], *entry["missing"])})
     scores = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}

@@ -53,7 +53,7 @@ def read_similarities(path: str, gold: str) -> tuple[list[tuple[str, str]], list
 
 
 def cosines(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Cosines (n,) of rows (n, C); that of a row of zeros is 0."""
+    """Cosines (n,) of rows (n, C); 0 for a row of zeros."""
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
     return (one * two).sum(axis=1) / np.maximum(norms, 1e-12)
 

@@ -1,8 +1,8 @@
 """XGLUE's scores, from files in the formats of its release and of its submissions (Liang et al. 2020).
 
-Scores are those of its program, averages are over the paper's languages. POS: precision of spans, not accuracy; a span
-is a run of equal tags. WPR: nDCG with linear gains; consecutive lines with the same query are one query. QG and NTG:
-sacreBLEU of lower-cased text. POS, MLQA and WPR can be scored in other ways.
+Scores are computed as in its program, averages over the paper's languages. POS: precision of spans, not accuracy; a
+span is a run of equal tags. WPR: nDCG with linear gains; consecutive lines with the same query are one query. QG and
+NTG: sacreBLEU of lower-cased text. POS, MLQA and WPR can be scored in other ways.
 """
 
 import itertools

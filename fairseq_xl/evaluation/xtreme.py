@@ -1,8 +1,8 @@
 """XTREME's scores, from files in the format of its submissions (Hu et al. 2020).
 
-Scores are those of its program. Both tagging tasks have F1 of spans; for parts of speech a span is a run of equal tags,
-and the paper calls their score accuracy. TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The score of a
-question answering task is the mean of F1 and exact match. Parts of speech and answers can be scored in other ways.
+Scores are computed as in its program. Both tagging tasks have F1 of spans; for parts of speech a span is a run of equal
+tags, and the paper calls their score accuracy. TyDiQA and XQuAD have SQuAD's normalization, MLQA its own. The score of
+a question answering task is the mean of F1 and exact match. Parts of speech and answers can be scored in other ways.
 """
 
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ class TaskType(ABC):
     """Reads the examples of a fine-tuning task, computes its loss, predictions and metrics.
 
     Args:
-        cfg: options of the task: those of every fine-tuning task, and those of `Config`.
+        cfg: options of every fine-tuning task, and the options of `Config`.
         framing: the `Framing` of its inputs.
         head_name: name of its module in `model.heads`; by default the type's.
     """

@@ -27,7 +27,7 @@ Prediction = np.ndarray  # a score for each text
 class Ranking(TaskType):
     """A score of each text of a query, from the first token's last hidden state, trained on whole queries.
 
-    The loss is that of ListNet (Cao et al. 2007): the cross-entropy between the softmax of the relevances and that of
+    The loss is ListNet's (Cao et al. 2007): the cross-entropy between the softmax of the relevances and the softmax of
     the scores. The paper does not name its loss.
     """
 

@@ -66,7 +66,7 @@ def save_checkpoint(state: Any, path: "str | os.PathLike") -> None:
 
 
 def check_checkpoint(state: Any, name: object) -> dict:
-    """Returns the content of the file `name`; raises `UserError` unless it is that of a fairseq checkpoint."""
+    """Returns the content of the file `name`; raises `UserError` unless it is a fairseq checkpoint's."""
     if isinstance(state, dict) and isinstance(state.get("kind"), str):
         raise UserError(f"{name} is not the checkpoint of a model but a {state['kind']}")
     parameters = state.get("model") if isinstance(state, dict) else None

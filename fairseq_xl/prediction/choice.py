@@ -59,7 +59,7 @@ def _language(options: argparse.Namespace, task: Any) -> str:
 
 
 def _direction(options: argparse.Namespace, task: Any) -> tuple[str, str]:
-    """Source and target language: those of the options, or those of the only direction of the training."""
+    """Source and target language: from the options, or from the only direction of the training."""
     trained = directions_of(task)
     if options.lang:
         raise UserError(

@@ -51,7 +51,7 @@ def named_arrays(graph: Graph, inputs: list[Tensor]) -> Arrays:
 
 @torch.no_grad()
 def differences(graph: Graph, onnx: OnnxGraph, ranges: dict[str, int]) -> dict[str, float]:
-    """{sizes: maximum absolute difference of all outputs from those of torch}, for random inputs.
+    """{sizes: maximum absolute difference of all outputs from torch's}, for random inputs.
 
     Outputs at padding are not compared. Raises `UserError` for an output that differs by more than `BOUND`, and for one
     that is not finite.
@@ -90,7 +90,7 @@ def batches_of_text(texts: dict[str, tuple[str, list[str]]], encode: Callable, t
         task: the model's task.
         longest: maximum length of an input, in tokens; the longest part of a line is truncated first.
 
-    Raises `UserError` for another number of parts than that of a fine-tuned model, and for a file without text.
+    Raises `UserError` for another number of parts than a fine-tuned model reads, and for a file without text.
     """
     pad, end = task.dictionary.pad(), task.dictionary.eos()
     parts = getattr(getattr(task, "type", None), "num_texts", None)

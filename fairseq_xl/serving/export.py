@@ -36,7 +36,7 @@ def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, di
         model: an encoder or an encoder-decoder, in evaluation mode.
         task: its task.
         output: one of `OUTPUTS`: the encoder's last hidden states, the logits of the masked language model, or the
-            outputs of a fine-tuned head. None: those of the head of a fine-tuned model, otherwise the hidden states.
+            outputs of a fine-tuned head. None: the head's outputs of a fine-tuned model, otherwise the hidden states.
 
     Raises:
         UserError: a model of another kind, or one without this output.
@@ -90,7 +90,7 @@ def _head_graph(model: Any, task_type: Any) -> Graph:
 
 
 def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
-    """Writes a graph as an ONNX file, large parameters beside it; `ranges` is that of `Graph.example`."""
+    """Writes a graph as an ONNX file, large parameters beside it; `ranges` as in `Graph.example`."""
     import onnxscript  # noqa: F401  its absence would be an error of torch's exporter
 
     dims = {

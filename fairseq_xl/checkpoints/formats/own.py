@@ -62,7 +62,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
 
     Args:
         path: its file.
-        data: folder with its dict.txt, or with that of `language_module`.
+        data: folder with its dict.txt, or with the dict.txt of `language_module`.
         language_module: file of a language module that replaces the checkpoint's (MonoTrans).
         language: the language of the module, if the file is an archive.
 
@@ -131,7 +131,7 @@ def for_languages(own: Own, source: str, target: str | None = None) -> Own:
 
     Args:
         source: the language of the encoder's text.
-        target: that of the decoder's text.
+        target: the language of the decoder's text.
 
     Raises `UserError` for a language that the model does not have.
     """

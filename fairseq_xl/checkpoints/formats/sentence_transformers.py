@@ -24,7 +24,7 @@ def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"],
     Args:
         folder: the transformers folder.
         pooling: "mean" or "first".
-        max_length: number of tokens that the model reads at most, with those of the framing.
+        max_length: maximum number of tokens of an input, symbols of the framing included.
         dim: number of channels of the hidden states.
 
     Raises `UserError` for a folder without config.json or tokenizer.json, and if a file cannot be written.

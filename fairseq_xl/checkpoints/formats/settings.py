@@ -48,7 +48,7 @@ def to_options(layout: str, settings: Settings, state: State) -> Settings:
 
     Args:
         layout: a key of `tables.TABLES`.
-        settings: those of the file.
+        settings: the file's settings.
         state: its weights under our names, whose shapes give the sizes.
 
     The number of heads changes no shape, but weights for another number of heads mean something else. Without an output
@@ -86,7 +86,7 @@ def to_options(layout: str, settings: Settings, state: State) -> Settings:
 
 
 def _framing(layout: str, settings: Settings) -> str:
-    """The framing that a config.json of this package names, or else that of the layout's models."""
+    """The framing that a config.json of this package names, or else the framing of the layout's models."""
     ours = settings.get(OURS)
     if isinstance(ours, dict) and ours.get("framing") in FRAMINGS:
         return ours["framing"]

@@ -109,7 +109,7 @@ KINDS: dict[str, Callable[[Path, XLDictionary, str], Tokenizer]] = {
 
 
 def names_of_rows(dictionary: XLDictionary, pieces: Collection[str], suffix: str) -> list[str]:
-    """The names of the dictionary's rows in a tokenizer: the symbols, those of its `pieces` without the suffix."""
+    """The names of the dictionary's rows in a tokenizer: the symbols; for its `pieces`, without the suffix."""
     stripped = [symbol.removesuffix(suffix) for symbol in dictionary.symbols]
     return [
         name if name in pieces and name + suffix == symbol else symbol

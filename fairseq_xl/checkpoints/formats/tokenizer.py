@@ -50,7 +50,7 @@ def write_tokenizer(
         data: data folder with the text's sub-words.
         dictionary: the joint `XLDictionary` of the model.
         framing: one of `FRAMINGS`.
-        max_length: number of tokens that the model reads at most, with those of the framing.
+        max_length: maximum number of tokens of an input, symbols of the framing included.
         language: the language of the text; needed if languages share no piece.
         segments: whether the model has segment embeddings: the second text of a pair then has token type 1.
 
@@ -90,7 +90,7 @@ def write_tokenizer(
 
 
 def _vocabulary_folder(data: Path, language: str | None) -> tuple[Path, str]:
-    """The folder of the sub-words, that of the language if languages share no piece, and what their pieces end in."""
+    """The folder of the sub-words (the language's, if languages share no piece), and the suffix of their pieces."""
     apart = read_manifest(data).get("disjoint")
     if not apart:
         return data, ""

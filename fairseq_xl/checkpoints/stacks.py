@@ -109,7 +109,7 @@ def count_layers(state):
 
 
 def shares_token_embeddings(state):
-    """Whether encoder and decoder of an encoder-decoder have one table of token embeddings."""
+    """Whether encoder and decoder of an encoder-decoder share one embedding matrix."""
     return not any(key.startswith("decoder.token_embeddings.") for key in state)
 
 

@@ -1,4 +1,4 @@
-"""Embeddings of words: means over pieces of the rows of a table (Lample & Conneau 2019, section 4.5). C channels."""
+"""Embeddings of words: means of their pieces' rows in an embedding matrix (Lample & Conneau 2019, section 4.5)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ class WordEmbeddings:
             raise UserError(f"the embeddings differ in their channels: {widths}")
 
     def _table(self, file: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
-        """The table (V, C), and which rows are known, (V,)."""
+        """The embedding matrix (V, C), and which rows are known, (V,). V vocabulary, C channels."""
         is_piece = self.dictionary.is_piece
         if file.endswith(ARRAYS):
             found = vectors.read(file)

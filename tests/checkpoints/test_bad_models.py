@@ -195,7 +195,7 @@ BAD = {
     ),
     "a table is a row": (
         *("fairseq", of_model(**{f"{PREFIX}embed_positions.weight": torch.zeros(42)}), "model.pt"),
-        "its table encoder.embeddings.positions.weight has 1 dimensions, expected 2",
+        "its embeddings encoder.embeddings.positions.weight have 1 dimensions, expected 2",
     ),
     "tables of different widths": (
         *("fairseq", of_model(**{f"{PREFIX}embed_positions.weight": torch.zeros(42, 8)}), "model.pt"),
@@ -280,4 +280,6 @@ def test_a_table_of_ours_that_is_a_number(request, tmp_path):
     table = {"encoder.token_embeddings.table.weight": torch.tensor(1.0)}
     with_content("checkpoint.pt", lambda content: content["model"].update(table))(folder)
     found = refused(describe.main, folder)
-    assert f"{folder / 'checkpoint.pt'}: its table encoder.token_embeddings.table.weight has 0 dimensions" in found
+    assert (
+        f"{folder / 'checkpoint.pt'}: its embeddings encoder.token_embeddings.table.weight have 0 dimensions" in found
+    )

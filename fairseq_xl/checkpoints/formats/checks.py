@@ -14,7 +14,7 @@ from fairseq_xl.data.symbols import LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import NOT_FINITE, is_finite
 
-#: ends of our names of tables of embeddings, (rows, C)
+#: ends of our names of embeddings, (rows, C)
 _TABLES = ("table.weight", "positions.weight", "languages.weight", "segments.weight")
 
 
@@ -65,11 +65,11 @@ def check_shapes(state: Mapping[str, Tensor]) -> None:
 
 
 def check_tables(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns our tables of embeddings, (rows, C); raises `UserError` for another number of dimensions."""
+    """Returns our embeddings, each (rows, C); raises `UserError` for another number of dimensions."""
     tables = {name: value for name, value in state.items() if name.endswith(_TABLES)}
     for name, value in tables.items():
         if value.dim() != 2:
-            raise UserError(f"its table {name} has {value.dim()} dimensions, expected 2")
+            raise UserError(f"its embeddings {name} have {value.dim()} dimensions, expected 2")
     return tables
 
 

@@ -1,14 +1,15 @@
-"""Patches of fairseq's metrics: sums of many names in one tensor that stays on its device until it is read."""
+"""Patches of fairseq's metrics: sums that stay on their device until they are read, and their reduction over ranks."""
 
 import contextlib
 import functools
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from fairseq import trainer
+from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import meters, metrics
 from torch import Tensor
 
@@ -19,11 +20,13 @@ _unread = False  # whether the values of meters are not read: fairseq reads them
 
 
 def install() -> None:
-    """Reads `DeviceSums` by name, restores them from checkpoints, and reads no value between two log intervals."""
+    """Reads `DeviceSums` by name and restores them from checkpoints; reads no value between two log intervals."""
     meters.DeviceSums = DeviceSums  # fairseq restores a meter by the name of its class in this module
     meters.MetersDict.get_smoothed_value = _find_named_value(meters.MetersDict.get_smoothed_value)
     meters.MetersDict.get_smoothed_values = _add_named_values(meters.MetersDict.get_smoothed_values)
-    trainer.Trainer._reduce_and_log_stats = _leave_unread(trainer.Trainer._reduce_and_log_stats)
+    trainer.Trainer._reduce_and_log_stats = _skip_reading_metrics(trainer.Trainer._reduce_and_log_stats)
+    distributed_utils.all_reduce_dict = all_reduce_dict
+    trainer.Trainer._aggregate_logging_outputs = _never_zero(trainer.Trainer._aggregate_logging_outputs)
 
 
 class DeviceSums(meters.Meter):
@@ -137,7 +140,7 @@ def _add_named_values(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_smoothed_values
 
 
-def _leave_unread(original: Callable[..., Any]) -> Callable[..., Any]:
+def _skip_reading_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _reduce_and_log_stats(self: Any, logging_outputs: Any, sample_size: Any, grad_norm: Any = None) -> Any:
         """Logs the statistics of a step; of a task of this package it returns the sample size only."""
@@ -156,3 +159,51 @@ def _values_unread() -> Iterator[None]:
         yield
     finally:
         _unread = before
+
+
+def all_reduce_dict(data: Mapping[str, Any], device: torch.device, group: Any) -> dict[str, Tensor]:
+    """Sums numbers and tensors over ranks by one all-reduce; nothing waits for the device.
+
+    Args:
+        data: {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
+        device: device of the reduction.
+        group: group of the ranks.
+
+    Returns: {name: sum, a float64 tensor on `device`}.
+    """
+    values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
+    on_host = [name for name, value in values.items() if value.device.type != device.type]
+    names = [*on_host, *(name for name in values if name not in on_host)]
+    flat = [values[name].reshape(-1) for name in names]
+    if on_host:
+        flat[: len(on_host)] = [_copy_to_device(torch.cat(flat[: len(on_host)]), device)]
+    sums = torch.cat(flat)
+    distributed_utils.all_reduce(sums, group=group)
+    parts = dict(zip(names, sums.split([values[name].numel() for name in names]), strict=True))
+    return {name: parts[name].view(value.shape) for name, value in values.items()}
+
+
+def _copy_to_device(values: Tensor, device: torch.device) -> Tensor:
+    """A copy for which the host does not wait: a GPU copies pinned memory only in this way."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+
+
+class _SampleSize(Tensor):
+    """A sample size that is not 0, so that ``sample_size or 1.0`` reads no value. Results are plain tensors."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def _never_zero(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _aggregate_logging_outputs(self: Any, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
+        """Sums statistics over ranks; the first of `stats`, the sample size, becomes 1 if it is 0, on its device."""
+        logging_outputs, (size, *others) = original(self, logging_outputs, *stats, ignore=ignore)
+        if torch.is_tensor(size):
+            size = torch.where(size == 0, 1, size).as_subclass(_SampleSize)
+        return logging_outputs, (size, *others)
+
+    return _aggregate_logging_outputs

@@ -9,6 +9,7 @@ import socket
 import sys
 import warnings
 
+import numpy as np
 import torch
 from fairseq.distributed import (
     LegacyDistributedDataParallel,
@@ -46,19 +47,23 @@ def end_as_stopped() -> None:
     _stopped = True
 
 
-def any_rank(flag: bool, device) -> bool:
-    """Whether `flag` is true on any rank. All ranks must call it together; a process alone gets its own flag.
+def any_rank(flags: list[bool]) -> list[bool]:
+    """Whether each of `flags` is true on any rank. All ranks must call it together; a process alone gets its own flags.
 
-    Args:
-        flag: the flag of this rank.
-        device: the device of tensors that the backend can reduce.
+    The flags stay on the host, so that no rank waits for its device.
     """
+    if distributed_utils.get_data_parallel_world_size() == 1:
+        return flags
+    found = np.array(flags, dtype=np.uint8)
+    torch.distributed.all_reduce(torch.from_numpy(found), torch.distributed.ReduceOp.MAX, _host_group())
+    return found.astype(bool).tolist()
+
+
+@functools.cache
+def _host_group() -> torch.distributed.ProcessGroup:
+    """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only."""
     group = distributed_utils.get_data_parallel_group()
-    if group is None or distributed_utils.get_world_size(group) == 1:
-        return flag
-    flags = torch.tensor([int(flag)], device=device)
-    distributed_utils.all_reduce(flags, group)
-    return bool(flags.item())
+    return group if torch.distributed.get_backend(group) == "gloo" else torch.distributed.new_group(backend="gloo")
 
 
 def _launch(original):
@@ -208,12 +213,10 @@ def _keep_missing_gradients(original):
         if self.accumulate_grads:
             return
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
-        used = [parameter.grad is not None for parameter in parameters]
-        used = torch.tensor(used, dtype=torch.int32, device=parameters[0].device)
-        distributed_utils.all_reduce(used, self.process_group)
+        used = any_rank([parameter.grad is not None for parameter in parameters])
         original(self)
-        for parameter, ranks in zip(parameters, used.tolist()):
-            if not ranks:
+        for parameter, is_used in zip(parameters, used, strict=True):
+            if not is_used:
                 parameter.grad = None
 
     return all_reduce_grads

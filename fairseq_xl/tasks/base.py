@@ -378,7 +378,7 @@ class XLTask(FairseqTask):
         terminated = self.terminated  # read once: a signal may come at any time
         if terminated:
             logger.warning("%s: saving after this update, then stopping", terminated)
-        if any_rank(terminated is not None, next(model.parameters()).device):
+        if any_rank([terminated is not None])[0]:
             end_as_stopped()
             run = run_config(self.cfg)
             run.optimization.stop_time_hours = 1e-9

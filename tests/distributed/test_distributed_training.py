@@ -205,6 +205,13 @@ def resumed(data, root):
     return jobs
 
 
+def watched(data):
+    """Jobs whose updates are watched for what would wait for a GPU; one of the two objectives leaves a head unused."""
+    short = cli(optimizer="xl_adam", clip_norm=0.1, update_freq=2, updates_per_epoch=2, max_update=2)
+    line = [*pretraining(data, "unused", *short, objectives="headed,tlm"), "--disable-validation", "--no-save"]
+    return {"sync-legacy": [*line, *DDP["legacy"], "--bf16"], "sync-pytorch": [*line, *DDP["pytorch"]]}
+
+
 @pytest.fixture(scope="module")
 def headed():
     """The objective `headed` is known in this process."""
@@ -238,7 +245,7 @@ def two(data_bin, folders, tmp_path_factory):
         for backend, options in backends.items():
             folder = ["--save-dir", root / f"{name}-{backend}", "--no-epoch-checkpoints"]
             jobs[f"{name}-{backend}"] = [*line, *options, *folder, "--update-freq", frequency]
-    return run_jobs(root / "results", jobs | resumed(data_bin, root)) | {"folder": root}
+    return run_jobs(root / "results", jobs | resumed(data_bin, root) | watched(data_bin)) | {"folder": root}
 
 
 @pytest.fixture(scope="module")
@@ -349,6 +356,17 @@ def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule,
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["last_optimizer_state"]["state"]
     steps = sorted({int(of["step"]) for of in state.values()})
     assert steps == ([3, 6] if schedule == "alternate" else [6])
+
+
+@pytest.mark.parametrize("backend", list(DDP))
+def test_distributed_update_has_no_sync(two, backend):
+    """Also where a parameter is unused. What torch's DDP reads in its backward pass on CPU is on the host on a GPU."""
+    others = ["tests/commands.py", "torch.diff(self.offsets).tolist()"]  # the last one runs on CPU only
+    others += ["loss.backward()"] if backend == "pytorch" else []
+    for rank in two[f"sync-{backend}"]:
+        assert len(rank["waits"]) == 2
+        for found in rank["waits"]:
+            assert found and not [name for name in found if not any(other in name for other in others)]
 
 
 @pytest.mark.parametrize("stop", STOPS)

@@ -1,21 +1,24 @@
 """One of two processes that run the command lines of FOLDER/jobs.json: python -m tests.distributed.worker FOLDER.
 
 Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's,
-"scores": {name in `SCORES`: the log's}}.
+"scores": {name in `SCORES`: the log's}, "waits": for each update what would wait for a GPU}. Only the updates of jobs
+whose names begin with "sync" are watched for "waits".
 """
 
+import contextlib
 import json
 import os
 import sys
 from pathlib import Path
 
-from fairseq import options
+from fairseq import options, trainer
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
 from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import CPU, configuration, one_run
 from tests.distributed.headed import Headed
+from tests.waits import Waits
 
 #: scores that validation logs: of several tasks in one run, and of unsupervised translation of German and English
 SCORES = [
@@ -34,15 +37,39 @@ def scores_of(output):
     return {name: output.statistics(name) for name in SCORES}
 
 
+@contextlib.contextmanager
+def watched_updates():
+    """Yields a list, to which each update of the real trainer adds its `Waits.found`."""
+    found, step = [], trainer.Trainer.train_step
+
+    def watched_step(self, samples, raise_oom=False):
+        with Waits() as waits:
+            output = step(self, samples, raise_oom)
+        found.append(waits.found)
+        return output
+
+    trainer.Trainer.train_step = watched_step
+    try:
+        yield found
+    finally:
+        trainer.Trainer.train_step = step
+
+
 def main():
     folder = Path(sys.argv[1])
     OBJECTIVES[Headed.name] = Headed
     for name, line in json.loads((folder / "jobs.json").read_text(encoding="utf-8")).items():
         sys.stderr.write(f"{name}\n")
         sys.stderr.flush()
-        with one_run() as output:
+        watched = watched_updates() if name.startswith("sync") else contextlib.nullcontext([])
+        with one_run() as output, watched as waits:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)
-        result = {"losses": output.updates, "loss": output.statistics("loss"), "scores": scores_of(output)}
+        result = {
+            "losses": output.updates,
+            "loss": output.statistics("loss"),
+            "scores": scores_of(output),
+            "waits": waits,
+        }
         (folder / f"{name}.{os.environ['RANK']}.json").write_text(json.dumps(result), encoding="utf-8")
 
 

@@ -22,7 +22,7 @@ SCHEDULES = ("alternate", "cycle", "random")
 #: Validation noise is the same in every run, so that perplexities compare across seeds.
 VALIDATION_SEED = 20190122
 
-WINDOW = 64  # updates of an objective within which batches are exchanged
+EXCHANGE_UPDATES = 64  # updates of an objective within which batches are exchanged
 #: number of size classes, equal parts of the largest size; batches of one class keep the order drawn
 SIZE_CLASSES = 32
 
@@ -125,11 +125,12 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
     return plan
 
 
-def deal(plan, batches_per_update, seed, epoch):
+def balance_ranks(plan, batches_per_update, seed, epoch):
     """Exchanges batches of an objective so that the ranks of a micro-step get batches of similar size.
 
-    Within `WINDOW` updates of an objective the batches are sorted by size, neighbors are dealt to the same update, and
-    the updates are shuffled. The batches of an update are in the order of their sizes, so that a micro-step gets
+    The size is the number of tokens without padding, for which packed layers compute nothing (`modules/packing.py`).
+    Within `EXCHANGE_UPDATES` updates of an objective the batches are sorted by size, neighbors go to the same update,
+    and the updates are shuffled. The batches of an update are in the order of their sizes, so that a micro-step gets
     neighbors too. Batches of one size class, such as blocks of a text, keep the order drawn, so that an update still
     mixes languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches in each update.
 
@@ -141,18 +142,18 @@ def deal(plan, batches_per_update, seed, epoch):
     of its objective in an update.
     """
     rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
-    sizes = np.array([spec.padded_tokens for spec in plan])
+    sizes = np.array([spec.tokens for spec in plan])
     classes = np.ceil(sizes * SIZE_CLASSES / sizes.max())
     of_objective = np.array([spec.objective for spec in plan])
     order = np.arange(len(plan))
     for objective in np.unique(of_objective):
         chosen = of_objective == objective
         updates = np.flatnonzero(chosen).reshape(-1, chosen.reshape(-1, batches_per_update).sum(axis=1).max())
-        for begin in range(0, len(updates) if updates.shape[1] > 1 else 0, WINDOW):
-            window = updates[begin : begin + WINDOW]
-            batches = window.reshape(-1)
-            dealt = batches[np.argsort(classes[batches], kind="stable")].reshape(window.shape)
-            order[window] = dealt[rng.permutation(len(window))]
+        for begin in range(0, len(updates) if updates.shape[1] > 1 else 0, EXCHANGE_UPDATES):
+            exchanged = updates[begin : begin + EXCHANGE_UPDATES]
+            batches = exchanged.reshape(-1)
+            by_size = batches[np.argsort(classes[batches], kind="stable")].reshape(exchanged.shape)
+            order[exchanged] = by_size[rng.permutation(len(exchanged))]
     return [plan[number] for number in order]
 
 
@@ -164,9 +165,9 @@ def padding_share(plan):
 def waiting_share(plan, world_size):
     """Estimated share of the ranks' time spent waiting for the largest batch of a micro-step.
 
-    The estimate takes time as proportional to tokens, padding included.
+    The estimate takes time as proportional to tokens without padding.
     """
-    sizes = np.array([spec.padded_tokens for spec in plan]).reshape(-1, world_size)
+    sizes = np.array([spec.tokens for spec in plan]).reshape(-1, world_size)
     return 1 - sizes.sum() / (world_size * sizes.max(axis=1).sum())
 
 

@@ -24,8 +24,8 @@ from fairseq_xl.data.plan import (
     SCHEDULES,
     BatchSpec,
     ObjectiveSampler,
+    balance_ranks,
     check_cycle,
-    deal,
     number_of_examples,
     padding_share,
     training_plan,
@@ -446,11 +446,11 @@ class XLPretrainingTask(XLTask):
                 micro_steps,
                 num_shards,
             )
-            dealt = deal(drawn, micro_steps * num_shards, seed, epoch)
+            balanced = balance_ranks(drawn, micro_steps * num_shards, seed, epoch)
             if epoch not in told:
                 told.add(epoch)
-                _log_losses(epoch, drawn, dealt, num_shards)
-            return [[batch_spec] for batch_spec in dealt]
+                _log_padding_and_waiting(epoch, drawn, balanced, num_shards)
+            return [[batch_spec] for batch_spec in balanced]
 
         return iterators.EpochBatchIterator(
             dataset=dataset,
@@ -523,16 +523,17 @@ def with_defaults(options, defaults):
     return " ".join(filter(None, [*added, options])) or None
 
 
-def _log_losses(epoch, drawn, dealt, ranks):
-    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as dealt to the ranks."""
+def _log_padding_and_waiting(epoch, drawn, balanced, ranks):
+    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as the ranks get them."""
     waiting = ""
     if ranks > 1:
-        before, after = (100 * waiting_share(plan, ranks) for plan in (drawn, dealt))
+        before, after = (100 * waiting_share(plan, ranks) for plan in (drawn, balanced))
         waiting = (
-            f"; the {ranks} processes wait for the largest batch of a step {after:.1f} % of the time "
-            f"({before:.1f} % without batches of like size)"
+            f"; by their numbers of tokens, the {ranks} ranks wait an estimated {after:.1f} % of the time for the "
+            f"largest batch of a micro-step ({before:.1f} % without exchanging batches by size)"
         )
-    logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s", epoch, 100 * padding_share(dealt), waiting)
+    share = 100 * padding_share(balanced)
+    logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s", epoch, share, waiting)
 
 
 def freeze_others(model, patterns):

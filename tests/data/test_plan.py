@@ -13,7 +13,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.plan import (
     BatchSpec,
     ObjectiveSampler,
-    deal,
+    balance_ranks,
     number_of_examples,
     padding_share,
     training_plan,
@@ -256,34 +256,44 @@ class TestValidation:
 
 
 def sized(*sizes, objective="mlm"):
-    """Batches of these numbers of tokens with padding, half of which are padding."""
+    """Batches of these numbers of tokens, half of which are padding."""
     nothing = np.zeros(0, dtype=np.int64)
     return [BatchSpec(objective, "en", nothing, nothing, None, size // 2, size) for size in sizes]
 
 
 class TestRanks:
-    def test_ranks_of_a_micro_step_get_batches_of_like_size(self):
+    def test_ranks_of_a_micro_step_get_batches_of_similar_size(self):
         """A class of sizes is 2 tokens wide, a 32nd of 64: all batches are in classes of their own."""
         plan = sized(64, 8, 30, 60, 10, 32)
-        dealt = deal(plan, 2, 1, 1)
-        steps = {(dealt[first].padded_tokens, dealt[first + 1].padded_tokens) for first in (0, 2, 4)}
+        balanced = balance_ranks(plan, 2, 1, 1)
+        steps = {(balanced[first].padded_tokens, balanced[first + 1].padded_tokens) for first in (0, 2, 4)}
         assert steps == {(8, 10), (30, 32), (60, 64)}
         assert waiting_share(plan, 2) == pytest.approx(1 - 204 / (2 * (64 + 60 + 32)))
-        assert waiting_share(dealt, 2) == pytest.approx(1 - 204 / (2 * (10 + 32 + 64)))
-        assert padding_share(dealt) == 0.5
+        assert waiting_share(balanced, 2) == pytest.approx(1 - 204 / (2 * (10 + 32 + 64)))
+        assert padding_share(balanced) == 0.5
+
+    def test_padding_does_not_count(self):
+        """Packed layers compute nothing for it: batches that are equal with padding are exchanged by their tokens."""
+        nothing = np.zeros(0, dtype=np.int64)
+        plan = [BatchSpec("mlm", "en", nothing, nothing, None, tokens, 100) for tokens in (90, 40, 88, 42)]
+        balanced = balance_ranks(plan, 2, 1, 1)
+        steps = [{spec.tokens for spec in balanced[first : first + 2]} for first in (0, 2)]
+        assert sorted(steps, key=min) == [{40, 42}, {88, 90}]
+        assert waiting_share(plan, 2) == pytest.approx(1 - 260 / (2 * (90 + 88)))
+        assert waiting_share(balanced, 2) == pytest.approx(1 - 260 / (2 * (42 + 90)))
 
     def test_objectives_keep_their_places(self):
         one, two = sized(9, 1, 8, 2), sized(5, 50, 6, 60, objective="tlm")
-        dealt = deal([*one[:2], *two[:2], *one[2:], *two[2:]], 2, 1, 1)
-        assert objectives(dealt) == ["mlm", "mlm", "tlm", "tlm"] * 2
-        steps = [{spec.padded_tokens for spec in dealt[first : first + 2]} for first in range(0, 8, 2)]
+        balanced = balance_ranks([*one[:2], *two[:2], *one[2:], *two[2:]], 2, 1, 1)
+        assert objectives(balanced) == ["mlm", "mlm", "tlm", "tlm"] * 2
+        steps = [{spec.padded_tokens for spec in balanced[first : first + 2]} for first in range(0, 8, 2)]
         assert sorted(steps[::2], key=min) == [{1, 2}, {8, 9}] and sorted(steps[1::2], key=min) == [{5, 6}, {50, 60}]
 
-    def test_batches_of_like_size_stay_in_the_order_drawn(self):
+    def test_batches_of_similar_size_stay_in_the_order_drawn(self):
         """All are in the class of the largest: only whole steps change places."""
         plan = sized(*[100, 99, 98] * 40)
         places = {id(spec): place for place, spec in enumerate(plan)}
-        steps = [[places[id(spec)] for spec in step] for step in zip(*[iter(deal(plan, 3, 1, 1))] * 3)]
+        steps = [[places[id(spec)] for spec in step] for step in zip(*[iter(balance_ranks(plan, 3, 1, 1))] * 3)]
         assert sorted(steps) == [[first, first + 1, first + 2] for first in range(0, 120, 3)] != steps
 
     @pytest.mark.parametrize("schedule, micro_steps", [("alternate", 2), ("cycle", 4), ("random", 1)])
@@ -292,27 +302,27 @@ class TestRanks:
         skewed = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), None, 4, 0.7)
         samplers = [mlm, skewed]
         drawn = plan_of(samplers, schedule, updates=300 // micro_steps, micro_steps=micro_steps, world_size=4)
-        dealt = deal(drawn, 4 * micro_steps, 1, 1)
-        assert sorted(as_tuples(dealt)) == sorted(as_tuples(drawn)) and objectives(dealt) == objectives(drawn)
-        of_tlm = [[spec for spec in plan if spec.objective == "tlm"] for plan in (drawn, dealt)]
+        balanced = balance_ranks(drawn, 4 * micro_steps, 1, 1)
+        assert sorted(as_tuples(balanced)) == sorted(as_tuples(drawn)) and objectives(balanced) == objectives(drawn)
+        of_tlm = [[spec for spec in plan if spec.objective == "tlm"] for plan in (drawn, balanced)]
         lost = [waiting_share(plan, 4) for plan in of_tlm]
         assert lost[0] > 0.2 and lost[1] < 0.05
         means = [np.mean([spec.padded_tokens for spec in of_tlm[1][first : first + 4]]) for first in range(0, 400, 4)]
         assert abs(np.corrcoef(means, np.arange(100))[0, 1]) < 0.4  # not in the order of sizes; deviation 0.1
 
-    def test_the_deal_is_a_function_of_seed_and_epoch_and_changes_nothing_for_one_batch(self, mlm, tlm):
+    def test_the_exchange_is_a_function_of_seed_and_epoch_and_changes_nothing_for_one_batch(self, mlm, tlm):
         plan = plan_of([mlm, tlm], updates=40, world_size=2)
-        once = as_tuples(deal(plan, 2, 1, 1))
-        assert once == as_tuples(deal(plan, 2, 1, 1)) != as_tuples(deal(plan, 2, 1, 2))
-        assert deal(plan, 1, 1, 1) == plan
+        once = as_tuples(balance_ranks(plan, 2, 1, 1))
+        assert once == as_tuples(balance_ranks(plan, 2, 1, 1)) != as_tuples(balance_ranks(plan, 2, 1, 2))
+        assert balance_ranks(plan, 1, 1, 1) == plan
 
     @pytest.mark.parametrize("schedule", ["alternate", "cycle", "random"])
     def test_updates_have_the_same_batches_on_any_number_of_ranks(self, mlm, tlm, schedule):
         found = []
         for ranks in (1, 2, 4):
             settings = dict(updates=70, micro_steps=8 // ranks, world_size=ranks)
-            dealt = as_tuples(deal(plan_of([mlm, tlm], schedule, **settings), 8, 1, 1))
-            found.append([sorted(dealt[first : first + 8]) for first in range(0, len(dealt), 8)])
+            balanced = as_tuples(balance_ranks(plan_of([mlm, tlm], schedule, **settings), 8, 1, 1))
+            found.append([sorted(balanced[first : first + 8]) for first in range(0, len(balanced), 8)])
         assert found[0] == found[1] == found[2]
 
     def test_tokens_of_planned_batches(self, tlm, pairs):

@@ -27,7 +27,7 @@ class Texts(Protocol):
 
 @runtime_checkable
 class Corpus(Texts, Protocol):
-    """Texts that training samples from and validation reads in full."""
+    """Texts that training samples from; validation reads them in full or takes a fixed sample."""
 
     #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
     sentences: int
@@ -40,6 +40,15 @@ class Corpus(Texts, Protocol):
 
     def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
         """All examples (n,) in order and their sizes (n,)."""
+
+    def number_of_examples(self, length: int) -> int:
+        """Number of `all_examples` (estimated for a long text)."""
+
+    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random `count` of `all_examples`, in order, and their sizes (count,), without arrays of all examples.
+
+        `count` is at most `number_of_examples`; where that is estimated, there may be fewer.
+        """
 
 
 @runtime_checkable

@@ -72,6 +72,15 @@ class Windows:
         windows = self.windows(length)
         return np.arange(len(windows)), self.sizes_of(windows, length)
 
+    def number_of_examples(self, length):
+        """Number of windows."""
+        return len(self.windows(length))
+
+    def sample_of_all(self, rng, count, length):
+        """Random `count` windows, in order: examples (count,), sizes (count,)."""
+        examples = np.sort(self.sample(rng, count, length)[0])
+        return examples, self.sizes_of(self.windows(length)[examples], length)
+
 
 def chain(following):
     """The increasing indices 0, following[0], following[following[0]], …, with about log₂(n) operations on arrays.

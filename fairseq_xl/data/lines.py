@@ -87,6 +87,15 @@ class LineCorpus:
             totals.append(sizes[fitting].sum(1))
         return np.concatenate(lines), np.concatenate(totals)
 
+    def number_of_examples(self, length: int) -> int:
+        """Number of lines with texts of 2 to `length` tokens; estimated for more than 262,144 lines."""
+        return max(1, round(self.measured(length)[0] * self.lines))
+
+    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random `count` of these lines, in order, and their sizes (count,); fewer if there are fewer."""
+        lines = np.unique(self.sample(rng, count, length)[0])
+        return lines, self.sides_of(lines).sum(1)
+
 
 def filled_lines(lines: int, sides_of: Sizes, blocks: Blocks) -> int:
     """Number of the lines without an empty text, estimated as in `LineCorpus`; 0 only if there is none."""

@@ -32,6 +32,22 @@ class MixedCorpus:
         numbered = [number * _PLACES + examples for number, (examples, _) in enumerate(found)]
         return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
 
+    def number_of_examples(self, length):
+        """Number of examples of all corpora."""
+        return sum(corpus.number_of_examples(length) for corpus in self.corpora)
+
+    def sample_of_all(self, rng, count, length):
+        """Random `count` of all examples, in order: examples (count,) and sizes (count,)."""
+        numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
+        counts = rng.multivariate_hypergeometric(numbers, count).tolist()
+        examples, sizes = [], []
+        for number, (corpus, of_corpus) in enumerate(zip(self.corpora, counts, strict=True)):
+            if of_corpus:
+                drawn, their_sizes = corpus.sample_of_all(rng, of_corpus, length)
+                examples.append(number * _PLACES + drawn)
+                sizes.append(their_sizes)
+        return np.concatenate(examples), np.concatenate(sizes)
+
     def sample(self, rng, count, length):
         """Random examples (count,), without replacement within a pass over each corpus, and their sizes (count,)."""
         numbers = rng.choice(len(self.corpora), count, p=self.shares)

@@ -56,9 +56,18 @@ class TokenStream:
         starts = np.arange(0, self.size, length)
         return starts, np.minimum(length, self.size - starts)
 
+    def number_of_examples(self, length):
+        """Number of blocks."""
+        return -(-self.size // length)
+
+    def sample_of_all(self, rng, count, length):
+        """Random `count` of all blocks, in order: starts (count,) and sizes (count,)."""
+        starts = length * np.sort(draw_passes(rng, self.number_of_examples(length), count))
+        return starts, np.minimum(length, self.size - starts)
+
     def mean_size(self, length):
         """Mean number of tokens of a block."""
-        return self.size / -(-self.size // length)
+        return self.size / self.number_of_examples(length)
 
     def sample(self, rng, count, length):
         """Random blocks, without replacement within a pass over the text: starts (count,) and sizes (count,).

@@ -14,6 +14,7 @@ from fairseq.data import data_utils
 
 from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.framing import InputLength
+from fairseq_xl.data.randomness import mix
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.errors import UserError
 
@@ -194,24 +195,32 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
 def validation_plan(samplers, limit=0):
     """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
 
+    The noise of an example depends on its number, its corpus and the objective only.
+
     Args:
         limit: number of examples of a corpus; one with more gives a fixed random sample. 0: all.
     """
     plan = []
     for sampler in samplers:
         for name, corpus in sampler.corpora.items():
-            seed = (VALIDATION_SEED, *f"{sampler.objective} {name}".encode())
-            examples, sizes = corpus.all_examples(sampler.input_length.text)
-            keys = np.random.default_rng(seed).integers(2**64, size=len(examples), dtype=np.uint64)
-            if 0 < limit < len(examples):
-                drawn = np.sort(np.random.default_rng((*seed, limit)).choice(len(examples), limit, replace=False))
-                examples, sizes, keys = examples[drawn], sizes[drawn], keys[drawn]
+            seed, length = (VALIDATION_SEED, *f"{sampler.objective} {name}".encode()), sampler.input_length.text
+            if 0 < limit < corpus.number_of_examples(length):
+                examples, sizes = corpus.sample_of_all(np.random.default_rng((*seed, limit)), limit, length)
+            else:
+                examples, sizes = corpus.all_examples(length)
+            keys = mix(examples.astype(np.uint64) ^ np.random.default_rng(seed).integers(2**64, dtype=np.uint64))
             for part, *tokens in sampler.cut(examples, sizes, corpus):
                 plan.append(BatchSpec(sampler.objective, name, examples[part], keys[part], None, *tokens))
     return plan
 
 
-def number_of_examples(samplers):
-    """Number of examples of all corpora of all objectives."""
-    lengths = [(corpus, each.input_length.text) for each in samplers for corpus in each.corpora.values()]
-    return sum(len(corpus.all_examples(length)[0]) for corpus, length in lengths)
+def number_of_examples(samplers, limit=0):
+    """Number of examples of all corpora of all objectives (estimated for long texts), at most `limit` of each.
+
+    Args:
+        limit: 0: no limit.
+    """
+    numbers = [
+        corpus.number_of_examples(each.input_length.text) for each in samplers for corpus in each.corpora.values()
+    ]
+    return sum(min(number, limit) if limit else number for number in numbers)

@@ -47,8 +47,8 @@ class XLTaskConfig(FairseqDataclass):
     data: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder written by `python -m preprocess`, or its folder of shards, 'DATA/*' in quotes; several, "
-            "joined by ':', are shards"
+            "help": "folder written by `python -m preprocess`; or shards, one of which is read in each epoch: a folder "
+            "of shards, a pattern in quotes ('DATA/*'), or several folders joined by ':'"
         },
     )
     framing: ChoiceEnum(FRAMINGS) = field(
@@ -61,19 +61,19 @@ class XLTaskConfig(FairseqDataclass):
     compile: bool = field(
         default=False,
         metadata={
-            "help": "compile the layers with torch.compile for training on a GPU, which takes minutes at first; on "
-            "CPU, training with dropout gets slower"
+            "help": "compile the layers with torch.compile in training, which delays the first updates; on CPU, "
+            "training with dropout is slower than without this option"
         },
     )
     compile_backend: str = field(
         default="inductor",
-        metadata={"help": "backend of --compile; aot_eager and eager run without a compiler, to find faults"},
+        metadata={"help": "backend of --compile; aot_eager and eager run without a compiler, for debugging"},
     )
     checkpoint_activations: bool = field(
         default=False,
         metadata={
-            "help": "store the inputs of layers only and compute the rest again in the backward pass: less memory for "
-            "about a third more time"
+            "help": "store only the inputs of layers and compute the rest again in the backward pass: less memory, "
+            "and one more forward pass of the layers"
         },
     )
     seed: int = II("common.seed")

@@ -1,13 +1,12 @@
 """Pre-training with any set of objectives."""
 
-import logging
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
 
 import torch
-from fairseq.data import FairseqDataset, iterators
+from fairseq.data import iterators
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II
@@ -20,18 +19,7 @@ from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
-from fairseq_xl.data.plan import (
-    SCHEDULES,
-    BatchSpec,
-    ObjectiveSampler,
-    balance_ranks,
-    check_cycle,
-    number_of_examples,
-    padding_share,
-    training_plan,
-    validation_plan,
-    waiting_share,
-)
+from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError, names_of
@@ -39,8 +27,7 @@ from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.tasks.base import XLTask, run_config
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
-
-logger = logging.getLogger(__name__)
+from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
 
 MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 # type of corpus -> its class
@@ -76,8 +63,8 @@ class XLPretrainingConfig(LanguageModuleConfig):
     validation_examples: int = field(
         default=5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
         metadata={
-            "help": "validate on at most this many examples of each language or pair and objective, a random sample "
-            "that is the same in every validation and run (0: all); --max-valid-steps may end validation before",
+            "help": "validate on at most this many examples per objective and language or pair, a fixed random sample "
+            "(0: all); --max-valid-steps may end validation before",
             "range": "0 or more",
         },
     )
@@ -133,39 +120,8 @@ class XLPretrainingConfig(LanguageModuleConfig):
     )
 
 
-class PlannedBatches(FairseqDataset):
-    """Collates batches from the plan: the index of an item is the `BatchSpec` of a whole batch."""
-
-    def __init__(self, objectives, corpora):
-        self.objectives, self.corpora = objectives, corpora
-
-    def __len__(self):
-        """Number of sentences or sentence pairs, not of batches."""
-        return sum(corpus.sentences for corpora in self.corpora.values() for corpus in corpora.values())
-
-    def __getitem__(self, batch_spec: BatchSpec):
-        objective = self.objectives[batch_spec.objective]
-        batch = objective.collate(batch_spec, self.corpora[batch_spec.objective][batch_spec.corpus_name])
-        if "tokens" not in batch:
-            raise UserError(
-                f"`collate` of the objective {batch_spec.objective} returned {', '.join(batch) or 'no keys'}: a batch "
-                "also needs the key 'tokens', the token ids that the model reads"
-            )
-        return {
-            "objective": batch_spec.objective,
-            "corpus": batch_spec.corpus_name,
-            "nsentences": len(batch_spec.examples),
-            "ntokens": int(batch["tokens"].ne(objective.dictionary.pad()).sum()),
-            "batch": batch,
-        }
-
-    def collater(self, samples):
-        """Returns the only sample, a whole batch; {} for a rank without a batch."""
-        return samples[0] if samples else {}
-
-
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
-class XLPretrainingTask(XLTask):
+class XLPretrainingTask(PlannedTask, XLTask):
     """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
@@ -180,7 +136,6 @@ class XLPretrainingTask(XLTask):
         super().__init__(cfg, dictionary)
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=cfg.new_language_module)
         self.uses_pretrained_tokens = self.language_module.replacement is None
-        self._sampled_splits = set()  # whose sample has been logged
         self._build_objectives()
 
     @classmethod
@@ -193,6 +148,7 @@ class XLPretrainingTask(XLTask):
         return super().setup_task(cfg, **kwargs)
 
     def _build_objectives(self):
+        self.forget_plans()
         self.objectives = build_objectives(
             self.cfg.objectives, self.cfg.objective_options, self.dictionary, self.framing
         )
@@ -388,101 +344,6 @@ class XLPretrainingTask(XLTask):
             )
         return names
 
-    def _samplers(self, dataset, max_tokens, max_sentences, update=None):
-        """Makes a sampler for each objective of a dataset; `update`: first one of the epoch, or None in validation."""
-        samplers = []
-        for name in dataset.corpora:
-            objective = self.objectives[name]
-            tokens, sentences = objective.cfg.batch_tokens, objective.cfg.batch_sentences
-            if tokens is None and sentences is None:
-                tokens, sentences = max_tokens, max_sentences
-            samplers.append(
-                ObjectiveSampler(
-                    name,
-                    dataset.corpora[name],
-                    objective.input_length if update is None else objective.input_length_at(update),
-                    tokens,
-                    sentences,
-                    objective.cfg.alpha,
-                    objective.collated_lengths,
-                )
-            )
-        return samplers
-
-    def get_batch_iterator(
-        self,
-        dataset,
-        max_tokens=None,
-        max_sentences=None,
-        seed=1,
-        num_shards=1,
-        shard_id=0,
-        num_workers=0,
-        epoch=1,
-        data_buffer_size=0,
-        **kwargs,
-    ):
-        """Iterates over the plan of each epoch: sampled batches in training, each example once in validation."""
-        training, told = dataset is self.datasets.get("train"), set()
-
-        def plan(_, epoch):
-            """Returns the batches of an epoch, each a list of one `BatchSpec`."""
-            if not training:
-                return [[spec] for spec in self._validation_plan(dataset, max_tokens, max_sentences)]
-            frequencies = list(self.cfg.update_freq)
-            micro_steps = int(frequencies[min(epoch, len(frequencies)) - 1])
-            done = (epoch - 1) * self.cfg.updates_per_epoch
-            samplers = self._samplers(dataset, max_tokens, max_sentences, done)
-            if str(self.cfg.schedule) != "cycle":  # it needs all of them
-                samplers = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
-                if not samplers:
-                    raise UserError(f"the weights of all objectives are 0 from update {done} on: lower --max-update")
-            drawn = training_plan(
-                samplers,
-                str(self.cfg.schedule),
-                seed,
-                epoch,
-                self.cfg.updates_per_epoch,
-                micro_steps,
-                num_shards,
-            )
-            balanced = balance_ranks(drawn, micro_steps * num_shards, seed, epoch)
-            if epoch not in told:
-                told.add(epoch)
-                _log_padding_and_waiting(epoch, drawn, balanced, num_shards)
-            return [[batch_spec] for batch_spec in balanced]
-
-        return iterators.EpochBatchIterator(
-            dataset=dataset,
-            collate_fn=dataset.collater,
-            batch_sampler=plan,
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            disable_shuffling=True,
-            reuse_dataloader=False,
-            persistent_workers=False,
-        )
-
-    def _validation_plan(self, dataset, max_tokens, max_sentences):
-        """The plan of a validation; the first one of a split logs which share of the examples it has."""
-        samplers = self._samplers(dataset, max_tokens, max_sentences)
-        plan = validation_plan(samplers, self.cfg.validation_examples)
-        split = next(name for name, each in self.datasets.items() if each is dataset)
-        if split not in self._sampled_splits:
-            self._sampled_splits.add(split)
-            used, every = sum(len(spec.examples) for spec in plan), number_of_examples(samplers)
-            if used < every:
-                logger.info(
-                    "validation on %s takes a fixed sample: %s of %s examples, at most %s of each language or pair and "
-                    "objective (--validation-examples; 0: all)",
-                    *(split, f"{used:,}", f"{every:,}", f"{self.cfg.validation_examples:,}"),
-                )
-        return plan
-
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         """fairseq hook: stores the number of updates, from which the criterion computes the weights of objectives."""
         self.update_num = update_num
@@ -498,7 +359,7 @@ class XLPretrainingTask(XLTask):
             raise UserError(f"{self.trained_path} was trained with {','.join(self.trained_objectives)}, not with clm")
         if context_window:
             raise UserError("--context-window is not supported: no state is carried over between blocks")
-        plan = validation_plan(self._samplers(dataset, max_tokens, batch_size))
+        plan = validation_plan(self.samplers(dataset, max_tokens, batch_size))
         plan = [batch_spec for batch_spec in plan if batch_spec.objective == "clm"]
         samples = (self._scoring_sample(dataset, batch_spec) for batch_spec in plan)
         return iterators.CountingIterator(samples, total=len(plan))
@@ -521,19 +382,6 @@ def with_defaults(options, defaults):
     given = {option.partition("=")[0] for option in (options or "").split()}
     added = [option for option in defaults.split() if option.partition("=")[0] not in given]
     return " ".join(filter(None, [*added, options])) or None
-
-
-def _log_padding_and_waiting(epoch, drawn, balanced, ranks):
-    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as the ranks get them."""
-    waiting = ""
-    if ranks > 1:
-        before, after = (100 * waiting_share(plan, ranks) for plan in (drawn, balanced))
-        waiting = (
-            f"; by their numbers of tokens, the {ranks} ranks wait an estimated {after:.1f} % of the time for the "
-            f"largest batch of a micro-step ({before:.1f} % without exchanging batches by size)"
-        )
-    share = 100 * padding_share(balanced)
-    logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s", epoch, share, waiting)
 
 
 def freeze_others(model, patterns):

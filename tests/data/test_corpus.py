@@ -51,6 +51,22 @@ def test_sizes_and_languages_are_those_of_the_texts(corpora, kind):
     assert corpus.sentences == {"mixed": 8}.get(kind, 4)
 
 
+@pytest.mark.parametrize("kind", ["monolingual", "documents", "parallel", "parallel_documents", "mixed"])
+def test_a_sample_of_all_examples_has_each_at_most_once_and_in_order(corpora, kind):
+    length = 3  # blocks of a stream; others have longer examples
+    corpus, length = corpora[kind], length if kind in ("monolingual", "mixed") else LENGTH
+    examples, sizes = corpus.all_examples(length)
+    assert corpus.number_of_examples(length) == len(examples)
+    every, seen = dict(zip(examples.tolist(), sizes.tolist(), strict=True)), set()
+    for count in range(1, len(examples) + 1):
+        for seed in range(20):
+            drawn, their_sizes = corpus.sample_of_all(np.random.default_rng(seed), count, length)
+            assert drawn.tolist() == sorted(set(drawn.tolist())) and len(drawn) == count
+            assert [every[example] for example in drawn.tolist()] == their_sizes.tolist()
+            seen |= set(drawn.tolist()) if count == 1 else set()
+    assert drawn.tolist() == examples.tolist() and (len(seen) > 1 or len(examples) == 1)
+
+
 def parameters(function):
     """Names of the parameters that callers of the protocol give, in order."""
     return [name for name, part in inspect.signature(function).parameters.items() if part.default is part.empty]

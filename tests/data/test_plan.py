@@ -247,6 +247,16 @@ class TestValidation:
         assert max(sample["tlm", "en-de"]) > 250 > min(sample["tlm", "en-de"])  # of all the text, not of its beginning
         assert number_of_examples([mlm, tlm]) == sum(map(len, whole.values()))
 
+    def test_a_sample_needs_no_arrays_of_all_examples(self, mlm, tlm, monkeypatch):
+        for corpus in (TokenStream, SentencePairs):
+            monkeypatch.setattr(corpus, "all_examples", None)
+        assert sum(len(spec.examples) for spec in validation_plan([mlm, tlm], 20)) == 60
+
+    def test_numbers_of_examples_are_limited_by_corpus(self, mlm, tlm, streams):
+        blocks = [-(-stream.size // 15) for stream in streams.values()]
+        assert min(blocks) < 60 < max(blocks)
+        assert number_of_examples([mlm, tlm], 60) == 60 + min(blocks) + 60
+
     def test_the_sample_is_the_same_whatever_the_batches_and_the_other_objectives(self, mlm, tlm, pairs):
         small_batches = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), None, 1, 1.0)
         samples = [validation_plan([small_batches], 7), validation_plan([mlm, tlm], 7)]

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from unittest.mock import Mock
 
 import pytest
 from fairseq import options
@@ -9,6 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_xl.evaluation.curves import read_log
 from fairseq_xl.patches import log
+from fairseq_xl.tasks import planned_batches
 from recipes.progress import summary
 from tests.commands import configuration, pretraining, run_train, run_validate, validation
 
@@ -91,15 +93,17 @@ def test_the_line_of_a_recipe():
     assert summary(valid, {}) == "  update 60, valid loss 2.5, ppl 6"
 
 
-def test_validation_takes_a_sample_and_says_so_once(data_bin, tmp_path):
+def test_validation_takes_a_sample_and_says_so_once(data_bin, tmp_path, monkeypatch):
     """Blocks of 32 tokens of three languages, and two pairs; fairseq-validate takes the same sample."""
+    plans = Mock(wraps=planned_batches.validation_plan)
+    monkeypatch.setattr(planned_batches, "validation_plan", plans)
     line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-update", 2, "--validation-examples", 3)
     sample = r"validation on valid takes a fixed sample: 15 of (\d+) examples, at most 3 of each language or pair and "
     sample += r"objective \(--validation-examples; 0: all\)"
     seen = run_train(line)
     (every,) = re.findall(sample, seen.log)
     losses = seen.statistics("ppl", "valid")
-    assert len(losses) == 2
+    assert len(losses) == 2 and plans.call_count == 1  # both validations have the same plan
     path = tmp_path / "checkpoint_last.pt"
     same = run_validate(validation(data_bin, path))
     assert same.statistics("ppl", "valid") == [losses[-1]] and re.findall(sample, same.log) == [every]

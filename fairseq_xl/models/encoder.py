@@ -1,6 +1,7 @@
 """Encoder models, to pre-train and fine-tune. Shapes: B batch, T time, C channels, V vocabulary."""
 
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from fairseq import utils
@@ -171,3 +172,9 @@ class XLVecoModel(XLEncoderModel):
 
     described = "layers with cross-attention: --arch xl_veco_tiny and the like"
     cross_attention = True
+
+    @cached_property
+    def parameters_without_memory(self) -> List[nn.Parameter]:
+        """Parameters of the encoder and of the output layer, without those of cross-attention."""
+        named = chain(self.encoder.named_parameters(), self.output.named_parameters())
+        return [parameter for name, parameter in named if "cross_attention" not in name]

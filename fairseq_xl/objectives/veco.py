@@ -3,7 +3,6 @@
 Legend: B pairs, T time, C channels, N predicted tokens.
 """
 
-import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -115,8 +114,7 @@ def _counts_without_memory(model):
     """Whether terms without cross-attention are computed: except in training where all their parameters are frozen."""
     if not (model.training and torch.is_grad_enabled()):
         return True
-    named = itertools.chain(model.encoder.named_parameters(), model.output.named_parameters())
-    return any(parameter.requires_grad for name, parameter in named if "cross_attention" not in name)
+    return any(parameter.requires_grad for parameter in model.parameters_without_memory)
 
 
 def swap_halves(tensor):
@@ -162,6 +160,6 @@ class VecoBilingual(VecoObjective):
     def loss(self, model, batch):
         """The terms of VECO and "veco_bi_tlm", which the first stage leaves out too."""
         terms = super().loss(model, batch)
-        if _counts_without_memory(model):
+        if self.terms[0] in terms:
             (terms[f"{self.name}_tlm"],) = self.tlm.loss(model, batch["tlm"]).values()
         return terms

@@ -70,7 +70,7 @@ def log_languages(logging_outputs, names):
     The sums stay on their device until fairseq reads values, at the log interval.
 
     Args:
-        logging_outputs: those of the micro-steps, or their sum over ranks.
+        logging_outputs: of all micro-steps, or their sum over ranks.
         names: "loss" and the logged languages; the same object in each call.
     """
     loss, size, sums, counts = (total(logging_outputs, key) for key in ("loss", "sample_size", "sums", "counts"))

@@ -21,7 +21,7 @@ _TOGETHER = np.uint64(0x3C5A96E10F78D2B4)
 
 @dataclass
 class VecoConfig(MaskingConfig):
-    """Options of both VECO objectives; `length` is that of each of the two texts, ``<s>`` included.
+    """Options of both VECO objectives; `length` is the maximum of each of the two texts, ``<s>`` included.
 
     The TLM of `veco_bi` reads the same pairs.
     """

@@ -101,7 +101,7 @@ def _without_flattening(original):
 
 
 def _copy_gradients(original):
-    """Copies all gradients at once, and leaves that of an unused parameter None: with fairseq's zeros Adam moves it."""
+    """Copies all gradients at once; unused parameters keep None: with fairseq's zeros Adam moves them."""
 
     @functools.wraps(original)
     @torch.no_grad()

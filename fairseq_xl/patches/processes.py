@@ -186,7 +186,7 @@ def check_processes_are_joined(cfg) -> None:
 def _wrap_on_any_device(original):
     """Wraps models with pytorch_ddp on any device; fairseq always names a GPU.
 
-    torch fails on parameters that an update leaves unused, such as those of another objective, unless
+    torch fails on parameters that an update leaves unused, such as the head of another objective, unless
     `find_unused_parameters` is set. For other models it stays unset, since torch warns if it finds none.
     """
 

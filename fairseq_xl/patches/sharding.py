@@ -52,8 +52,8 @@ def _check_options(original: Callable) -> Callable:
             ):
                 if given:
                     raise UserError(
-                        f"--zero-sharding os does not work with {option}: "
-                        "it works with --ddp-backend pytorch_ddp and legacy_ddp, in 32 bits, --fp16 and --bf16"
+                        f"--zero-sharding os does not support {option}: "
+                        "it needs --ddp-backend pytorch_ddp or legacy_ddp, and 32 bits, --fp16 or --bf16"
                     )
         original(self)
 

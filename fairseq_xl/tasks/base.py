@@ -139,7 +139,7 @@ class XLTask(FairseqTask):
         return Path(folders[(epoch - 1) % len(folders)])
 
     def open_other_shards(self, open_folder, split, epoch):
-        """Calls `open_folder` for every data folder but that of `epoch`, and discards the result.
+        """Calls `open_folder` for each data folder except the one of `epoch`, and discards the result.
 
         It does so before the first epoch of training only, so that a damaged shard is reported before training.
         """
@@ -167,7 +167,7 @@ class XLTask(FairseqTask):
         check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
 
     def metrics(self):
-        """Names of the validation metrics, for --best-checkpoint-metric; None: those of the criterion."""
+        """Names of the validation metrics, for --best-checkpoint-metric; None: the criterion has its own."""
 
     def describe_batch(self, sample):
         """The task and the languages of a batch, for messages."""

@@ -339,6 +339,6 @@ class XLGenerationTask(XLSeq2SeqTask):
 
 
 def _whole(hypothesis, source, positions):
-    """Turns a hypothesis of the masked spans into one of the whole line; its scores stay those of the spans."""
+    """Turns a hypothesis of the masked spans into one of the whole line, with the scores of the spans."""
     predicted = hypothesis["tokens"][:-1].cpu().numpy()  # without </s>
     return hypothesis | {"tokens": torch.from_numpy(filled(source, positions, predicted))}

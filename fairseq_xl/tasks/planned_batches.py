@@ -1,4 +1,4 @@
-"""Batches of pre-training: those of the plan of an epoch, and those of validation."""
+"""Planned batches of pre-training, in training and in validation."""
 
 import logging
 from collections.abc import Mapping

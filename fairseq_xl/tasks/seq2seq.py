@@ -267,8 +267,8 @@ def _check_constraints(generator, constraints, source_length):
     pieces = int(constraints[:, 1:].ne(0).sum(1).max())  # the first column is their number, 0 separates them
     if pieces > longest:
         raise UserError(
-            f"--constraints: those of a line have {pieces} pieces, but a hypothesis has at most {longest}: raise "
-            "--max-len-b"
+            f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most {longest}: "
+            "raise --max-len-b"
         )
 
 

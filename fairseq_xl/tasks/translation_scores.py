@@ -131,12 +131,13 @@ class TranslationScorer:
         BLEU is logged for each kind, `translation` and `back_translation`, the other scores for both together.
 
         Args:
-            logging_outputs: those of the processes, with the entries of `logging_output`.
+            logging_outputs: of all processes, with the entries of `logging_output`.
             names: {kind: name of its BLEU in the log}.
         """
-        for (kind, bleu), direction in itertools.product(names.items(), self.directions):
-            keys = [f"{kind} {direction} {name}" for name in Statistics._fields]
-            sums = np.array([float(sum(log.get(key, 0) for log in logging_outputs)) for key in keys])
+        meters = list(itertools.product(names.items(), self.directions))
+        keys = [f"{kind} {direction} {name}" for (kind, _), direction in meters for name in Statistics._fields]
+        numbers = _read([sum(log.get(key, 0) for log in logging_outputs) for key in keys])
+        for ((kind, bleu), direction), sums in zip(meters, numbers.reshape(len(meters), -1), strict=True):
             if not sums.any():
                 continue
             metrics.log_scalar(f"_translations {direction}", sums)  # fairseq adds up the batches
@@ -157,6 +158,13 @@ class TranslationScorer:
         bleu = [[name, *(f"{name}_{direction}" for direction in each)] for name, each in directions.items() if each]
         free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]
         return [*itertools.chain.from_iterable(bleu), *free]
+
+
+def _read(numbers: Sequence[Any]) -> np.ndarray:
+    """Numbers (n,), some of them scalars on a device, as a float64 array; the scalars are read from it together."""
+    scalars = [number for number in numbers if isinstance(number, Tensor)]
+    values = iter(torch.stack(scalars).tolist() if scalars else ())
+    return np.array([next(values) if isinstance(number, Tensor) else number for number in numbers], dtype=np.float64)
 
 
 def _score(meter: str, name: str) -> Callable[[Mapping[str, Any]], Optional[float]]:

@@ -361,12 +361,13 @@ def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule,
 @pytest.mark.parametrize("backend", list(DDP))
 def test_distributed_update_has_no_sync(two, backend):
     """Also where a parameter is unused. What torch's DDP reads in its backward pass on CPU is on the host on a GPU."""
-    others = ["tests/commands.py", "torch.diff(self.offsets).tolist()"]  # the last one runs on CPU only
+    packed = "torch.diff(self.offsets).tolist()"  # attention of packed sequences, on CPU only
+    before = "norms = self.host.numpy()"  # the norms of the update before, which are on the host
+    others = [packed, before, "tests/commands.py"]
     others += ["loss.backward()"] if backend == "pytorch" else []
-    for rank in two[f"sync-{backend}"]:
-        assert len(rank["waits"]) == 2
-        for found in rank["waits"]:
-            assert found and not [name for name in found if not any(other in name for other in others)]
+    updates = [found for rank in two[f"sync-{backend}"] for found in rank["waits"]]
+    assert len(updates) == 4 and any(packed in name for found in updates for name in found)
+    assert [name for found in updates for name in found if not any(other in name for other in others)] == []
 
 
 @pytest.mark.parametrize("stop", STOPS)

@@ -114,7 +114,8 @@ def test_statistics_of_all_ranks_are_summed_by_one_reduction(reductions):
 def test_statistics_of_host_and_device_are_summed_without_a_sync(reductions):
     with Waits() as waits:
         found = distributed_utils.all_reduce_dict(statistics("meta"), torch.device("meta"), None)
-    assert reductions == [10] and not waits.found
+    # numbers of the host are copied to the device, for which the host does not wait
+    assert reductions == [10] and not [name for name in waits.found if "non_blocking=True" not in name]
     assert {name: (value.device.type, value.shape) for name, value in found.items()} == {
         name: ("meta", torch.as_tensor(value).shape) for name, value in statistics("cpu").items()
     }

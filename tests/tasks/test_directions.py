@@ -10,6 +10,7 @@ import sacrebleu
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.logging import metrics
 from tiny_data import write_data_bin, write_items
 
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path
@@ -24,6 +25,7 @@ from fairseq_xl.tasks.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
+from tests.waits import Waits
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
 
@@ -154,6 +156,20 @@ def test_wrong_languages_without_training_text_are_not_logged(data, tmp_path):
     tokens = torch.tensor([[4, 5, 2]])
     counted = scorer.count([("en", "de")], tokens, tokens)["en-de"]
     assert (counted.sentences, counted.wrong_language, counted.pieces) == (1, 0, 2)
+
+
+def test_counts_of_several_processes_are_read_in_one_sync(data):
+    """Where counts are summed over processes they are scalars on the device."""
+    scorer = TranslationScorer(XLDictionary.load(data / "dict.txt"), data, ["en-de", "de-en"])
+    counts = scorer.count([("en", "de")], torch.tensor([[4, 5, 2]]), torch.tensor([[4, 5, 6, 2]]))
+    log = scorer.logging_output("back_translation", counts)
+    found = []
+    for logged in (log, {key: torch.tensor(number) for key, number in log.items()}):
+        with metrics.aggregate(new_root=True) as meters, Waits() as waits:
+            scorer.log([logged], {"translation": "bleu", "back_translation": "round_trip_bleu"})
+        found.append(meters.get_smoothed_values())
+        assert len(waits.found) == (0 if logged is log else 1) and set(waits.found.values()) <= {1}
+    assert found[0] == found[1] and found[0]["length_ratio_en-de"] > 0
 
 
 def test_pieces_are_counted_from_the_beginning(data):

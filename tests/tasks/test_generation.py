@@ -365,7 +365,7 @@ def test_constraints_that_no_hypothesis_has_room_for(data_bin, both_ways):
     more = cli(constraints=True, beam=2, max_len_a=0)  # and --max-len-b 12
     source, wanted = pieces(data_bin, ["the house", " ".join(["Haus"] * 12)])
     assert interactive(data_bin, both_ways, [f"{source}\t{wanted}"], *more).lines("H")[0]
-    with pytest.raises(UserError, match="have 13 pieces, but a hypothesis has at most 12: raise --max-len-b"):
+    with pytest.raises(UserError, match="have 13 pieces, and a hypothesis has at most 12: raise --max-len-b"):
         interactive(data_bin, both_ways, [f"{source}\t{wanted} {wanted.split()[0]}"], *more)
 
 

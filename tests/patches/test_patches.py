@@ -14,11 +14,13 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import iterators
+from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
 from fairseq_xl import patches
 from fairseq_xl.errors import UserError
-from fairseq_xl.patches import training
+from fairseq_xl.patches import processes, training
+from tests.waits import Waits
 from tests.warm_python import python
 
 
@@ -114,3 +116,26 @@ def test_no_ngram_is_written_twice():
     tokens = torch.tensor([[2, 5, 6, 7, 6, 1, 1, 1], [2, 8, 5, 5, 5, 1, 1, 1], [2, 5, 6, 7, 8, 1, 1, 1]])
     scores = NGramRepeatBlock(2)(tokens, torch.zeros(3, 9), bsz=3, beam_size=1, step=4)
     assert [(row == -math.inf).nonzero().flatten().tolist() for row in scores] == [[7], [5], []]
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """A process group of this process alone, which takes itself for two ranks on GPUs."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda group: "nccl")
+    monkeypatch.setattr(distributed_utils, "get_data_parallel_world_size", lambda: 2)
+    yield
+    torch.distributed.destroy_process_group()
+    vars(distributed_utils.get_global_group).pop("_global_group", None)
+    processes._host_group.cache_clear()
+
+
+def test_flags_of_ranks_on_gpus_are_exchanged_on_the_host_without_a_sync(alone, monkeypatch):
+    groups, new_group = [], torch.distributed.new_group
+    recorded = lambda *args, **named: groups.append(named) or new_group(*args, **named)  # noqa: E731
+    monkeypatch.setattr(torch.distributed, "new_group", recorded)
+    with Waits() as waits:
+        assert processes.any_rank([True, False, True]) == [True, False, True]
+        assert processes.any_rank([False]) == [False]
+    assert not waits.found
+    assert groups == [{}, {"backend": "gloo"}]  # fairseq's group of all ranks, and one on the host for all updates

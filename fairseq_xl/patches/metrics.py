@@ -172,15 +172,16 @@ def all_reduce_dict(data: Mapping[str, Any], device: torch.device, group: Any) -
     Returns: {name: sum, a float64 tensor on `device`}.
     """
     values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
+    flat = {name: value.reshape(-1) for name, value in values.items()}
+    sizes = {name: value.numel() for name, value in values.items()}
     on_host = [name for name, value in values.items() if value.device.type != device.type]
-    names = [*on_host, *(name for name in values if name not in on_host)]
-    flat = [values[name].reshape(-1) for name in names]
     if on_host:
-        flat[: len(on_host)] = [_copy_to_device(torch.cat(flat[: len(on_host)]), device)]
-    sums = torch.cat(flat)
+        copied = _copy_to_device(torch.cat([flat[name] for name in on_host]), device)
+        flat |= zip(on_host, copied.split([sizes[name] for name in on_host]), strict=True)
+    sums = torch.cat(list(flat.values()))  # in the order of `data`, which does not depend on where the values are
     distributed_utils.all_reduce(sums, group=group)
-    parts = dict(zip(names, sums.split([values[name].numel() for name in names]), strict=True))
-    return {name: parts[name].view(value.shape) for name, value in values.items()}
+    parts = sums.split(list(sizes.values()))
+    return {name: part.view(values[name].shape) for name, part in zip(values, parts, strict=True)}
 
 
 def _copy_to_device(values: Tensor, device: torch.device) -> Tensor:

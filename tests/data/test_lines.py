@@ -39,6 +39,17 @@ def test_estimates(tmp_path, few_looks, items, caplog):
     assert lines.tolist() == expected and sizes.tolist() == [len(items[line]) for line in expected]
 
 
+def test_a_sample_of_an_estimated_number_has_no_line_twice(tmp_path, few_looks, items):
+    """Of 2,222 lines of 2 to 6 tokens; the deviation of the estimate from 200 lines is 140."""
+    corpus = Sentences(write_items(tmp_path / "train", items), "en")
+    every = corpus.all_examples(6)[0].tolist()
+    assert corpus.number_of_examples(6) == pytest.approx(len(every), abs=4 * 140)
+    lines, sizes = corpus.sample_of_all(np.random.default_rng(1), len(every) + 100, 6)
+    assert lines.tolist() == every and sizes.tolist() == [len(items[line]) for line in every]
+    lines, _ = corpus.sample_of_all(np.random.default_rng(1), 300, 6)
+    assert len(lines) == 300 and set(lines.tolist()) < set(every) and sorted(lines.tolist()) == lines.tolist()
+
+
 @pytest.mark.parametrize("few", [0, 1 << 16])
 def test_every_line_that_fits_is_drawn_once_in_a_pass(tmp_path, few_looks, items, monkeypatch, few):
     monkeypatch.setattr(sampling, "FEW", few)

@@ -25,6 +25,7 @@ def install() -> None:
     meters.MetersDict.get_smoothed_value = _find_named_value(meters.MetersDict.get_smoothed_value)
     meters.MetersDict.get_smoothed_values = _add_named_values(meters.MetersDict.get_smoothed_values)
     trainer.Trainer._reduce_and_log_stats = _skip_reading_metrics(trainer.Trainer._reduce_and_log_stats)
+    meters.AverageMeter.update = _average_without_reading(meters.AverageMeter.update)
     distributed_utils.all_reduce_dict = all_reduce_dict
     trainer.Trainer._aggregate_logging_outputs = _never_zero(trainer.Trainer._aggregate_logging_outputs)
 
@@ -159,6 +160,20 @@ def _values_unread() -> Iterator[None]:
         yield
     finally:
         _unread = before
+
+
+def _average_without_reading(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def update(self: meters.AverageMeter, val: Any, n: Any = 1) -> None:
+        """Adds `n` values whose mean is `val`; with `n` a tensor, a mean of 0 values is left out on its device."""
+        if val is None or not torch.is_tensor(n):
+            original(self, val, n)
+            return
+        self.val, total = val, torch.where(n > 0, val * n, 0)
+        self.sum = meters.type_as(self.sum, total) + total
+        self.count = meters.type_as(self.count, n) + n
+
+    return update
 
 
 def all_reduce_dict(data: Mapping[str, Any], device: torch.device, group: Any) -> dict[str, Tensor]:

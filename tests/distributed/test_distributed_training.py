@@ -206,10 +206,14 @@ def resumed(data, root):
 
 
 def watched(data):
-    """Jobs whose updates are watched for what would wait for a GPU; one of the two objectives leaves a head unused."""
-    short = cli(optimizer="xl_adam", clip_norm=0.1, update_freq=2, updates_per_epoch=2, max_update=2)
-    line = [*pretraining(data, "unused", *short, objectives="headed,tlm"), "--disable-validation", "--no-save"]
-    return {"sync-legacy": [*line, *DDP["legacy"], "--bf16"], "sync-pytorch": [*line, *DDP["pytorch"]]}
+    """Jobs whose updates are watched for what would wait for a GPU; one of two objectives leaves a head unused."""
+    short = [*cli(optimizer="xl_adam", clip_norm=0.1, update_freq=2, max_update=2), "--disable-validation", "--no-save"]
+    pretrain = [*pretraining(data, "unused", *short, objectives="headed,tlm"), "--updates-per-epoch", 2]
+    return {
+        "sync-legacy": [*pretrain, *DDP["legacy"], "--bf16"],
+        "sync-pytorch": [*pretrain, *DDP["pytorch"]],
+        "sync-translation": [*translation(data, "unused", "--lang-pairs", "en-de,de-en", *short), *DDP["legacy"]],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -358,16 +362,16 @@ def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule,
     assert steps == ([3, 6] if schedule == "alternate" else [6])
 
 
-@pytest.mark.parametrize("backend", list(DDP))
-def test_distributed_update_has_no_sync(two, backend):
+@pytest.mark.parametrize("name", ["legacy", "pytorch", "translation"])
+def test_distributed_update_has_no_sync(two, name):
     """Also where a parameter is unused. What torch's DDP reads in its backward pass on CPU is on the host on a GPU."""
     packed = "torch.diff(self.offsets).tolist()"  # attention of packed sequences, on CPU only
+    checked = "if wrong.any()"  # language symbols, which training checks on CPU only
     before = "norms = self.host.numpy()"  # the norms of the update before, which are on the host
-    others = [packed, before, "tests/commands.py"]
-    others += ["loss.backward()"] if backend == "pytorch" else []
-    updates = [found for rank in two[f"sync-{backend}"] for found in rank["waits"]]
-    assert len(updates) == 4 and any(packed in name for found in updates for name in found)
-    assert [name for found in updates for name in found if not any(other in name for other in others)] == []
+    others = [packed, checked, before, "tests/commands.py", *(["loss.backward()"] if name == "pytorch" else [])]
+    updates = [found for rank in two[f"sync-{name}"] for found in rank["waits"]]
+    assert len(updates) == 4 and any(packed in each or checked in each for found in updates for each in found)
+    assert [each for found in updates for each in found if not any(other in each for other in others)] == []
 
 
 @pytest.mark.parametrize("stop", STOPS)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
+from fairseq.logging.meters import AverageMeter
 from fairseq.trainer import Trainer
 
 import fairseq_xl
@@ -147,3 +148,18 @@ def test_the_sample_size_divides_without_a_sync(reductions, size, factor):
         found = 2 / (reduced or 1.0)
     assert not waits.found
     assert (found.item(), type(found), logs[0]["loss"].item(), ooms.item()) == (factor, torch.Tensor, 2, 0)
+
+
+def test_means_of_no_values_are_left_out_without_a_sync():
+    """With several processes numbers of values are tensors: (2 · 3 + 6 · 1) / 4. A mean of no values is NaN."""
+    meter = AverageMeter(round=3)
+    with Waits() as waits:
+        for total, count in ((6.0, 3.0), (0.0, 0.0), (6.0, 1.0), (0.0, 0.0)):
+            count = torch.tensor(count, dtype=torch.double)
+            meter.update(torch.tensor(total) / count, count)
+        meter.update(None, count)
+    assert not waits.found
+    assert meter.smoothed_value == 3 and meter.count == 4
+    meter.update(8.0, 4)  # and numbers, as before
+    meter.update(9.0, 0)
+    assert meter.smoothed_value == 5.5

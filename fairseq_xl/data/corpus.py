@@ -50,6 +50,9 @@ class Corpus(Texts, Protocol):
         `count` is at most `number_of_examples`; where that is estimated, there may be fewer.
         """
 
+    def positions(self, examples: Numbers, length: int) -> Numbers:
+        """Positions (n,) of examples (n,) among `all_examples`; for lines, their numbers in the text."""
+
 
 @runtime_checkable
 class CorpusWithNegatives(Corpus, Protocol):

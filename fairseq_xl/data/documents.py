@@ -81,6 +81,10 @@ class Windows:
         examples = np.sort(self.sample(rng, count, length)[0])
         return examples, self.sizes_of(self.windows(length)[examples], length)
 
+    def positions(self, examples, length):
+        """The examples (n,) themselves."""
+        return examples
+
 
 def chain(following):
     """The increasing indices 0, following[0], following[following[0]], …, with about log₂(n) operations on arrays.

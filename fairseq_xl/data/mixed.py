@@ -48,6 +48,14 @@ class MixedCorpus:
                 sizes.append(their_sizes)
         return np.concatenate(examples), np.concatenate(sizes)
 
+    def positions(self, examples, length):
+        """Positions (n,) of examples (n,) in the order of the corpora."""
+        numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
+        found, before = np.empty_like(examples), np.cumsum([0, *numbers])
+        for corpus, rows, places in self._by_corpus(examples):
+            found[rows] = before[self.corpora.index(corpus)] + corpus.positions(places, length)
+        return found
+
     def sample(self, rng, count, length):
         """Random examples (count,), without replacement within a pass over each corpus, and their sizes (count,)."""
         numbers = rng.choice(len(self.corpora), count, p=self.shares)

@@ -65,6 +65,10 @@ class TokenStream:
         starts = length * np.sort(draw_passes(rng, self.number_of_examples(length), count))
         return starts, np.minimum(length, self.size - starts)
 
+    def positions(self, starts, length):
+        """Positions (n,) of blocks among all: starts (n,) that are multiples of `length`, divided by it."""
+        return starts // length
+
     def mean_size(self, length):
         """Mean number of tokens of a block."""
         return self.size / self.number_of_examples(length)

@@ -14,7 +14,6 @@ from fairseq.data import data_utils
 
 from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.framing import InputLength
-from fairseq_xl.data.randomness import mix
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.errors import UserError
 
@@ -195,7 +194,7 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
 def validation_plan(samplers, limit=0):
     """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
 
-    The noise of an example depends on its number, its corpus and the objective only.
+    In a sample an example has the noise that it has among all, unless lines of the text are left out.
 
     Args:
         limit: number of examples of a corpus; one with more gives a fixed random sample. 0: all.
@@ -206,12 +205,22 @@ def validation_plan(samplers, limit=0):
             seed, length = (VALIDATION_SEED, *f"{sampler.objective} {name}".encode()), sampler.input_length.text
             if 0 < limit < corpus.number_of_examples(length):
                 examples, sizes = corpus.sample_of_all(np.random.default_rng((*seed, limit)), limit, length)
+                keys = _numbers_at(seed, corpus.positions(examples, length))
             else:
                 examples, sizes = corpus.all_examples(length)
-            keys = mix(examples.astype(np.uint64) ^ np.random.default_rng(seed).integers(2**64, dtype=np.uint64))
+                keys = np.random.default_rng(seed).integers(2**64, size=len(examples), dtype=np.uint64)
             for part, *tokens in sampler.cut(examples, sizes, corpus):
                 plan.append(BatchSpec(sampler.objective, name, examples[part], keys[part], None, *tokens))
     return plan
+
+
+def _numbers_at(seed, positions):
+    """The numbers, (n,) uint64, at ascending positions (n,) of the sequence that a generator draws."""
+    bits, numbers = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
+    for row, skipped in enumerate((np.diff(positions, prepend=-1) - 1).tolist()):
+        bits.advance(skipped)
+        numbers[row] = bits.random_raw()
+    return numbers
 
 
 def number_of_examples(samplers, limit=0):

@@ -57,6 +57,8 @@ def test_a_sample_of_all_examples_has_each_at_most_once_and_in_order(corpora, ki
     corpus, length = corpora[kind], length if kind in ("monolingual", "mixed") else LENGTH
     examples, sizes = corpus.all_examples(length)
     assert corpus.number_of_examples(length) == len(examples)
+    positions = {"parallel": [0, 1, 3, 4]}.get(kind, list(range(len(examples))))  # line 2 is left out
+    assert corpus.positions(examples, length).tolist() == positions
     every, seen = dict(zip(examples.tolist(), sizes.tolist(), strict=True)), set()
     for count in range(1, len(examples) + 1):
         for seed in range(20):

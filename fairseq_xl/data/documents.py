@@ -1,6 +1,7 @@
 """Pairs of adjacent segments of monolingual documents (Luo et al. 2020, section 3)."""
 
 import bisect
+import functools
 import logging
 from functools import lru_cache
 
@@ -27,7 +28,10 @@ class Windows:
         table_prefixes: prefixes of the texts.
         lines: number of lines of the texts.
         columns: number of columns of the table.
+        version: number of the algorithm of `rows_of`, from which a table is computed again when it increases.
     """
+
+    version = 1
 
     def __init__(self):
         self.windows = lru_cache(maxsize=4)(self._windows)
@@ -46,7 +50,8 @@ class Windows:
 
     def _windows(self, length):
         path = f"{self.path}.{type(self).__name__}-{length}.table"
-        found = table(path, self.table_prefixes, self.lines, lambda: self.rows_of(length), self.columns)
+        rows = functools.partial(self.rows_of, length)
+        found = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
         if not len(found):
             raise self.none(length)
         return found

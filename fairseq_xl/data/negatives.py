@@ -13,7 +13,7 @@ import numpy as np
 from fairseq_xl.data.arrays import map_arrays, read_arrays
 from fairseq_xl.data.indexed import BLOCK_TOKENS
 from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, mix, uniforms
-from fairseq_xl.data.tables import FEW, table
+from fairseq_xl.data.tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
 
 # A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
@@ -234,14 +234,14 @@ def read_negatives(pairs):
     path = negatives_file(pairs.prefix)
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
-    found = (read_arrays if pairs.lines <= FEW else map_arrays)(path) or {}
+    found = (read_arrays if pairs.lines <= IN_MEMORY_LINES else map_arrays)(path) or {}
     negatives, text = found.get("negatives"), found.get("text")
     kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
     if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.ndim:
         raise UserError(f"{path} is damaged; {AGAIN}")
     if len(negatives) != pairs.lines or text != pairs.fingerprint:
         raise UserError(f"{path} was mined from another text; {AGAIN}")
-    if len(negatives) <= FEW:
+    if len(negatives) <= IN_MEMORY_LINES:
         _check_lines(negatives, pairs)
     return negatives
 

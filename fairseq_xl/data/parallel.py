@@ -7,7 +7,7 @@ import numpy as np
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.lines import LineCorpus
 from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, by_length, fingerprint
-from fairseq_xl.data.tables import FEW, table
+from fairseq_xl.data.tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
 
 
@@ -121,7 +121,7 @@ class SentencePairs(LineCorpus):
 
     def prepare_negatives(self, length, mined):
         """Reads what `negatives` needs, once and before worker processes start; raises the same `UserError`."""
-        if mined and self.lines <= FEW:  # in a longer text some pair lacks a mined one that fits
+        if mined and self.lines <= IN_MEMORY_LINES:  # in a longer text some pair lacks a mined one that fits
             if self._negatives(length, mined).fitting(self.fitting(length))[1].all(axis=0)[0]:
                 return
         _ = self._negatives(length, mined), self.candidates

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairseq_xl.data.randomness import mix
 
-FEW = 1 << 16  # numbers up to which a permutation is an array
+SMALL_PERMUTATION = 1 << 16  # numbers up to which a permutation is an array
 ROUNDS = 6  # of the Feistel network
 RUNS, RUN = 64, 4096  # number and length of the index runs that `spread` samples
 DRAWN = 1 << 20  # numbers that are drawn at a time
@@ -39,11 +39,11 @@ def spread(available: int) -> Numbers:
 def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers], Numbers]:
     """A random permutation of the numbers below `available`: a function from positions (n,) to numbers (n,).
 
-    From `FEW` numbers on it is a Feistel network (Luby & Rackoff 1988), which takes no memory: on the pairs (x, y) of
-    numbers below side = ⌈√available⌉, each round is (x, y) -> (y, (x + hash(y)) mod side). A number that is too large
-    goes through the network again.
+    For more than `SMALL_PERMUTATION` numbers it is a Feistel network (Luby & Rackoff 1988), which takes no memory: on
+    the pairs (x, y) of numbers below side = ⌈√available⌉, each round is (x, y) -> (y, (x + hash(y)) mod side). A number
+    that is too large goes through the network again.
     """
-    if available <= FEW:
+    if available <= SMALL_PERMUTATION:
         return rng.permutation(available).__getitem__
     keys = rng.integers(2**64, size=ROUNDS, dtype=np.uint64)
     side = np.uint64(math.isqrt(available - 1) + 1)

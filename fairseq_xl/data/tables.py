@@ -17,18 +17,27 @@ from fairseq_xl.io.locks import locked
 
 logger = logging.getLogger(__name__)
 
-FEW = 1 << 20  # lines of a text up to which its tables are kept in memory, in each process
+IN_MEMORY_LINES = 1 << 20  # lines of a text up to which its tables are kept in memory, in each process
 FORMAT = b"fairseq_xl 1"
-START = 64  # bytes before the rows: FORMAT, the digest of the text, and the size of the file
+START = 64  # bytes before the rows: FORMAT, the digest of text and version, and the size of the file
 
 Blocks = Callable[[], Iterable[np.ndarray]]
 
 
-def table(path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, columns: int | None) -> np.ndarray:
+def table(
+    path: str,
+    prefixes: Iterable[str],
+    lines: int,
+    blocks: Blocks,
+    columns: int | None,
+    version: int = 1,
+    always_file: bool = False,
+) -> np.ndarray:
     """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
 
-    The rows of a long text are in the file `path`. If it is missing or of another text, one process writes it while
-    others wait. If it cannot be written, each process writes a temporary file. Writing takes the memory of a block.
+    The rows of a long text are in the file `path`. If it is missing, of another text or of another version, one process
+    writes it while others wait. If it cannot be written, each process writes a temporary file. Writing takes the memory
+    of a block; sorting is done in the mapped file.
 
     Args:
         path: of the file.
@@ -36,29 +45,39 @@ def table(path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, column
         lines: number of lines of the text.
         blocks: yields blocks of rows, (b, columns) or (b,), at least one, perhaps empty.
         columns: number of columns; None: 1-D, sorted uint64.
+        version: number of the algorithm of `blocks`; increase it when other rows come from the same text.
+        always_file: write a file for a short text too.
     """
-    if lines <= FEW:
+    if lines <= IN_MEMORY_LINES and not always_file:
         rows = np.concatenate(list(blocks()))
         if columns is None:
             rows.sort()
         return rows
-    files = [f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
-    known = FORMAT + hashlib.blake2b("".join(sampled(Path(file)) for file in files).encode(), digest_size=32).digest()
+    known = _known(prefixes, version)
     if _is_of(path, known):
         return _mapped(path, columns)
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(Path(path).with_name(".tables.lock"), None))
         except (UserError, OSError):
-            logger.warning("%s cannot be written there, so each process computes it for itself", path)
+            logger.warning("%s cannot be written: each process computes a temporary copy", path)
             file = stack.enter_context(tempfile.NamedTemporaryFile())
             _write(file, known, blocks, columns)
             return _mapped(file.name, columns)
         if not _is_of(path, known):
-            logger.info("%s is computed from the text, once", path)
+            logger.info("computing %s from the text (once)", path)
             with replacing(path) as file:
                 _write(file, known, blocks, columns)
     return _mapped(path, columns)
+
+
+def _known(prefixes: Iterable[str], version: int) -> bytes:
+    """`FORMAT` and a digest of a version and of texts: samples, size and time of change of each file."""
+    digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
+    for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):
+        state = path.stat()
+        digest.update(f" {sampled(path)} {state.st_size} {state.st_mtime_ns}".encode())
+    return FORMAT + digest.digest()
 
 
 def _start(known: bytes, size: int) -> bytes:

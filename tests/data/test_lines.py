@@ -52,7 +52,7 @@ def test_a_sample_of_an_estimated_number_has_no_line_twice(tmp_path, few_looks, 
 
 @pytest.mark.parametrize("few", [0, 1 << 16])
 def test_every_line_that_fits_is_drawn_once_in_a_pass(tmp_path, few_looks, items, monkeypatch, few):
-    monkeypatch.setattr(sampling, "FEW", few)
+    monkeypatch.setattr(sampling, "SMALL_PERMUTATION", few)
     corpus = Sentences(write_items(tmp_path / "train", items), "en")
     every, _ = corpus.all_examples(6)
     drawn, sizes = corpus.sample(np.random.default_rng(2), len(every) + 9, 6)

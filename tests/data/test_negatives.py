@@ -276,7 +276,7 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
 )
 @pytest.mark.parametrize("mapped", [False, True])
 def test_a_file_that_is_not_of_this_text(pairs, monkeypatch, damage, message, mapped):
-    monkeypatch.setattr(negatives, "FEW", 0 if mapped else 100)
+    monkeypatch.setattr(negatives, "IN_MEMORY_LINES", 0 if mapped else 100)
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     assert read_negatives(pairs).shape == (6, 1)
     damage(negatives_file(pairs.prefix))
@@ -299,7 +299,7 @@ def test_arrays_are_mapped(tmp_path, order):
 def long(monkeypatch):
     """Every text is a long one."""
     for module in (negatives, parallel, tables):
-        monkeypatch.setattr(module, "FEW", 0)
+        monkeypatch.setattr(module, "IN_MEMORY_LINES", 0)
 
 
 def test_mined_negatives_of_a_long_text_are_mapped(pairs, long):

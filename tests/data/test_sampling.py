@@ -29,13 +29,13 @@ def test_shares(counts, alpha, expected):
 def test_a_permutation_has_every_number_once(monkeypatch, available):
     """That of large numbers, too: a pass has no example twice."""
     for few in (0, 1 << 16):
-        monkeypatch.setattr(sampling, "FEW", few)
+        monkeypatch.setattr(sampling, "SMALL_PERMUTATION", few)
         found = permutation(np.random.default_rng(available), available)(np.arange(available))
         assert sorted(found.tolist()) == list(range(available))
 
 
 def test_a_permutation_is_a_function_of_the_generator(monkeypatch):
-    monkeypatch.setattr(sampling, "FEW", 0)
+    monkeypatch.setattr(sampling, "SMALL_PERMUTATION", 0)
     one, same, other = (permutation(np.random.default_rng(seed), 10**9) for seed in (3, 3, 4))
     places = np.array([0, 1, 5, 10**9 - 1])
     assert one(places).tolist() == same(places).tolist() != other(places).tolist()
@@ -44,7 +44,7 @@ def test_a_permutation_is_a_function_of_the_generator(monkeypatch):
 
 def test_numbers_are_uniform_at_every_position(monkeypatch):
     """Of 4,000 permutations of 50 numbers: each number as often as any other (80: deviation 8.9) at each position."""
-    monkeypatch.setattr(sampling, "FEW", 0)
+    monkeypatch.setattr(sampling, "SMALL_PERMUTATION", 0)
     drawn = np.array([permutation(np.random.default_rng(seed), 50)(np.arange(50)) for seed in range(4000)])
     counts = np.array([np.bincount(column, minlength=50) for column in drawn.T])
     squares = ((counts - 80) ** 2 / 80).sum()
@@ -77,7 +77,7 @@ def test_drawing_takes_memory_for_what_is_drawn():
 @pytest.mark.parametrize("few", [0, 1 << 16])
 def test_passes_over_the_usable_numbers(monkeypatch, few):
     """Of 30 numbers the ten multiples of three, in two passes and a half, whatever share is expected."""
-    monkeypatch.setattr(sampling, "FEW", few)
+    monkeypatch.setattr(sampling, "SMALL_PERMUTATION", few)
     found = [
         draw_passes(np.random.default_rng(5), 30, 25, lambda numbers: numbers % 3 == 0, share).tolist()
         for share in (1, 1 / 3, 0.01, 0)

@@ -1,0 +1,64 @@
+"""Table files: which text and version they belong to."""
+
+import os
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data import tables
+from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.tables import table
+
+FIRST = np.array([[1, 2], [3, 4]])
+SECOND = np.array([[5, 6]])
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A binarized text, and a function that returns its table, computed as the rows given unless a file has it."""
+    prefix = str(write_items(tmp_path / "train", [[4, 2], [5, 2]] * 50))
+
+    def read(rows, **more):
+        return table(f"{prefix}.table", [prefix], 100, lambda: [rows], 2, always_file=True, **more).tolist()
+
+    return tmp_path / "train.bin", read
+
+
+def test_a_table_of_the_same_text_is_read_again(text):
+    _, read = text
+    assert read(FIRST) == FIRST.tolist()
+    assert read(SECOND) == FIRST.tolist()
+
+
+def test_another_version_makes_a_new_table(text):
+    _, read = text
+    read(FIRST)
+    assert read(SECOND, version=2) == SECOND.tolist()
+    assert read(FIRST, version=2) == SECOND.tolist()
+
+
+def test_a_text_rewritten_in_place_makes_a_new_table(text, monkeypatch):
+    """Its size is the same, and so are the samples of its bytes."""
+    path, read = text
+    monkeypatch.setattr(tables, "sampled", lambda path: "the same samples")
+    read(FIRST)
+    state = path.stat()
+    content = bytearray(path.read_bytes())
+    content[2] ^= 1
+    with open(path, "r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))  # clocks of file systems are coarse
+    assert path.stat().st_size == state.st_size
+    assert read(SECOND) == SECOND.tolist()
+
+
+def test_another_version_of_windows_makes_a_new_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "IN_MEMORY_LINES", 0)
+    prefix = write_items(tmp_path / "train", [[4, 2], [5, 2], [6, 2]])
+    AdjacentSegments(prefix, "en").windows(8)
+    (path,) = tmp_path.glob("train.*.table")
+    before = path.read_bytes()
+    monkeypatch.setattr(AdjacentSegments, "version", 2)
+    AdjacentSegments(prefix, "en").windows(8)
+    assert path.read_bytes()[:64] != before[:64] and path.read_bytes()[64:] == before[64:]

@@ -46,21 +46,33 @@ def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers],
     if available <= SMALL_PERMUTATION:
         return rng.permutation(available).__getitem__
     keys = rng.integers(2**64, size=ROUNDS, dtype=np.uint64)
-    side = np.uint64(math.isqrt(available - 1) + 1)
+    return lambda positions: _permuted(positions, np.array([available]), keys[:, None])
 
-    def once(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        x, y = np.divmod(numbers, side)
-        for key in keys:
-            x, y = y, (x + mix(y ^ key) % side) % side
-        return x * side + y
 
-    def number_at(positions: Numbers) -> Numbers:
-        numbers = once(positions.astype(np.uint64))
-        while len(outside := np.flatnonzero(numbers >= available)):
-            numbers[outside] = once(numbers[outside])
-        return numbers.astype(np.int64)
+def permuted(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
+    """Positions (n,) -> numbers (n,), each by a random permutation of its own of the numbers below `available` (n,).
 
-    return number_at
+    The permutation is a function of `available` and a key, (n,) uint64; it takes no memory (see `permutation`).
+    """
+    rounds = np.arange(1, ROUNDS + 1, dtype=np.uint64)[:, None]
+    return _permuted(positions, available, mix(mix(keys) + rounds))
+
+
+def _permuted(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
+    """Feistel network of positions (n,) below `available`, (n,) or (1,), with keys of its rounds, (r, n) or (r, 1)."""
+    sides = np.array([math.isqrt(each - 1) + 1 for each in available.tolist()], dtype=np.uint64)
+    numbers = _once(positions.astype(np.uint64), sides, keys)
+    while len(outside := np.flatnonzero(numbers >= available.astype(np.uint64))):
+        own = outside if len(available) > 1 else slice(None)
+        numbers[outside] = _once(numbers[outside], sides[own], keys[:, own])
+    return numbers.astype(np.int64)
+
+
+def _once(numbers: NDArray[np.uint64], sides: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x, y = np.divmod(numbers, sides)
+    for key in keys:
+        x, y = y, (x + mix(y ^ key) % sides) % sides
+    return x * sides + y
 
 
 def draw_passes(

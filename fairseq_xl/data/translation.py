@@ -1,6 +1,7 @@
 """Sentence pairs as translation batches of fairseq."""
 
 import logging
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,24 +18,42 @@ class Direction:
 
     Args:
         source_sentences, target_sentences: indexable sequences of token tensors that end in ``</s>``; targets or None.
-        sizes: (n, 2) lengths of source and target, ``</s>`` included.
-        lines: numbers of the lines that are used.
+        sizes: (n, 2) lengths of source and target, ``</s>`` included; None with an `order`.
+        lines: numbers of the lines that are used; with an `order` the range of all lines.
         language_id: id of the source language.
         start: id of the symbol of the target language.
         tag: id of a symbol in front of each source; None: no tag.
         upsampling: number of times that an epoch of training reads the lines; may be a fraction.
+        order: the `LengthOrder` of the pairs, for a `MappedTranslationDataset`.
     """
 
-    def __init__(self, source_sentences, target_sentences, sizes, lines, language_id, start, tag=None, upsampling=1):
+    def __init__(
+        self,
+        source_sentences,
+        target_sentences,
+        sizes,
+        lines,
+        language_id,
+        start,
+        tag=None,
+        upsampling=1,
+        order=None,
+    ):
         self.source_sentences, self.target_sentences = source_sentences, target_sentences
-        self.sizes, self.lines = np.asarray(sizes), np.asarray(lines)
+        self.sizes = None if sizes is None else np.asarray(sizes)
+        self.lines = lines if order is not None else np.asarray(lines)
         self.language_id, self.start = language_id, start
-        self.tag, self.upsampling = tag, upsampling
+        self.tag, self.upsampling, self.order = tag, upsampling, order
+
+    @property
+    def pairs(self):
+        """Number of lines that are used: with an `order` those that are empty on neither side."""
+        return len(self.lines if self.order is None else self.order)
 
     @property
     def num_examples(self):
         """Number of examples that an epoch of training reads: at least one."""
-        return max(1, round(self.upsampling * len(self.lines)))
+        return max(1, round(self.upsampling * self.pairs))
 
 
 class TranslationDataset(FairseqDataset):
@@ -51,10 +70,17 @@ class TranslationDataset(FairseqDataset):
         self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
         self.constraints = constraints
         self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
-        # <s> and perhaps a tag before the source
-        framed = [each.sizes[each.lines] + (1 + (each.tag is not None), 0) for each in directions]
-        self.framed_sizes = np.concatenate(framed)
-        self.cut_at((np.iinfo(np.int64).max, np.iinfo(np.int64).max))
+        self.max_positions = (np.iinfo(np.int64).max, np.iinfo(np.int64).max)
+
+    @cached_property
+    def framed_sizes(self):
+        """Lengths (n, 2) of source, with ``<s>`` and perhaps a tag, and target before truncation."""
+        return np.concatenate([each.sizes[each.lines] + (1 + (each.tag is not None), 0) for each in self.directions])
+
+    @cached_property
+    def sizes(self):
+        """Lengths (n, 2) of source and target."""
+        return np.minimum(self.framed_sizes, self.max_positions)
 
     def __len__(self):
         return int(self.offsets[-1])
@@ -62,7 +88,7 @@ class TranslationDataset(FairseqDataset):
     def cut_at(self, max_positions):
         """Truncates sentences to `max_positions` (encoder, decoder); returns the truncated examples, (k,)."""
         self.max_positions = max_positions
-        self.sizes = np.minimum(self.framed_sizes, max_positions)  # (n, 2)
+        self.__dict__.pop("sizes", None)
         return np.flatnonzero((self.framed_sizes > max_positions).any(axis=1))
 
     def num_tokens(self, index):

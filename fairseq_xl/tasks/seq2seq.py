@@ -101,7 +101,7 @@ class XLSeq2SeqTask(XLTask):
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def direction(self, source_side, target_side, sizes, lines, source, target, tag=None):
+    def direction(self, source_side, target_side, sizes, lines, source, target, tag=None, order=None):
         """Makes a `Direction` from the codes of its languages; the other arguments are those of `Direction`."""
         return Direction(
             source_side,
@@ -111,6 +111,7 @@ class XLSeq2SeqTask(XLTask):
             self.dictionary.language_id(source),
             self.dictionary.language_symbol(target),
             tag,
+            order=order,
         )
 
     # --- generation --------------------------------------------------------------------------------------------

@@ -15,8 +15,11 @@ from fairseq_xl.checkpoints import published
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.length_order import LengthOrder
+from fairseq_xl.data.mapped_translation import MappedTranslationDataset
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sampling import smoothed_shares
+from fairseq_xl.data.tables import IN_MEMORY_LINES
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
@@ -208,31 +211,51 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the bitext of a split. Empty lines are left out of training and validation only."""
-        self.open_other_shards(self._directions, split, epoch)
+        self.open_other_shards(self._open_bitext, split, epoch)
         directions = self._directions(self.folder(epoch), split)
-        self.datasets[split] = TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
+        self.datasets[split] = (
+            MappedTranslationDataset(directions, self.framing, self.dictionary.pad())
+            if directions[0].order is not None
+            else TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
+        )
+
+    def _open_bitext(self, folder, split):
+        """The bitext of the directions of a split: a list of source, target, `SentencePairs`, back-translated ones."""
+        named = self.cfg.source_lang and not split.startswith(("train", "valid"))
+        generated = self.cfg.back_translated and split == "train"
+        return [
+            (*pair, self._bitext(folder, split, *pair), self._back_translated(folder, *pair) if generated else None)
+            for pair in ([self.inference_pair] if named else self.lang_pairs)
+        ]
 
     def _directions(self, folder, split):
-        """The translation directions of a split in a data folder."""
-        for_training = split.startswith(("train", "valid"))
-        named = self.cfg.source_lang and not for_training
-        found = {}
-        for source, target in [self.inference_pair] if named else self.lang_pairs:
-            text = self._bitext(folder, split, source, target)
-            sides, sizes = (
-                (text.sides, text.sizes) if text.codes[0] == source else (text.sides[::-1], text.sizes[:, ::-1])
-            )
-            lines = text.filled if for_training else np.arange(len(sizes))
-            real = self.direction(*sides, sizes, lines, source, target)
+        """The translation directions of a split; sizes of more than `IN_MEMORY_LINES` training lines are mapped."""
+        bitext, found = self._open_bitext(folder, split), {}
+        texts = [text for *_, real, generated in bitext for text in (real, generated) if text is not None]
+        mapped = split == "train" and sum(text.lines for text in texts) > IN_MEMORY_LINES
+        tag = self.dictionary.mask_index if self.cfg.tagged_back_translation else None
+        for source, target, text, generated in bitext:
+            real = self._direction_of(text, source, target, split, mapped)
             found[source, target] = [real]
-            if self.cfg.back_translated and split == "train":
+            if generated is not None:
                 real.upsampling = self.cfg.upsample_primary
-                generated = self._back_translated(folder, source, target)
+                generated = self._direction_of(generated, source, target, split, mapped, tag)
                 found[source, target].append(generated)
                 self._log_pairs(f"{source}-{target}", real, generated)
         if split == "train" and self.cfg.sampling_temperature != 1:
             self._set_upsampling(list(found.values()))
         return list(chain.from_iterable(found.values()))
+
+    def _direction_of(self, text, source, target, split, mapped, tag=None):
+        """The `Direction` of `SentencePairs`, with a `LengthOrder` if its sizes are `mapped`."""
+        swapped = text.codes[0] != source
+        sides = text.sides[::-1] if swapped else text.sides
+        if mapped:
+            order = LengthOrder(text, swapped)
+            return self.direction(*sides, None, range(text.lines), source, target, tag, order)
+        sizes = text.sizes[:, ::-1] if swapped else text.sizes
+        lines = text.filled if split.startswith(("train", "valid")) else np.arange(len(sizes))
+        return self.direction(*sides, sizes, lines, source, target, tag)
 
     def _set_upsampling(self, groups):
         """Upsamples the directions, which are grouped by their languages, as --sampling-temperature says."""
@@ -248,15 +271,15 @@ class XLTranslationTask(XLSeq2SeqTask):
             logger.info(
                 "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
                 name,
-                len(real.lines),
-                len(generated.lines),
+                real.pairs,
+                generated.pairs,
                 real.num_examples,
                 generated.num_examples,
                 real.num_examples / generated.num_examples,
             )
 
     def _back_translated(self, folder, source, target):
-        """The direction of back-translated pairs.
+        """The back-translated pairs of a direction.
 
         Raises `UserError` if there are none, or if they are not complete or have the ids of another dictionary.
         """
@@ -281,9 +304,7 @@ class XLTranslationTask(XLSeq2SeqTask):
                 prefix,
                 command,
             )
-        pairs = SentencePairs(prefix, source, target, len(self.dictionary))
-        tag = self.dictionary.mask_index if self.cfg.tagged_back_translation else None
-        return self.direction(*pairs.sides, pairs.sizes, pairs.filled, source, target, tag)
+        return SentencePairs(prefix, source, target, len(self.dictionary))
 
     def _bitext(self, folder, split, source, target):
         for name in (f"{source}-{target}", f"{target}-{source}"):
@@ -297,6 +318,8 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """fairseq hook: truncates long lines outside of training; raises `UserError` for a line above --max-tokens."""
+        if isinstance(dataset, MappedTranslationDataset):
+            return dataset.iterator(max_positions, max_tokens, **kwargs)
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):

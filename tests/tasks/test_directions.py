@@ -21,6 +21,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
+from fairseq_xl.tasks import translation as translation_task
 from fairseq_xl.tasks.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, translation
@@ -114,6 +115,29 @@ def test_epochs_differ_and_a_stopped_run_resumes(data, tmp_path):
     ]
     (end,) = ends
     first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
+    assert set(first["de"]) != set(second["de"])
+    for stop in (3, end + 3):
+        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
+
+
+def test_training_on_mapped_lengths(data, tmp_path, monkeypatch):
+    """As with lengths in memory: all pairs once; with a temperature 50 and 25; a stopped run resumes, other epochs."""
+    data = shutil.copytree(data, tmp_path / "data-bin")
+    monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
+    output = run_train(train(data, tmp_path / "all", "--max-epoch", 1))
+    found = drawn(output, data, output.updates)
+    assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": MANY, "fr": FEW}
+    assert sum(map(len, found.values())) == MANY + FEW
+    assert (data / "en-fr/train.en-fr.en-fr.order.table").is_file()
+
+    def line(folder, *more):
+        return train(data, folder, *cli(sampling_temperature=2, save_interval_updates=1), *more)
+
+    whole = run_train(line(tmp_path / "whole", "--max-update", 30))
+    counts = [sum(map(len, drawn(whole, data, range(1, number + 1)).values())) for number in range(1, 31)]
+    end = counts.index(MANY + FEW) + 1
+    first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
+    assert {code: len(numbers) for code, numbers in first.items()} == {"de": 50, "fr": 25}
     assert set(first["de"]) != set(second["de"])
     for stop in (3, end + 3):
         check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)

@@ -1,0 +1,224 @@
+"""Bitext sorted by length in files, and the batches of an epoch, of which no list is kept.
+
+Legend: n pairs, r runs (pairs of equal lengths), B examples of a batch.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_xl.data.corpus import Numbers
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.randomness import mix
+from fairseq_xl.data.sampling import permuted
+from fairseq_xl.data.tables import table
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+LINE_BITS, LENGTH_BITS = 34, 15  # bits of a line and of each length in a row of the order
+MOST_LINES = 1 << LINE_BITS
+LONGEST = (1 << LENGTH_BITS) - 1  # stands for this length and all above
+BLOCK_ROWS = 1 << 18  # rows of the order that are read at a time
+
+
+class LengthOrder:
+    """The pairs of bitext sorted by the length of the target, then of the source, then by line: two table files.
+
+    Lines that are empty on either side are left out. The files take 8 bytes per pair, 24 bytes per run, and are mapped.
+
+    Args:
+        pairs: the bitext.
+        swapped: whether its second language is the source.
+
+    Raises `UserError` for bitext of more than `MOST_LINES` lines.
+    """
+
+    version = 1  # of the tables
+
+    def __init__(self, pairs: SentencePairs, swapped: bool):
+        if pairs.lines > MOST_LINES:
+            raise UserError(
+                f"{pairs.prefix}: {pairs.lines} lines, expected at most {MOST_LINES}: divide it into shards"
+            )
+        self.pairs, self.swapped = pairs, swapped
+        codes = pairs.codes[::-1] if swapped else pairs.codes
+        self.name = f"{pairs.prefix}.{'-'.join(codes)}"
+
+    def __reduce__(self) -> Any:
+        return LengthOrder, (self.pairs, self.swapped)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def rows(self) -> Numbers:
+        """Length of the target, of the source, and line, in the bits of one number: (n,) uint64, sorted."""
+
+        def blocks() -> Iterator[Numbers]:
+            for first, sizes in self.pairs.blocks():
+                filled = np.flatnonzero((sizes > 1).all(axis=1))
+                source, target = np.minimum(sizes[filled], LONGEST).T[:: -1 if self.swapped else 1].astype(np.uint64)
+                lengths = target << np.uint64(LENGTH_BITS) | source
+                yield lengths << np.uint64(LINE_BITS) | (first + filled).astype(np.uint64)
+
+        return self._table("order", blocks, None)
+
+    @cached_property
+    def runs(self) -> Numbers:
+        """Length of the target, of the source, and index of the first of these pairs in the order: (r, 3)."""
+
+        rows = self.rows  # not in `blocks`: one table is written at a time
+
+        def blocks() -> Iterator[Numbers]:
+            before = -1
+            for first in range(0, len(rows), BLOCK_ROWS):
+                lengths = (rows[first : first + BLOCK_ROWS] >> np.uint64(LINE_BITS)).astype(np.int64)
+                begins = np.flatnonzero(np.diff(lengths, prepend=before))
+                found = lengths[begins]
+                yield np.stack((found >> LENGTH_BITS, found & LONGEST, first + begins), axis=1)
+                before = lengths[-1]
+
+        return self._table("runs", blocks, 3)
+
+    def _table(self, name: str, blocks: Any, columns: int | None) -> Numbers:
+        pairs, path = self.pairs, f"{self.name}.{name}.table"
+        return table(path, pairs.table_prefixes, pairs.lines, blocks, columns, self.version, always_file=True)
+
+    def lines(self, indices: Numbers) -> Numbers:
+        """The lines (n,) at indices of the order."""
+        return (self.rows[indices] & np.uint64(MOST_LINES - 1)).astype(np.int64)
+
+
+class SortedBatches(Sequence[Numbers]):
+    """The batches of an epoch over several directions, sorted by length; each is computed when it is read.
+
+    Examples of equal lengths are in random order. Batches have the sizes that fairseq's `batch_by_size` gives them.
+    An example is the offset of its direction plus its line. Memory: a few numbers for each run of each direction.
+
+    If a direction has a fraction of its pairs in an epoch, beside whole passes, each run has its share of it, rounded
+    at random: every pair is equally probable.
+
+    Args:
+        directions: `Direction`s with an `order`.
+        max_positions: longest source, with ``<s>`` and tag, and longest target; longer pairs are left out.
+        max_tokens, max_sentences: limits of a batch, as in fairseq; at least one is given.
+        seed, epoch: of the random numbers.
+
+    Attributes:
+        skipped: number of examples that are too long.
+        longest: tokens of the longest side of an example, those too long included.
+    """
+
+    def __init__(
+        self,
+        directions: Sequence[Any],
+        max_positions: tuple[int, int],
+        max_tokens: int | None,
+        max_sentences: int | None,
+        seed: int,
+        epoch: int,
+    ):
+        self.orders = [direction.order for direction in directions]
+        offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
+        rng = np.random.default_rng((seed, epoch))
+        runs = np.concatenate([_runs(direction, number, rng) for number, direction in enumerate(directions)])
+        self.longest = int(runs[:, :2].max(initial=0))
+        fits = (runs[:, :2] <= np.minimum((max_positions[1], max_positions[0]), LONGEST - 1)).all(axis=1)
+        self.skipped = int(runs[~fits, 5].sum())
+        runs = runs[fits & (runs[:, 5] > 0)]
+        runs = runs[np.lexsort((runs[:, 1], runs[:, 0]))]
+        self.target, self.source, self.direction, self.first, self.pairs, self.examples = runs.T
+        self.offsets = offsets[self.direction]
+        self.begins = np.concatenate(([0], np.cumsum(self.examples)))  # of runs, in examples of the epoch
+        # runs of several directions with the same lengths are one group
+        heads = np.flatnonzero(np.diff(runs[:, :2], axis=0, prepend=-1).any(axis=1))
+        self.groups = np.append(self.begins[heads], self.begins[-1])  # of groups, in examples of the epoch
+        self.keys = rng.integers(2**64, size=2, dtype=np.uint64)  # of groups and of runs
+        lengths = np.maximum(self.target, self.source)[heads]
+        self.parts = batch_runs(lengths.tolist(), np.diff(self.groups).tolist(), max_tokens, max_sentences)
+        self.numbers = np.concatenate(([0], np.cumsum(self.parts[:, 2])))  # number of the first batch of each part
+
+    def __len__(self) -> int:
+        return int(self.numbers[-1])
+
+    def __getitem__(self, number: Any) -> Any:
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        part = int(np.searchsorted(self.numbers, number, side="right")) - 1
+        begin, size, _ = self.parts[part]
+        begin += (number - self.numbers[part]) * size
+        return self._examples_at(np.arange(begin, begin + size))
+
+    def _examples_at(self, positions: Numbers) -> Numbers:
+        """The examples (B,) at positions (B,) of the epoch's order of lengths."""
+        group = np.searchsorted(self.groups, positions, side="right") - 1
+        begins, ends = self.groups[group], self.groups[group + 1]
+        positions = begins + permuted(positions - begins, ends - begins, _keys(self.keys[0], group))
+        run = np.searchsorted(self.begins, positions, side="right") - 1
+        position, pairs = positions - self.begins[run], self.pairs[run]
+        index, partial = position % pairs, position >= self.examples[run] // pairs * pairs
+        index[partial] = permuted(index[partial], pairs[partial], _keys(self.keys[1], run[partial]))
+        index += self.first[run]
+        found = np.empty_like(index)
+        for number in np.unique(self.direction[run]):
+            chosen = self.direction[run] == number
+            found[chosen] = self.orders[number].lines(index[chosen])
+        return found + self.offsets[run]
+
+
+def _keys(key: np.uint64, numbers: Numbers) -> NDArray[np.uint64]:
+    """Keys of numbers (n,): (n,) uint64."""
+    return mix(numbers.astype(np.uint64) + key)
+
+
+def _runs(direction: Any, number: int, rng: np.random.Generator) -> Numbers:
+    """The runs of a direction: length of target and framed source, direction, first index, pairs, examples: (r, 6)."""
+    target, source, first = np.asarray(direction.order.runs).T
+    count = len(direction.order)
+    ends = np.append(first[1:], count) if count else first
+    pairs = ends - first
+    passes, rest = divmod(direction.num_examples, max(1, count))
+    examples = passes * pairs
+    if rest:  # in Python's integers: the products have up to 68 bits
+        shift = int(rng.integers(count))
+        examples += np.diff([(int(end) * rest + shift) // count for end in ends], prepend=0)
+    framed = source + 1 + (direction.tag is not None)
+    return np.stack((target, framed, np.full_like(first, number), first, pairs, examples), axis=1)
+
+
+def batch_runs(
+    lengths: Sequence[int], counts: Sequence[int], max_tokens: int | None, max_sentences: int | None
+) -> Numbers:
+    """Cuts sorted examples into batches as fairseq's `batch_by_size` does, whole runs of examples at a time.
+
+    Args:
+        lengths, counts: tokens of the longer side, and number of examples, of each run.
+        max_tokens, max_sentences: limits of a batch with padding; None: no limit.
+
+    Returns: (p, 3) position of the first example, examples of a batch, and number of such batches.
+    """
+    found: list[tuple[int, int, int]] = []
+    begin = position = longest = 0
+    for length, count in zip(lengths, counts, strict=True):
+        end = position + count
+        while position < end:
+            most = max(longest, length)
+            room = min(max_tokens // most if max_tokens else sys.maxsize, max_sentences or sys.maxsize)
+            if position == begin and end - position >= room:
+                batches = (end - position) // room
+                found.append((begin, room, batches))
+                begin = position = begin + room * batches
+            elif position - begin >= room:
+                found.append((begin, position - begin, 1))
+                begin, longest = position, 0
+            else:
+                position, longest = min(end, begin + room), most
+    if position > begin:
+        found.append((begin, position - begin, 1))
+    return np.array(found, dtype=np.int64).reshape(-1, 3)

@@ -1,0 +1,170 @@
+"""Training on bitext of any size: neither sizes, nor order, nor batches of the pairs are kept in memory."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from fairseq.data import iterators
+
+from fairseq_xl.data.corpus import Numbers
+from fairseq_xl.data.length_order import LONGEST, SortedBatches
+from fairseq_xl.data.sampling import permutation
+from fairseq_xl.data.translation import TranslationDataset
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+BATCHES_AT_ONCE = 4096  # numbers of batches that are computed at a time
+
+
+class MappedTranslationDataset(TranslationDataset):
+    """Training examples of directions with an `order`; an id is the offset of the direction plus the line.
+
+    The batches of an epoch have the sizes that `TranslationDataset` gives them; which of several pairs with the same
+    lengths are in a batch differs.
+
+    Args:
+        directions: `Direction`s with an `order`.
+        framing, pad: as in `TranslationDataset`.
+    """
+
+    def __init__(self, directions: Sequence[Any], framing: Any, pad: int):
+        super().__init__(directions, framing, pad, shuffle=True)
+
+    @property
+    def framed_sizes(self) -> Any:
+        """Not available: it would hold numbers for each pair."""
+        raise NotImplementedError("MappedTranslationDataset.framed_sizes")
+
+    def num_tokens(self, index: int) -> int:
+        """Length of the longer one of source and target."""
+        return max(self.size(index))
+
+    def num_tokens_vec(self, indices: Numbers) -> Numbers:
+        """Lengths (n,) of the longer ones of source and target."""
+        return np.array([self.num_tokens(index) for index in indices])
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Lengths of encoder input and target."""
+        number = int(np.searchsorted(self.offsets, index, side="right")) - 1
+        direction, line = self.directions[number], int(index - self.offsets[number])
+        source, target = (side.sizes[line] for side in (direction.source_sentences, direction.target_sentences))
+        return int(source) + 1 + (direction.tag is not None), int(target)
+
+    def iterator(
+        self,
+        max_positions: tuple[int, int] | None,
+        max_tokens: int | None,
+        max_sentences: int | None = None,
+        seed: int = 1,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        skip_remainder_batch: bool = False,
+        grouped_shuffling: bool = False,
+        **unused: Any,
+    ) -> iterators.EpochBatchIterator:
+        """The iterator of fairseq over the batches of each epoch; the arguments are those of its `get_batch_iterator`.
+
+        Raises `UserError` if no pair is short enough. Logs how many are too long.
+        """
+        longest = (LONGEST, LONGEST) if max_positions is None else max_positions
+
+        def batches(dataset: Any, epoch: int) -> SortedBatches:
+            """The batches of an epoch."""
+            found = SortedBatches(self.directions, longest, max_tokens, max_sentences, seed, epoch)
+            if not len(found):
+                raise UserError(
+                    f"no training line has at most {longest} tokens (source, target), the smaller of --max-tokens "
+                    f"{max_tokens} and --max-positions: raise them (the longest has {found.longest})"
+                )
+            if found.skipped:
+                logger.warning(
+                    "%d pairs of epoch %d have more than %s tokens (source, target) and are skipped",
+                    found.skipped,
+                    epoch,
+                    longest,
+                )
+            return found
+
+        return LazyEpochs(
+            dataset=self,
+            collate_fn=self.collater,
+            batch_sampler=batches,
+            seed=seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            skip_remainder_batch=skip_remainder_batch,
+            grouped_shuffling=grouped_shuffling,
+            reuse_dataloader=False,
+            persistent_workers=False,
+        )
+
+
+class LazyEpochs(iterators.EpochBatchIterator):
+    """fairseq's iterator without a list of batches: `batch_sampler` returns a sequence that computes each when read."""
+
+    _batches: tuple[int, SortedBatches] | None = None
+
+    @property
+    def frozen_batches(self) -> SortedBatches:
+        """The batches of the epoch, sorted by length."""
+        if self._batches is None or self._batches[0] != self.epoch:
+            self._batches = self.epoch, self.batch_sampler(self.dataset, self.epoch)
+        return self._batches[1]
+
+    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> "RankBatches":
+        """The batches of this rank in the order of the epoch: shuffled, with --grouped-shuffling in groups of ranks."""
+        batches = self.frozen_batches
+        number_at = permutation(np.random.default_rng((self.seed, epoch)), 1)
+        grouped = self.num_shards if self.grouped_shuffling else 1
+        whole = len(batches) // grouped  # what is left of a group of ranks comes last
+        if shuffle and whole:
+            number_at = permutation(np.random.default_rng((self.seed, epoch)), whole)
+
+        def numbers(positions: Numbers) -> Numbers:
+            group, own = np.divmod(positions, grouped)
+            shuffled = shuffle & (group < whole)
+            group[shuffled] = number_at(group[shuffled])
+            return group * grouped + own
+
+        return RankBatches(
+            batches,
+            numbers,
+            range(self.shard_id, -(-len(batches) // self.num_shards) * self.num_shards, self.num_shards),
+        )
+
+
+class RankBatches(Sequence[Any]):
+    """The batches of a rank, computed when they are read; [] where a micro-step has none left for it.
+
+    Args:
+        batches: the batches of all ranks.
+        numbers: positions in the order of the epoch (n,) -> numbers of batches (n,).
+        positions: those of this rank.
+    """
+
+    def __init__(self, batches: SortedBatches, numbers: Callable[[Numbers], Numbers], positions: range):
+        self.batches, self.numbers, self.positions = batches, numbers, positions
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return RankBatches(self.batches, self.numbers, self.positions[index])
+        return next(iter(self[index : index + 1]))
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), BATCHES_AT_ONCE):
+            positions = np.array(self.positions[start : start + BATCHES_AT_ONCE])
+            there = positions < len(self.batches)
+            for number in self.numbers(positions[there]).tolist():
+                yield self.batches[number]
+            yield from [[]] * int((~there).sum())

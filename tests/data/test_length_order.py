@@ -1,0 +1,188 @@
+"""Bitext sorted by length in files: order, batches, random order of equal lengths, and memory."""
+
+import gc
+import tracemalloc
+from collections import Counter
+
+import numpy as np
+import pytest
+from fairseq.data import data_utils
+from tiny_data import write_items
+
+from fairseq_xl.data.length_order import LONGEST, LengthOrder, SortedBatches, batch_runs
+from fairseq_xl.data.mapped_translation import MappedTranslationDataset
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.errors import UserError
+from recipes.benchmark.opening import write_sparse
+
+PAD, TAG, START = 1, 9, 8
+NO_LIMIT = LONGEST, LONGEST
+
+
+def write_pairs(folder, count, seed=0):
+    """Bitext with sides of 1 (empty) to 9 tokens."""
+    rng = np.random.default_rng(seed)
+    for code in ("en", "de"):
+        write_items(folder / f"train.en-de.{code}", [[5] * size + [2] for size in rng.integers(0, 9, count)])
+    return SentencePairs(folder / "train.en-de", "en", "de")
+
+
+def mapped(pairs, swapped=False, tag=None, upsampling=1):
+    sides = pairs.sides[::-1] if swapped else pairs.sides
+    order = LengthOrder(pairs, swapped)
+    return Direction(*sides, None, range(pairs.lines), 0, START, tag, upsampling, order)
+
+
+def in_memory(pairs, swapped=False, tag=None, upsampling=1):
+    step = -1 if swapped else 1
+    return Direction(*pairs.sides[::step], pairs.sizes[:, ::step], pairs.filled, 0, START, tag, upsampling)
+
+
+def sizes_by_batch(dataset, batches):
+    """Lengths of source and target of the examples of each batch, in order."""
+    return [[tuple(map(int, dataset.size(index))) for index in batch] for batch in batches]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    return write_pairs(tmp_path, 700)
+
+
+def test_the_order_by_lengths(tmp_path):
+    for code, sizes in (("en", [3, 1, 2, 2, 3]), ("de", [2, 2, 4, 3, 2])):
+        write_items(tmp_path / f"train.en-de.{code}", [[5] * (size - 1) + [2] for size in sizes])
+    pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    order = LengthOrder(pairs, False)
+    assert order.lines(np.arange(4)).tolist() == [0, 4, 3, 2]
+    assert order.runs.tolist() == [[2, 3, 0], [3, 2, 2], [4, 2, 3]]
+    swapped = LengthOrder(pairs, True)
+    assert swapped.lines(np.arange(4)).tolist() == [3, 2, 0, 4]
+    assert swapped.runs.tolist() == [[2, 3, 0], [2, 4, 1], [3, 2, 2]]
+    assert {path.name for path in tmp_path.glob("*.table")} == {
+        f"train.en-de.{name}.{kind}.table" for name in ("en-de", "de-en") for kind in ("order", "runs")
+    }
+
+
+@pytest.mark.parametrize("limits", [(40, None), (None, 7), (60, 3), (25, 100), (12, 1)])
+def test_batches_of_runs_are_those_of_fairseq(limits):
+    rng = np.random.default_rng(sum(filter(None, limits)))
+    for _ in range(50):
+        lengths, counts = rng.integers(1, 13, 20), rng.integers(1, 30, 20)
+        every = np.repeat(lengths, counts)
+        expected = data_utils.batch_by_size(np.arange(len(every)), None, every, *limits, 1)
+        found = batch_runs(lengths.tolist(), counts.tolist(), *limits)
+        batches = [begin + size * number for begin, size, count in found.tolist() for number in range(count)]
+        assert batches == [int(batch[0]) for batch in expected]
+        assert found[:, 1].repeat(found[:, 2]).tolist() == [len(batch) for batch in expected]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_an_epoch_has_the_batches_of_the_dataset_in_memory(pairs, swapped):
+    """The same lengths in each batch as `TranslationDataset` and fairseq's `batch_by_size`; each pair once."""
+    directions = [mapped(pairs, swapped), mapped(pairs, not swapped, TAG)]
+    found = SortedBatches(directions, NO_LIMIT, 50, None, 1, 1)
+    reference = TranslationDataset([in_memory(pairs, swapped), in_memory(pairs, not swapped, TAG)], None, PAD, True)
+    with data_utils.numpy_seed(1):
+        expected = reference.batch_by_size(reference.ordered_indices(), 50)
+    dataset = MappedTranslationDataset(directions, None, PAD)
+    assert sizes_by_batch(dataset, found) == sizes_by_batch(reference, expected)
+    lines = np.sort(np.concatenate(list(found)))
+    assert lines.tolist() == [*pairs.filled, *(pairs.lines + pairs.filled)]
+
+
+def test_pairs_of_equal_lengths_change_places(pairs):
+    first, again, second = (SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, epoch) for epoch in (1, 1, 2))
+    assert all(np.array_equal(*each) for each in zip(first, again, strict=True))
+    same = sum(np.array_equal(np.sort(one), np.sort(other)) for one, other in zip(first, second, strict=True))
+    assert same < len(first) / 4
+
+
+def test_parts_and_several_passes_of_a_direction(tmp_path, pairs):
+    """A line occurs 2 or 3 times at 2.4 passes, at most once at 0.3; every line equally often over many epochs."""
+    directions, count = [mapped(pairs, upsampling=2.4), mapped(pairs, True, upsampling=0.3)], len(pairs.filled)
+    whole = Counter()
+    for epoch in range(1, 51):
+        drawn = Counter(np.concatenate(list(SortedBatches(directions, NO_LIMIT, 500, None, 1, epoch))).tolist())
+        first = {line: times for line, times in drawn.items() if line < pairs.lines}
+        assert sum(first.values()) == round(2.4 * count) and set(first.values()) == {2, 3}
+        assert sum(drawn.values()) - sum(first.values()) == round(0.3 * count)
+        assert max(times for line, times in drawn.items() if line >= pairs.lines) == 1
+        whole.update(line for line in drawn.elements() if line >= pairs.lines)
+    times = np.array([whole[pairs.lines + line] for line in pairs.filled.tolist()])
+    assert times.mean() == 50 * round(0.3 * count) / count
+    assert abs(times - 15).max() < 5 * (50 * 0.3 * 0.7) ** 0.5  # binomial, or less
+
+
+def test_long_pairs_are_skipped(pairs):
+    found = SortedBatches([mapped(pairs)], (6, 4), 50, None, 1, 1)
+    sizes = pairs.sizes[np.concatenate(list(found))]
+    assert sizes.max(axis=0).tolist() == [5, 4]  # with <s> a source of 5 tokens has 6
+    assert len(sizes) + found.skipped == len(pairs.filled)
+
+
+def ordered(directions, rank=0, ranks=1, shuffle=True, **more):
+    """The batches of a rank in the order of epoch 1."""
+    dataset = MappedTranslationDataset(directions, None, PAD)
+    epochs = dataset.iterator(NO_LIMIT, 50, shard_id=rank, num_shards=ranks, **more)
+    assert len(epochs) == -(-len(epochs.frozen_batches) // ranks)
+    return epochs.ordered_batches(1, False, shuffle)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_ranks_share_the_batches_of_an_epoch(pairs, grouped):
+    batches = [tuple(batch) for batch in SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, 1)]
+    ranks = [list(ordered([mapped(pairs)], rank, 3, grouped_shuffling=grouped)) for rank in range(3)]
+    dealt = [tuple(batch) for micro_step in zip(*ranks, strict=True) for batch in micro_step]
+    missing = -len(batches) % 3
+    assert missing and dealt[-missing:] == [()] * missing
+    dealt = dealt[:-missing]
+    assert dealt != batches and sorted(dealt) == sorted(batches)
+    numbers = [batches.index(batch) for batch in dealt]
+    together = all(numbers[i + 1] == numbers[i] + 1 for i in range(0, len(numbers) - 2, 3))
+    assert together == grouped
+    assert [tuple(batch) for batch in ordered([mapped(pairs)], 0, 3, shuffle=False)] == batches[::3]
+
+
+def test_the_rest_of_an_epoch(pairs):
+    """A resumed run skips batches: they are not computed."""
+    batches = ordered([mapped(pairs)], 1, 2)
+    rest = batches[5:]
+    assert len(rest) == len(batches) - 5
+    assert [list(batch) for batch in rest] == [list(batch) for batch in batches][5:]
+
+
+def test_only_long_pairs_are_refused(pairs):
+    epochs = MappedTranslationDataset([mapped(pairs)], None, PAD).iterator((2, 2), 50)
+    with pytest.raises(UserError, match="no training line has at most .2, 2. tokens .*the longest has 10"):
+        len(epochs)
+
+
+def test_too_many_lines_are_refused(pairs):
+    pairs.lines = (1 << 34) + 1
+    with pytest.raises(UserError, match="train.en-de: 17179869185 lines, expected at most 17179869184"):
+        LengthOrder(pairs, False)
+
+
+def test_sparse_bitext_takes_the_same_memory_at_any_size(tmp_path):
+    """Bytes that Python and numpy allocate to open bitext, plan an epoch and read 500 batches; 8 bytes a pair are 8 MB
+    more for the longer text. Tables are written before, which takes the memory of a block."""
+    found = []
+    for lines in (1_100_000, 2_200_000):
+        write_sparse("parallel", tmp_path / "train.en-de", lines, 1 << 30)
+        peaks = []
+        for _ in range(2):  # the first time tables are written
+            gc.collect()
+            tracemalloc.start()
+            direction = mapped(SentencePairs(tmp_path / "train.en-de", "en", "de"))
+            batches = ordered([direction])
+            examples = np.concatenate([batches[number] for number in range(0, len(batches), len(batches) // 500)])
+            assert len(np.unique(examples)) == len(examples) and examples.max() < lines
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+        assert not {"rows", "runs"} - vars(direction.order).keys() and direction.pairs == lines
+        found.append(peaks)
+        del direction, batches
+    (written, mapped_again), (longer_written, longer_mapped) = found
+    assert written < 16e6 and mapped_again < 8e6
+    assert longer_written < 1.1 * written and longer_mapped < 1.1 * mapped_again

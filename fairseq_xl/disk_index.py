@@ -2,8 +2,8 @@
 
 The index has cells (FAISS's IVF), which k-means finds. A vector is in the cell of the nearest centroid, and a search
 compares a query with the vectors of some cells only. Memory holds the centroids, `PART_BYTES` of vectors while the
-index is built, at most `MOST_SAMPLED` vectors while the cells are learned, and 8 bytes for each vector. The vectors
-themselves are in a file that is memory-mapped: the OS caches as much of it as fits.
+index is built, and at most `MOST_SAMPLED` vectors while the cells are learned. The vectors and their numbers are in a
+file that is memory-mapped: the OS caches as much of it as fits.
 """
 
 import contextlib
@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_xl.data.sampling import permutation
 from fairseq_xl.nearest import BLOCK, Vectors, import_faiss, unit
 
 PER_CELL = 64  # vectors that each cell is learned from
 MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
 PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to the disk
-CHUNK = 8192  # vectors that are read at a time
+CHUNK = 8192  # vectors that are read, or searched for, between two notes of progress
 PROBES = 32  # cells that a search looks into first
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ def number_of_cells(count: int) -> int:
 def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
     """Builds an index for inner products in a folder, or opens the one that is complete there.
 
-    A stopped build continues; the caller removes a folder of other vectors. The index has `reconstruct_batch`.
+    A stopped build continues; the caller removes a folder of other vectors.
 
     Args:
         folder: where the index is written: about 4 m C bytes, and twice as many while its parts are merged.
@@ -52,9 +53,7 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
         parts = _parts(folder, rows, count, channels, chunk)
         _merge(folder, parts, path)
     with _silent():
-        index = faiss.read_index(str(path), faiss.IO_FLAG_ONDISK_SAME_DIR)
-    index.make_direct_map()
-    return index
+        return faiss.read_index(str(path), faiss.IO_FLAG_ONDISK_SAME_DIR)
 
 
 def nearest_approximately(
@@ -96,7 +95,7 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
     if not empty.exists():
         cells = number_of_cells(count)
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(channels), channels, cells, faiss.METRIC_INNER_PRODUCT)
-        sample = np.random.default_rng(count).permutation(count)[: cells * PER_CELL]
+        sample = permutation(np.random.default_rng(count), count)(np.arange(min(count, cells * PER_CELL)))
         index.train(_in_chunks(rows, np.sort(sample), channels, chunk))
         _write(index, empty)
     size = max(1, PART_BYTES // (4 * channels * chunk)) * chunk  # vectors of a part

@@ -5,9 +5,10 @@ by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It i
 another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
 would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
 
-Memory: an exact index, for fewer than --exact-below distinct sentences of the second side, holds 2 kB for each at 512
-channels, and twice that while it grows. The vectors of a larger index are on the disk (`fairseq_xl.disk_index`), beside
-the result until it is complete.
+Memory does not grow with the text. An exact index, for fewer than --exact-below distinct sentences of the second side,
+holds 2 kB for each at 512 channels, and twice that while it grows. The vectors of a larger index are on disk
+(`fairseq_xl.disk_index`). Hashes, lines and negatives of all pairs are in mapped files. All of these are in a folder
+beside the result until it is complete.
 The command is `fairseq-xl mine-negatives`.
 """
 
@@ -17,14 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.lib.format import open_memmap
 
 from fairseq_xl import load
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.negatives import RandomNegatives, Reach, negatives_file, read_negatives
+from fairseq_xl.data.negatives import RandomNegatives, Reach, hashes_of_block, negatives_file, read_negatives
 from fairseq_xl.data.shards import data_folders
-from fairseq_xl.disk_index import disk_index, search_parameters
+from fairseq_xl.data.tables import table
+from fairseq_xl.disk_index import CHUNK, PROBES, disk_index, search_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.files import read_json, replacing, write_json
@@ -34,10 +37,9 @@ from fairseq_xl.retrieval import batches
 
 logger = logging.getLogger(__name__)
 
-CHUNK = 8192  # sentences between two notes of progress
 BATCH_TOKENS = 65536
 SPARE = 8  # extra candidates looked up for each sentence, since some are translations
-PROBES = 32  # cells that an approximate search looks into first
+BLOCK_ROWS = 1 << 20  # rows of a mapped file that are in memory at a time
 
 
 class SentenceVectors:
@@ -87,24 +89,67 @@ def build_index(vectors, side, lines, exact_below, folder):
 class Pool:
     """The distinct sentences of the second side, sorted by length, which is the order of the index.
 
+    Their keys and lines are in files of a folder if there are many. Sentences are compared by hashes of 64 bits less
+    those of a length.
+
     Args:
         pairs: the `SentencePairs`.
         longest: maximum length of a sentence, in tokens; pairs with a longer one are left out.
+        folder: for the files.
     """
 
-    def __init__(self, pairs, longest):
-        self.candidates, self.lengths = pairs.candidates, pairs.sizes[:, 1]
-        numbers = np.unique(self.candidates.number(pairs.fitting(longest)))
-        sizes = self.lengths[self.candidates.representatives[numbers]]
-        order = np.argsort(sizes, kind="stable")
-        self.lines = self.candidates.representatives[numbers[order]]  # (m,)
-        self.bounds = np.stack(Reach(pairs, longest).places(sizes[order]), axis=1)  # of sentences in reach, by length
-        self.places = np.full(len(self.candidates.representatives), -1)
-        self.places[numbers[order]] = np.arange(len(order))
+    def __init__(self, pairs, longest, folder):
+        self.candidates, self.side = pairs.candidates, pairs.sides[1]
+        pairs.measured(longest)  # raises `UserError` if all are longer
+        self.length_bits = np.uint64((longest + 1).bit_length())
+        tables = folder, pairs.table_prefixes, pairs.lines
+        sentences = _table("sentences", *tables, lambda: self._keys_of_pairs(pairs, longest))
+        self.keys = _table("candidates", *tables, lambda: _distinct(sentences))  # (m,) length, hash
+        self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
+        reach = Reach(pairs, longest)
+        bounds = [self._key(lengths, np.zeros(1, np.uint64)) for lengths in (reach.least, reach.most + 1)]
+        self.bounds = np.searchsorted(self.keys, np.stack(bounds, axis=1))  # of sentences in reach, by length
 
-    def place(self, lines):
-        """Positions in the pool, (B,), of the second sentences of the pairs `lines` (B,)."""
-        return self.places[self.candidates.number(lines)]
+    def _key(self, lengths, hashes):
+        """Keys (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
+        return lengths.astype(np.uint64) << (np.uint64(64) - self.length_bits) | hashes >> self.length_bits
+
+    def _keys_of_pairs(self, pairs, longest):
+        """Yields the keys (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
+        for first, sizes in pairs.blocks():
+            fits = ((sizes > 1) & (sizes <= longest)).all(axis=1)
+            yield self._key(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
+
+    def _lines(self, pairs, longest, folder):
+        """The first line of each sentence, (m,), of any pair; a mapped file."""
+        found = open_memmap(folder / "lines.npy", "w+", np.int64, (len(self.keys),))
+        for start in range(0, len(found), BLOCK_ROWS):
+            found[start : start + BLOCK_ROWS] = -1
+        for first, sizes in pairs.blocks():
+            usable = np.flatnonzero((sizes > 1).all(axis=1) & (sizes[:, 1] <= longest))
+            keys = self._key(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
+            keys, firsts = np.unique(keys, return_index=True)
+            indices = np.searchsorted(self.keys, keys).clip(max=len(found) - 1)
+            new = (self.keys[indices] == keys) & (found[indices] < 0)
+            found[indices[new]] = first + usable[firsts[new]]
+        return found
+
+    def lengths(self, lines):
+        """Tokens (n,) of the second sentences of lines (n,)."""
+        return self.side.sizes[lines]
+
+
+def _table(name, folder, prefixes, lines, blocks):
+    """Sorted keys, in a file of the folder if the text is long."""
+    return table(str(folder / f"{name}.table"), prefixes, lines, blocks, None)
+
+
+def _distinct(keys):
+    """Yields the distinct ones of sorted keys (n,), in blocks."""
+    for start in range(0, len(keys), BLOCK_ROWS):
+        block = np.asarray(keys[max(0, start - 1) : start + BLOCK_ROWS])
+        new = np.flatnonzero(block[1:] != block[:-1]) + 1
+        yield block[new] if start else np.append(block[:1], block[new])
 
 
 def nearest_negatives(index, queries, lines, pool, count):
@@ -117,7 +162,7 @@ def nearest_negatives(index, queries, lines, pool, count):
     """
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
-    bounds = pool.bounds[pool.lengths[lines]]  # (b, 2)
+    bounds = pool.bounds[pool.lengths(lines)]  # (b, 2)
     for of_any_length in (False, True):
         left = np.flatnonzero(negatives[:, 0] < 0)
         if of_any_length:
@@ -179,10 +224,14 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
         if negatives_file(pairs.prefix).exists():
             logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
         parts_folder.begin(folder, made_with)
-        parts = list(_mine_parts(vectors, pairs, count, exact_below, longest, folder))
-        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        result = {"made_with": made_with, "prefix": pairs.prefix} | _summary(whole, pairs, longest)
-        _write(pairs, longest, whole["negatives"], result)
+        pool = Pool(pairs, longest, folder)
+        negatives = _no_negatives(folder, pairs.lines, count)
+        statistics = Statistics(pairs, longest, folder)
+        for lines, part in _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
+            negatives[lines] = part["negatives"]
+            statistics.add(lines, part)
+        result = {"made_with": made_with, "prefix": pairs.prefix} | statistics.result(len(pool.lines))
+        _write(pairs, negatives, result)
     shutil.rmtree(folder, ignore_errors=True)  # a killed run may have left it beside the result
     return result
 
@@ -201,72 +250,118 @@ def _statistics_of(pairs, made_with):
     return found if isinstance(found, dict) and found.get("made_with") == made_with else None
 
 
-def _mine_parts(vectors, pairs, count, exact_below, longest, folder):
-    """Yields the result of `_mine_part` for each `CHUNK` of the pairs; writes them to a folder, or reads them there."""
-    fitting, pool, random, index = pairs.fitting(longest), Pool(pairs, longest), RandomNegatives(pairs, longest), None
-    for start in range(0, len(fitting), CHUNK):
-        lines, path = fitting[start : start + CHUNK], folder / f"{start:012}.npz"
+def _no_negatives(folder, lines, count):
+    """A mapped file of negatives (lines, count), all -1: none."""
+    found = open_memmap(folder / "negatives.npy", "w+", np.int32 if lines < 2**31 else np.int64, (lines, count))
+    for start in range(0, lines, BLOCK_ROWS):
+        found[start : start + BLOCK_ROWS] = -1
+    return found
+
+
+def _chunks(pairs, longest):
+    """Yields lines (c,) of pairs with sides of at most `longest` tokens, `CHUNK` at a time."""
+    left = np.zeros(0, np.int64)
+    for first, sizes in pairs.blocks():
+        fitting = first + np.flatnonzero(((sizes > 1) & (sizes <= longest)).all(axis=1))
+        left = np.concatenate((left, fitting))
+        whole = len(left) // CHUNK * CHUNK
+        yield from left[:whole].reshape(-1, CHUNK)
+        left = left[whole:]
+    if len(left):
+        yield left
+
+
+def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
+    """Yields lines and the result of `_mine_part` for each `CHUNK` of the pairs; writes it to a folder, or reads it."""
+    random, index, start = RandomNegatives(pairs, longest), None, 0
+    total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
+    for lines in _chunks(pairs, longest):
+        path = folder / f"{start:012}.npz"
         part = read_arrays(path)
         if part is None:
             if index is None:
                 index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
-            part = _mine_part(vectors(pairs.sides[0], lines), lines, pool, random, index, count)
+            part = _mine_part(vectors, pairs, lines, pool, random, index, count)
             with replacing(path) as file:
                 np.savez(file, **part)
-        yield part
-        logger.info("%s: %d of %d sentences", pairs.prefix, start + len(lines), len(fitting))
+        yield lines, part
+        start += len(lines)
+        logger.info("%s: %d of %d sentences", pairs.prefix, start, total)
 
 
-def _mine_part(queries, lines, pool, random, index, count):
-    """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,) with source vectors (b, C), similarities."""
+def _mine_part(vectors, pairs, lines, pool, random, index, count):
+    """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,), and similarities (b,)."""
+    queries = vectors(pairs.sides[0], lines)
     negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
     drawn = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
-    translations, others = (
-        np.einsum("bc,bc->b", queries, index.reconstruct_batch(pool.place(numbers))) for numbers in (lines, drawn)
-    )
-    similar = {"mined": similarities[:, 0], "translations": translations, "random": others}
+    others = vectors(pairs.sides[1], np.concatenate((lines, drawn))).reshape(2, len(lines), -1)
+    translations, randoms = (np.einsum("bc,bc->b", queries, each) for each in others)
+    similar = {"mined": similarities[:, 0], "translations": translations, "random": randoms}
     return {"negatives": negatives, "random_negatives": drawn} | similar
 
 
-def _summary(whole, pairs, longest):
-    """Numbers of sentences, mean similarities, separability by length, share of negatives nearer than translations."""
-    lines, lengths = pairs.fitting(longest), pairs.sizes[:, 1]
-    used = np.unique(whole["negatives"][whole["negatives"] >= 0], return_counts=True)[1]
-    chosen = {"mined": whole["negatives"][:, 0], "random": whole["random_negatives"]}
-    return {
-        "pairs": len(lines),
-        "candidates": len(np.unique(pairs.candidates.number(lines))),
-        "similarity": {name: round(float(whole[name].mean()), 4) for name in ("translations", "mined", "random")},
-        "length_separability": {
-            name: length_separability(pairs.sizes[lines, 0], lengths[lines], lengths[negatives])
-            for name, negatives in chosen.items()
-        },
-        "nearer_than_translation": round(100 * float((whole["mined"] > whole["translations"]).mean()), 2),
-        "different_negatives": len(used),
-        "most_uses_of_one": int(used.max()),
-    }
+class Statistics:
+    """Numbers of sentences, mean similarities, separability by length, share of negatives nearer than translations.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: maximum length of a sentence, in tokens.
+        folder: for a mapped file of 8 bytes per line.
+    """
+
+    def __init__(self, pairs, longest, folder):
+        self.sides, self.pairs, self.nearer = pairs.sides, 0, 0
+        self.similarity = dict.fromkeys(("translations", "mined", "random"), 0.0)
+        #: numbers of pairs by the lengths of the source and of the other sentence
+        self.lengths = {name: np.zeros((longest + 1, longest + 1), np.int64) for name in self.similarity}
+        self.uses = open_memmap(folder / "uses.npy", "w+", np.int64, (pairs.lines,))  # zeros
+
+    def add(self, lines, part):
+        """Adds pairs `lines` (b,) with the result of `_mine_part`."""
+        self.pairs += len(lines)
+        self.nearer += int((part["mined"] > part["translations"]).sum())
+        np.add.at(self.uses, part["negatives"][part["negatives"] >= 0], 1)
+        sources = self.sides[0].sizes[lines]
+        others = {"translations": lines, "mined": part["negatives"][:, 0], "random": part["random_negatives"]}
+        for name, chosen in others.items():
+            self.similarity[name] += float(part[name].sum(dtype=np.float64))
+            np.add.at(self.lengths[name], (sources, self.sides[1].sizes[chosen]), 1)
+
+    def result(self, candidates):
+        """The statistics; `candidates` is the number of distinct second sentences."""
+        uses = [self.uses[start : start + BLOCK_ROWS] for start in range(0, len(self.uses), BLOCK_ROWS)]
+        translations = self.lengths["translations"]
+        return {
+            "pairs": self.pairs,
+            "candidates": candidates,
+            "similarity": {name: round(each / self.pairs, 4) for name, each in self.similarity.items()},
+            "length_separability": {
+                name: length_separability(translations, self.lengths[name]) for name in ("mined", "random")
+            },
+            "nearer_than_translation": round(100 * self.nearer / self.pairs, 2),
+            "different_negatives": sum(int(np.count_nonzero(each)) for each in uses),
+            "most_uses_of_one": max(int(each.max()) for each in uses),
+        }
 
 
-def length_separability(sources, translations, negatives):
+def length_separability(translations, negatives):
     """Accuracy, in percent, of telling translations from as many negatives by a threshold on their length alone.
 
     The threshold is the best one on |log(length / source's length)|; 50 is guessing.
 
     Args:
-        sources, translations, negatives: lengths (n,).
+        translations, negatives: numbers of pairs by the lengths of the source and of the other sentence, (L, L).
     """
-    ratios = [np.maximum(sources, others) / np.minimum(sources, others) for others in (translations, negatives)]
-    values, places = np.unique(np.concatenate(ratios), return_inverse=True)
-    signs = np.repeat([1, -1], len(sources))
-    lead = np.cumsum(np.bincount(places.reshape(-1), weights=signs, minlength=len(values)))  # below each threshold
-    return round(50 + 50 * float(np.abs(lead).max()) / len(sources), 2)
+    sources, others = np.nonzero(translations + negatives)
+    ratios = np.maximum(sources, others) / np.minimum(sources, others)
+    values, which = np.unique(ratios, return_inverse=True)
+    weights = (translations - negatives)[sources, others]
+    lead = np.cumsum(np.bincount(which.reshape(-1), weights=weights, minlength=len(values)))  # below each threshold
+    return round(50 + 50 * float(np.abs(lead).max()) / int(translations.sum()), 2)
 
 
-def _write(pairs, longest, found, result):
-    """Writes the negatives (n, k) of all pairs, then their statistics: old statistics are removed first."""
-    lines = len(pairs.sizes)
-    negatives = np.full((lines, found.shape[1]), -1, dtype=np.int32 if lines < 2**31 else np.int64)
-    negatives[pairs.fitting(longest)] = found
+def _write(pairs, negatives, result):
+    """Writes the negatives (lines, k) of all lines, then their statistics: old statistics are removed first."""
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
     with replacing(negatives_file(pairs.prefix)) as file:
         np.savez(file, negatives=negatives, text=result["made_with"]["text"])

@@ -56,18 +56,14 @@ class Reach:
         self.least, self.most = ((self.texts[places] >> NUMBER).astype(np.int64) for places in (least, most))
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
-    def places(self, sizes):
-        """First and end index, (longest + 1,) each, into the sorted sizes (n,) of what is in reach of each length."""
-        return np.searchsorted(sizes, self.least), np.searchsorted(sizes, self.most, side="right")
-
     def draw(self, sizes, numbers):
         """Texts in reach of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
         first, end = self.first[sizes, None], self.end[sizes, None]
         return self.number(first + (numbers * (end - first)).astype(np.int64))
 
-    def number(self, places):
+    def number(self, indices):
         """The texts at indices of the order of lengths."""
-        return (self.texts[places] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
+        return (self.texts[indices] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
 
 
 class Candidates:
@@ -89,32 +85,14 @@ class Candidates:
         """Yields hashes (b,) of all pairs of two sentences."""
         for first, sizes in self.pairs.blocks():
             filled = (sizes > 1).all(axis=1)
-            yield _of_pairs(*(_of_lines(side, first, first + len(sizes))[filled] for side in self.sides))
+            yield _hashes_of_pairs(*(hashes_of_block(side, first, first + len(sizes))[filled] for side in self.sides))
 
     def are_negatives(self, lines, others):
         """Whether the lines `others` (B, k) of second sentences, -1 for none, are negatives of `lines` (B,): (B, k)."""
-        first, contents = _contents(self.sides[0], lines)[:, None], _contents(self.sides[1], others)
-        pairs = _of_pairs(first, contents)
+        first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], others)
+        pairs = _hashes_of_pairs(first, contents)
         places = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
         return (others >= 0) & (self.translations[places] != pairs) & (contents != first)
-
-    @cached_property
-    def _distinct(self):
-        """Hashes (m,) of the distinct second sentences, and a line of each (m,); 16 bytes for each pair."""
-        lines, found = self.pairs.filled, []
-        for first, sizes in self.pairs.blocks():
-            found.append(_of_lines(self.sides[1], first, first + len(sizes)))
-        contents, places = np.unique(np.concatenate(found)[lines], return_index=True)
-        return contents, lines[places]
-
-    @property
-    def representatives(self):
-        """A line of each distinct second sentence, (m,)."""
-        return self._distinct[1]
-
-    def number(self, lines):
-        """Number, from 0 to m - 1, of the candidate that is the translation in each of the pairs `lines`: (B,)."""
-        return np.searchsorted(self._distinct[0], _contents(self.sides[1], lines))
 
     def no_negative(self, line):
         """The `UserError` for a pair without a negative."""
@@ -266,12 +244,12 @@ def hashes(tokens, sizes):
     return mix(np.add.reduceat(mixed, begins))
 
 
-def _of_pairs(first, second):
+def _hashes_of_pairs(first, second):
     """Hashes of pairs of the contents of their sentences."""
     return mix(mix(first) + second)
 
 
-def _contents(side, lines):
+def hashes_at(side, lines):
     """Hashes of the sentences in lines, an array of any shape; negative indices count from the end."""
     if not np.size(lines):
         return np.zeros(np.shape(lines), dtype=np.uint64)
@@ -280,7 +258,7 @@ def _contents(side, lines):
     return hashes(np.concatenate(items), np.array([len(item) for item in items]))[places]
 
 
-def _of_lines(side, first, end):
+def hashes_of_block(side, first, end):
     """Hashes (n,) of the lines `first` to `end` of a text."""
     sizes, begin = side.load_sizes(first, end - first), side.bounds(first)[0]
     if side.bounds(end - 1)[1] != begin + sizes.sum() or sizes.min() < 1:

@@ -81,8 +81,6 @@ def test_of_a_short_text_fewer_lines_are_in_reach(tmp_path):
     write_items(tmp_path / "train.en-de.de", items)
     reach = Reach(SentencePairs(tmp_path / "train.en-de", "en", "de"), 50)
     assert reach.least[[2, 21, 41]].tolist() == [2, 19, 39] and reach.most[[2, 21, 41]].tolist() == [4, 23, 41]
-    first, end = reach.places(np.array([2, 19, 20, 23, 24]))
-    assert (first[21], end[21]) == (1, 4)
 
 
 @pytest.fixture
@@ -173,11 +171,11 @@ def test_hashes_are_of_tokens_and_their_order():
 
 def test_long_lines_are_hashed_as_short_ones(lengths, monkeypatch):
     side = lengths.sides[1]
-    expected = negatives._of_lines(side, 0, 2000)
+    expected = negatives.hashes_of_block(side, 0, 2000)
     for tokens in (1, 7, 300):
         monkeypatch.setattr(negatives, "BLOCK_TOKENS", tokens)
-        assert negatives._of_lines(side, 0, 2000).tolist() == expected.tolist()
-    assert negatives._contents(side, np.array([[3, 7], [-1, 3]])).tolist() == expected[[[3, 7], [-1, 3]]].tolist()
+        assert negatives.hashes_of_block(side, 0, 2000).tolist() == expected.tolist()
+    assert negatives.hashes_at(side, np.array([[3, 7], [-1, 3]])).tolist() == expected[[[3, 7], [-1, 3]]].tolist()
 
 
 def test_random_negatives_fit(pairs):

@@ -69,6 +69,7 @@ def test_parts_make_the_index_of_one_call(tmp_path, monkeypatch, part_bytes):
     made = disk_index.disk_index(tmp_path, lambda numbers: target[numbers], 1000, 32, 100)
     for one, other in zip(index.search(source, 5), made.search(source, 5)):
         np.testing.assert_array_equal(one, other)
+    made.make_direct_map()
     np.testing.assert_array_equal(made.reconstruct_batch(np.array([999, 0, 500])), target[[999, 0, 500]])
 
 

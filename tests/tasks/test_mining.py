@@ -13,7 +13,7 @@ from tiny_data import write_items
 
 from fairseq_xl import mining
 from fairseq_xl.commands import mine_negatives
-from fairseq_xl.data import negatives
+from fairseq_xl.data import indexed, negatives, tables
 from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
@@ -110,13 +110,13 @@ def test_a_stopped_miner_resumes(pairs, monkeypatch):
     monkeypatch.setattr(mining, "CHUNK", 50)
     whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
     mining.mine(whole, pairs, 1, 10**6, 128, MADE_WITH)
-    index = whole.calls - 6  # what the index takes, beside a call for each part
+    index = whole.calls - 12  # what the index takes, beside two calls for each part
     expected = negatives_file(pairs.prefix).read_bytes()
     negatives_file(pairs.prefix).unlink()
 
     class UntilTheFourthPart(FixedVectors):
         def __call__(self, side, lines):
-            if stopped.calls == index + 3:
+            if stopped.calls == index + 6:
                 raise KeyboardInterrupt
             return stopped(side, lines)
 
@@ -124,7 +124,7 @@ def test_a_stopped_miner_resumes(pairs, monkeypatch):
         mining.mine(UntilTheFourthPart(), pairs, 1, 10**6, 128, MADE_WITH)
     assert not negatives_file(pairs.prefix).exists()
     mining.mine(rest, pairs, 1, 10**6, 128, MADE_WITH)
-    assert rest.calls == whole.calls - 3
+    assert rest.calls == whole.calls - 6
     assert negatives_file(pairs.prefix).read_bytes() == expected
     assert not list(negatives_file(pairs.prefix).parent.glob("*.part"))
 
@@ -256,13 +256,11 @@ def test_negatives_keep_the_length_limit_and_longer_pairs_have_none(unequal):
     assert "candidates" not in vars(again)  # none has to be drawn at random
 
 
-def test_statistics_by_hand():
-    """Four pairs; two of them have the same second sentence."""
-    pairs = SimpleNamespace(
-        sizes=np.array([[2, 4], [4, 4], [2, 6], [9, 9], [3, 3]]),
-        candidates=SimpleNamespace(number=lambda lines: np.array([0, 1, 2, 0])[: len(lines)]),
-        fitting=lambda longest: np.array([0, 1, 2, 4]),
-    )
+def test_statistics_by_hand(tmp_path):
+    """Four pairs in two parts."""
+    sizes = np.array([[2, 4], [4, 4], [2, 6], [9, 9], [3, 3]])
+    sides = [SimpleNamespace(sizes=lengths) for lengths in sizes.T]
+    statistics = mining.Statistics(SimpleNamespace(sides=sides, lines=5), 7, tmp_path)
     whole = {
         "negatives": np.array([[1, 2], [2, -1], [1, -1], [1, 0]]),
         "random_negatives": np.array([1, 0, 4, 2]),
@@ -270,7 +268,10 @@ def test_statistics_by_hand():
         "translations": np.array([0.75, 0.0, 0.5, 0.75]),
         "random": np.array([0.0, 0.25, -0.25, 0.25]),
     }
-    assert mining._summary(whole, pairs, 7) == {
+    lines = np.array([0, 1, 2, 4])
+    for part in (slice(3), slice(3, 4)):
+        statistics.add(lines[part], {name: each[part] for name, each in whole.items()})
+    assert statistics.result(3) == {
         "pairs": 4,
         "candidates": 3,
         "similarity": {"translations": 0.5, "mined": 0.5, "random": 0.0625},
@@ -283,12 +284,70 @@ def test_statistics_by_hand():
     }
 
 
+def separability(sources, translations, negatives):
+    """`length_separability` of lengths (n,)."""
+    counts = np.zeros((2, 20, 20), np.int64)
+    for count, others in zip(counts, (translations, negatives)):
+        np.add.at(count, (np.array(sources), np.array(others)), 1)
+    return mining.length_separability(*counts)
+
+
 def test_the_separability_by_length():
     same = np.array([3, 5, 8])
-    assert mining.length_separability(same, same, same) == 50
-    assert mining.length_separability(same, same, 2 * same) == mining.length_separability(same, 2 * same, same) == 100
-    assert mining.length_separability(np.array([3]), np.array([6]), np.array([12])) == 100
-    assert mining.length_separability(np.array([6, 6]), np.array([3, 12]), np.array([12, 3])) == 50  # half and double
+    assert separability(same, same, same) == 50
+    assert separability(same, same, 2 * same) == separability(same, 2 * same, same) == 100
+    assert separability([3], [6], [12]) == 100
+    assert separability([6, 6], [3, 12], [12, 3]) == 50  # half and double
+
+
+@pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
+def test_blocks_of_any_size_give_the_same_negatives(pairs, monkeypatch, exact_below):
+    """Files in place of memory, and a few lines at a time."""
+    monkeypatch.setattr(mining, "CHUNK", 50)  # of the random numbers of the statistics
+    expected = mining.mine(FixedVectors(), pairs, 2, exact_below, 128, MADE_WITH)
+    content = negatives_file(pairs.prefix).read_bytes()
+    negatives_file(pairs.prefix).unlink()
+    for module, name, value in ((tables, "IN_MEMORY_LINES", 0), (indexed, "BLOCK", 7), (mining, "BLOCK_ROWS", 5)):
+        monkeypatch.setattr(module, name, value)
+    again = SentencePairs(pairs.prefix, "en", "de")
+    assert mining.mine(FixedVectors(), again, 2, exact_below, 128, MADE_WITH) == expected
+    assert negatives_file(pairs.prefix).read_bytes() == content
+
+
+def test_the_pool_has_each_sentence_once(pairs, tmp_path, monkeypatch):
+    """Sorted by length, with its first line; a sentence of a pair that is too long is left out."""
+    monkeypatch.setattr(tables, "IN_MEMORY_LINES", 0)
+    monkeypatch.setattr(mining, "BLOCK_ROWS", 5)
+    pool = mining.Pool(pairs, 128, tmp_path)
+    first = {}
+    for line in pairs.filled.tolist():
+        first.setdefault(tuple(pairs.sides[1][line].tolist()), line)
+    assert sorted(pool.lines.tolist()) == sorted(first.values())
+    assert (np.diff(pairs.sizes[pool.lines, 1]) >= 0).all()
+
+
+@pytest.mark.parametrize("longest", [20, 31, 128])
+def test_the_sentences_of_the_pool_in_reach(unequal, tmp_path, longest):
+    pool, reach = mining.Pool(unequal, longest, tmp_path), Reach(unequal, longest)
+    sizes = unequal.sizes[pool.lines, 1]
+    for length, (first, end) in enumerate(pool.bounds.tolist()):
+        assert (first, end) == ((sizes < reach.least[length]).sum(), (sizes <= reach.most[length]).sum())
+
+
+def test_lines_do_not_wrap():
+    """Negatives have 32 bits up to 2^31 - 1 lines, then 64."""
+    shapes = []
+
+    def opened(path, mode, dtype, shape):
+        shapes.append((np.dtype(dtype).itemsize, shape))
+        return np.zeros(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mining, "open_memmap", opened)
+        patch.setattr(mining, "BLOCK_ROWS", 2**40)
+        for lines in (2**31 - 1, 2**31):
+            mining._no_negatives(Path(), lines, 1)
+    assert shapes == [(4, (2**31 - 1, 1)), (8, (2**31, 1))]
 
 
 @pytest.mark.parametrize("name", ["npz", "json"])
@@ -356,6 +415,7 @@ def test_the_recall_of_an_approximate_index(tmp_path):
     recall = (nearest[1] == found[1]).mean()
     assert approximate.nlist > 20 and 0.9 < recall < 1
     assert (found[0] <= nearest[0] + 1e-5).all()
+    approximate.make_direct_map()
     for index in (exact, approximate):
         np.testing.assert_array_equal(index.reconstruct_batch(np.array([7, 3])), every[[7, 3]])
 

@@ -15,7 +15,7 @@ from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
-from fairseq_xl.nearest import BLOCK, Rows, Vectors, nearest
+from fairseq_xl.nearest import BLOCK_VECTORS, Rows, Vectors, nearest
 
 DIGITS = 4  # of scores that are printed
 
@@ -101,7 +101,7 @@ def mine_texts(
 
 
 def mine(
-    source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK, folder: Path | None = None
+    source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
 ) -> list[Pair]:
     """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
 

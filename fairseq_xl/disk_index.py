@@ -1,4 +1,4 @@
-"""An approximate index whose vectors are on the disk: m vectors, C channels.
+"""An approximate index whose vectors are on disk: m vectors, C channels.
 
 The index has cells (FAISS's IVF), which k-means finds. A vector is in the cell of the nearest centroid, and a search
 compares a query with the vectors of some cells only. Memory holds the centroids, `PART_BYTES` of vectors while the
@@ -6,25 +6,35 @@ index is built, and at most `MOST_SAMPLED` vectors while the cells are learned. 
 file that is memory-mapped: the OS caches as much of it as fits.
 """
 
-import contextlib
-import ctypes
 import logging
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fairseq_xl.data.sampling import permutation
-from fairseq_xl.nearest import BLOCK, Vectors, import_faiss, unit
+from fairseq_xl.nearest import BLOCK_VECTORS, Vectors, import_faiss, unit
 
 PER_CELL = 64  # vectors that each cell is learned from
 MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
-PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to the disk
+PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to disk
 CHUNK = 8192  # vectors that are read, or searched for, between two notes of progress
 PROBES = 32  # cells that a search looks into first
+
+#: program that merges indices: files of the empty index, of the vectors, of the merged index, and of its parts
+MERGE = """
+import sys
+import faiss
+from faiss.contrib.ondisk import merge_ondisk
+empty, vectors, merged, *parts = sys.argv[1:]
+index = faiss.read_index(empty)
+merge_ondisk(index, parts, vectors)
+faiss.write_index(index, merged)
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -46,18 +56,26 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
         channels: C.
         chunk: vectors that `rows` is asked for at a time.
     """
-    faiss = import_faiss()
     path = folder / "index"
-    if not path.exists():
+    index = _read(path)
+    if index is None:
         folder.mkdir(parents=True, exist_ok=True)
         parts = _parts(folder, rows, count, channels, chunk)
         _merge(folder, parts, path)
-    with _silent():
-        return faiss.read_index(str(path), faiss.IO_FLAG_ONDISK_SAME_DIR)
+        index = import_faiss().read_index(str(path))
+    return index
+
+
+def _read(path: Path) -> Any:
+    """The complete index in a file; None if there is none, or if it was moved: it has the path of its vectors."""
+    try:
+        return import_faiss().read_index(str(path)) if path.exists() else None
+    except RuntimeError:
+        return None
 
 
 def nearest_approximately(
-    source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK
+    source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK_VECTORS
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `fairseq_xl.nearest.nearest`, but with an index of the targets in a folder, so that some may be missed."""
     channels, count = target[:1].shape[1], min(count, len(target))
@@ -120,34 +138,19 @@ def _in_chunks(rows: Callable[[np.ndarray], np.ndarray], numbers: np.ndarray, ch
 
 
 def _merge(folder: Path, parts: list[Path], path: Path) -> None:
-    """Merges the parts, which are mapped into memory, to the index, and removes them."""
-    faiss = import_faiss()
-    from faiss.contrib.ondisk import merge_ondisk
+    """Merges the parts, which are mapped into memory, to the index, and removes them.
 
-    logging.getLogger("faiss.contrib").setLevel(logging.WARNING)
-    index, lists = faiss.read_index(str(folder / "empty")), folder / "vectors"
+    In a process of its own: FAISS prints while it merges, and standard output has the results of the command.
+    """
+    lists, merged = folder / "vectors", Path(f"{path}.tmp")
     lists.unlink(missing_ok=True)
-    with _silent():
-        merge_ondisk(index, [str(part) for part in parts], str(lists))
-    _write(index, path)
-    del index
+    names = [str(name.resolve()) for name in (folder / "empty", lists, merged, *parts)]
+    done = subprocess.run([sys.executable, "-c", MERGE, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise RuntimeError(f"{folder}: FAISS cannot merge the index:\n{done.stderr.decode(errors='replace')}")
+    os.replace(merged, path)
     for part in (*parts, folder / "empty"):
         part.unlink()
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Drops what FAISS prints, which would be among the results on standard output."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-    try:
-        yield
-    finally:
-        ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def _write(index: Any, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Search for nearest neighbors by cosine, in blocks: n source vectors, m target vectors, C channels, k neighbors.
 
-At most `BLOCK` vectors of a side are normalized and compared at a time, so that either side may be a memory map that is
+At most `BLOCK_VECTORS` vectors of a side are normalized and compared at a time, so that either side may be a memory map that is
 larger than the memory. The result has k numbers for each source vector. The search is exact and compares all n m pairs;
 `fairseq_xl.disk_index` has the search for millions of vectors, which compares a part of them.
 """
@@ -13,7 +13,7 @@ import torch
 
 from fairseq_xl.errors import UserError
 
-BLOCK = 1 << 15  # vectors of a side in memory; on a GPU, their similarities too: 4 GB
+BLOCK_VECTORS = 1 << 15  # vectors of a side in memory; on a GPU, their similarities too: 4 GB
 
 
 class Vectors(Protocol):
@@ -41,7 +41,7 @@ class Rows:
         return self.matrix[self.numbers[rows]]
 
 
-def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK) -> tuple[np.ndarray, np.ndarray]:
+def nearest(source: Vectors, target: Vectors, count: int, block: int = BLOCK_VECTORS) -> tuple[np.ndarray, np.ndarray]:
     """Target vectors of highest cosine for each source vector; a vector of zeros has the cosine 0 to every other one.
 
     Args:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from fairseq_xl.data.indexed import BLOCK
+from fairseq_xl.data.indexed import BLOCK_LINES
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.negatives import TRIES, Reach, by_length
 from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
@@ -156,12 +156,12 @@ class AdjacentSegments(OneLanguageWindows):
     def rows_of(self, length):
         """Yields windows (b, 4): token indices where they begin, are cut and end, and the number of the document.
 
-        Each block has the windows that begin in `BLOCK` lines; it reads more lines, which these windows may reach.
+        Each block has the windows that begin in `BLOCK_LINES` lines; it reads more lines, which these windows may reach.
         """
         line = documents = single = found = 0
         while line < self.lines:
-            sizes = self.sizes_from(line, BLOCK + 2 * length + 2)
-            count = min(BLOCK, len(sizes))
+            sizes = self.sizes_from(line, BLOCK_LINES + 2 * length + 2)
+            count = min(BLOCK_LINES, len(sizes))
             starts = np.concatenate(([0], np.cumsum(sizes)))  # first token of each sentence; last: end of the block
             blank = sizes == 1
             ends = np.append(np.flatnonzero(blank), len(sizes))  # line that ends each document
@@ -232,8 +232,8 @@ class AdjacentSegments(OneLanguageWindows):
         windows = self.windows(length)
 
         def rows():
-            for first in range(0, len(windows), BLOCK):
-                _, cuts, ends, _ = windows[first : first + BLOCK].T
+            for first in range(0, len(windows), BLOCK_LINES):
+                _, cuts, ends, _ = windows[first : first + BLOCK_LINES].T
                 yield by_length(np.minimum(ends - cuts, length), np.arange(first, first + len(cuts)))
 
         if windows[0, 3] == windows[-1, 3]:

@@ -10,7 +10,7 @@ from fairseq_xl.data.index_header import SIZE, TOKEN_TYPES, read_header, read_la
 from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 
-BLOCK = 1 << 16  # lines that are read at a time where all are needed
+BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 READ_AHEAD = 1 << 20  # files up to this size (bytes) may be read ahead
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
@@ -79,7 +79,7 @@ class Text:
 
     def blocks(self):
         """Yields the first line of each block of the text and its sizes (b, 1), read from the file."""
-        return ((first, self.load_sizes(first, BLOCK)[:, None]) for first in range(0, len(self), BLOCK))
+        return ((first, self.load_sizes(first, BLOCK_LINES)[:, None]) for first in range(0, len(self), BLOCK_LINES))
 
 
 def _mapped(path):

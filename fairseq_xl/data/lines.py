@@ -72,9 +72,17 @@ class LineCorpus:
         return self.measured(length)[1]
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
-        """Random lines (count,), without replacement within a pass, and the sizes (count,) of their texts together."""
+        """Random lines (count,), without replacement within a pass, and the sizes (count,) of their texts together.
+
+        Raises `UserError` if none has a usable length, although some had when the text was opened.
+        """
         share, _ = self.measured(length)
-        lines = draw_passes(rng, self.lines, count, lambda lines: _fits(self.sides_of(lines), length), share)
+        try:
+            lines = draw_passes(rng, self.lines, count, lambda lines: _fits(self.sides_of(lines), length), share)
+        except LookupError:
+            raise UserError(
+                f"{self.path}: no line has 2 to {length} tokens any more: the text changed while it was read"
+            ) from None
         return lines, self.sides_of(lines).sum(1)
 
     def all_examples(self, length: int) -> tuple[Numbers, Numbers]:

@@ -85,8 +85,10 @@ def draw_passes(
     """Random `count` of the numbers below `available`, (count,), each at most once in a pass over all of them.
 
     Args:
-        usable: whether numbers (n,) may be drawn, (n,); None: all may. At least one must be usable.
+        usable: whether numbers (n,) may be drawn, (n,); None: all may.
         share: estimated share of usable numbers, 0 to 1. The result does not depend on it.
+
+    Raises `LookupError` if no number is usable.
     """
     found, left = [], count
     while left > 0:
@@ -97,5 +99,6 @@ def draw_passes(
             numbers = numbers if usable is None else numbers[usable(numbers)]
             found.append(numbers[:left])
             left, place = left - len(found[-1]), end
-        assert any(map(len, found)), "no number is usable"
+        if not any(map(len, found)):
+            raise LookupError("no number is usable")
     return np.concatenate(found)

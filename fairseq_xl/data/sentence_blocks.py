@@ -6,7 +6,7 @@ import numpy as np
 
 from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.documents import OneLanguageWindows, chain
-from fairseq_xl.data.indexed import BLOCK
+from fairseq_xl.data.indexed import BLOCK_LINES
 from fairseq_xl.errors import UserError
 
 
@@ -22,12 +22,12 @@ class SentenceBlocks(OneLanguageWindows):
     def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out.
 
-        Each part of the table has the blocks that begin in `BLOCK` lines; it reads more lines, which these may reach.
+        Each part of the table has the blocks that begin in `BLOCK_LINES` lines; it reads more lines, which these may reach.
         """
         line = done = 0  # the first line, and its tokens that are in blocks already
         while line < self.lines:
-            sizes = self.sizes_from(line, BLOCK + length + 1)
-            count = min(BLOCK, len(sizes))
+            sizes = self.sizes_from(line, BLOCK_LINES + length + 1)
+            count = min(BLOCK_LINES, len(sizes))
             first_token = self.text.bounds(line)[0] + done
             sizes[0] -= done
             # a sentence longer than `length` is split after every `length` tokens

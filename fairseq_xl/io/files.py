@@ -14,7 +14,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: errors that a second attempt does not change
 NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 NO_PLACE |= {errno.ENAMETOOLONG}
-BLOCK = 1 << 20  # bytes in memory at a time
+BLOCK_BYTES = 1 << 20  # bytes in memory at a time
 
 
 @contextlib.contextmanager
@@ -125,6 +125,6 @@ def sha256_of(path) -> str:
     """SHA-256 of a file's content, read in blocks."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while block := file.read(BLOCK):
+        while block := file.read(BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

@@ -7,6 +7,7 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.data import sampling
+from fairseq_xl.data.index_header import SIZE
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
@@ -79,3 +80,16 @@ def test_a_rare_line_is_found(tmp_path, few_looks, caplog):
         SentencePairs(tmp_path / "train.en-de", "en", "de")
     with pytest.raises(UserError, match="long: every sentence has more than 1 tokens"):
         Sentences(tmp_path / "long", "en").mean_size(1)
+
+
+def test_a_text_that_changes_while_it_is_read(tmp_path):
+    """The sizes of its lines are read again at every draw."""
+    corpus = Sentences(write_items(tmp_path / "train", [[5, 5, 2]] * 9), "en")
+    assert corpus.mean_size(4) == 3
+    with open(tmp_path / "train.idx", "r+b") as file:
+        file.seek(SIZE)
+        file.write(np.full(9, 8, np.int32).tobytes())
+    with pytest.raises(
+        UserError, match="train: no line has 2 to 4 tokens any more: the text changed while it was read"
+    ):
+        corpus.sample(np.random.default_rng(1), 3, 4)

@@ -28,7 +28,7 @@ def random_items(seed, lines=400, longest=12, empty=0.1):
 @pytest.fixture(params=[1, 7, 1 << 16], ids="blocks of {} lines".format)
 def block(request, monkeypatch):
     for module in (documents, indexed, sentence_blocks):
-        monkeypatch.setattr(module, "BLOCK", request.param)
+        monkeypatch.setattr(module, "BLOCK_LINES", request.param)
 
 
 @pytest.fixture(params=["memory", "file"])

@@ -1,6 +1,7 @@
 """The index on the disk: against exact search, built in parts, stopped and continued, and its memory."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,37 @@ def test_parts_make_the_index_of_one_call(tmp_path, monkeypatch, part_bytes):
         np.testing.assert_array_equal(one, other)
     made.make_direct_map()
     np.testing.assert_array_equal(made.reconstruct_batch(np.array([999, 0, 500])), target[[999, 0, 500]])
+
+
+def test_a_moved_index_is_built_again(tmp_path):
+    """FAISS stores the path of its vectors; nothing is printed."""
+    source, target = clusters(1000)
+    expected = nearest_approximately(source, target, 3, tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    for one, other in zip(nearest_approximately(source, target, 3, tmp_path / "there"), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_building_prints_nothing_and_leaves_standard_output(tmp_path, capfd):
+    """Another thread may print meanwhile: the process's standard output is not redirected."""
+    _, target = clusters(1000)
+
+    def rows(numbers):
+        print(len(numbers))
+        return target[numbers]
+
+    before = os.fstat(1).st_ino
+    merged = disk_index.subprocess.run
+
+    def run(*args, **options):
+        assert os.fstat(1).st_ino == before
+        print("merge")
+        return merged(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk_index.subprocess, "run", run)
+        disk_index.disk_index(tmp_path, rows, 1000, 32, 1000)
+    assert capfd.readouterr().out == "960\n1000\nmerge\n"
 
 
 def test_a_stopped_build_continues(tmp_path, monkeypatch):

@@ -307,7 +307,7 @@ def test_blocks_of_any_size_give_the_same_negatives(pairs, monkeypatch, exact_be
     expected = mining.mine(FixedVectors(), pairs, 2, exact_below, 128, MADE_WITH)
     content = negatives_file(pairs.prefix).read_bytes()
     negatives_file(pairs.prefix).unlink()
-    for module, name, value in ((tables, "IN_MEMORY_LINES", 0), (indexed, "BLOCK", 7), (mining, "BLOCK_ROWS", 5)):
+    for module, name, value in ((tables, "IN_MEMORY_LINES", 0), (indexed, "BLOCK_LINES", 7), (mining, "BLOCK_ROWS", 5)):
         monkeypatch.setattr(module, name, value)
     again = SentencePairs(pairs.prefix, "en", "de")
     assert mining.mine(FixedVectors(), again, 2, exact_below, 128, MADE_WITH) == expected

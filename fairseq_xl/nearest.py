@@ -1,8 +1,8 @@
 """Search for nearest neighbors by cosine, in blocks: n source vectors, m target vectors, C channels, k neighbors.
 
-At most `BLOCK_VECTORS` vectors of a side are normalized and compared at a time, so that either side may be a memory map that is
-larger than the memory. The result has k numbers for each source vector. The search is exact and compares all n m pairs;
-`fairseq_xl.disk_index` has the search for millions of vectors, which compares a part of them.
+At most `BLOCK_VECTORS` vectors of a side are normalized and compared at a time, so that either side may be a memory map
+that is larger than the memory. The result has k numbers for each source vector. The search is exact and compares all
+n m pairs; `fairseq_xl.disk_index` has the search for millions of vectors, which compares a part of them.
 """
 
 import logging

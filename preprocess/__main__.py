@@ -25,11 +25,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--jobs",
         "--workers",
-        dest="workers",
+        dest="jobs",
         type=int,
         default=1,
         metavar="N",
-        help="processes that work at the same time, on shards too; --workers is the same option (default: 1)",
+        help="number of parallel processes; --workers is the same option (default: 1)",
     )
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
@@ -45,8 +45,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         if options.config is not None:
             parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
         others = [
-            _jobs_option(arguments) if name == "workers" else f"--{name.replace('_', '-')}"
-            for name in ("workers", "spm_model", "dict", "check_only")
+            _jobs_option(arguments) if name == "jobs" else f"--{name.replace('_', '-')}"
+            for name in ("jobs", "spm_model", "dict", "check_only")
             if getattr(options, name) != parser.get_default(name)
         ]
         if others:
@@ -56,8 +56,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("CONFIG.yaml is missing")
     if options.data_bin is None and not options.check_only:
         parser.error("DATA_BIN is missing")
-    if options.workers < 1:
-        parser.error(f"{_jobs_option(arguments)} must be 1 or more, found {options.workers}")
+    if options.jobs < 1:
+        parser.error(f"{_jobs_option(arguments)} must be 1 or more, found {options.jobs}")
     return options
 
 
@@ -92,9 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
             logging.info("%s: all %d files are unchanged", options.verify, number)
             return 0
         with logging_redirect_tqdm():  # log lines appear above the progress bar
-            prepare(
-                options.config, options.data_bin, options.workers, options.spm_model, options.dict, options.check_only
-            )
+            prepare(options.config, options.data_bin, options.jobs, options.spm_model, options.dict, options.check_only)
     except (UserError, OSError) as error:
         if no_room(error):
             message = f"The disk of {options.data_bin} is full: make room, and run the same command to continue"

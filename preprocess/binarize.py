@@ -1,6 +1,6 @@
 """Binarizes one folder of a data folder with fairseq-preprocess, in a temporary folder that replaces the old one.
 
-fairseq-preprocess keeps about 53 bytes in memory per line, so it runs on at most `PIECE` lines at a time, and the
+fairseq-preprocess keeps about 53 bytes in memory per line, so it runs on at most `CHUNK_LINES` lines at a time, and the
 outputs are joined, identical to those of one run.
 """
 
@@ -26,7 +26,7 @@ from preprocess.files import link, replace_folder, restore_folder
 from preprocess.fingerprints import fingerprint
 from preprocess.joined import Joined, totals
 
-PIECE = 1_000_000  # maximum number of lines of a text in a run of fairseq-preprocess
+CHUNK_LINES = 1_000_000  # maximum number of lines of a text in a run of fairseq-preprocess
 
 logger = logging.getLogger("preprocess")
 
@@ -44,10 +44,10 @@ def encoded_name(folder: Folder, split: str, language: str, shard: str = "") -> 
     return f"{shard}/{name}" if shard and split == "train" else name
 
 
-def arguments(folder: Folder, dictionary: Path, destination: Path, workers: int, shard: str = "") -> list[str]:
+def arguments(folder: Folder, dictionary: Path, destination: Path, jobs: int, shard: str = "") -> list[str]:
     """Arguments of fairseq-preprocess. Prefixes are relative to the folder of encoded text; commas separate them."""
     options = ["--destdir", str(destination), "--srcdict", str(dictionary)]
-    options += f"--dataset-impl mmap --workers {workers}".split()
+    options += f"--dataset-impl mmap --workers {jobs}".split()
     pair = folder.name.split("-")
     if len(pair) == 2:
         options += ["--source-lang", pair[0], "--target-lang", pair[1], "--tgtdict", str(dictionary)]
@@ -163,7 +163,7 @@ def binarize(
     encoded: Path,
     counts: dict,
     data_bin: Path,
-    workers: int,
+    jobs: int,
     shard: str = "",
 ) -> dict:
     """Binarizes a folder of a data folder, or of one of its shards.
@@ -180,15 +180,15 @@ def binarize(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.parent.mkdir(parents=True, exist_ok=True)
     names = [encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides]
-    if max(counts[name]["lines"] for name in names) <= PIECE:
-        run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), workers, shard), encoded, log)
+    if max(counts[name]["lines"] for name in names) <= CHUNK_LINES:
+        run_fairseq(arguments(folder, dictionary.resolve(), temporary.resolve(), jobs, shard), encoded, log)
     else:
         temporary.mkdir()
-        pieces = stages / "pieces" / shard / folder.name
-        shutil.rmtree(pieces, ignore_errors=True)
+        chunks = stages / "chunks" / shard / folder.name
+        shutil.rmtree(chunks, ignore_errors=True)
         for split in folder.splits:
-            _binarize_in_pieces(folder, split, dictionary, encoded, temporary, pieces, workers, shard, log)
-        shutil.rmtree(pieces)
+            _binarize_in_chunks(folder, split, dictionary, encoded, temporary, chunks, jobs, shard, log)
+        shutil.rmtree(chunks)
     of_index = {}
     for split in folder.splits:
         for side in split.sides:
@@ -214,21 +214,21 @@ def binarize(
     return fingerprints
 
 
-def _binarize_in_pieces(
+def _binarize_in_chunks(
     folder: Folder,
     split: Split,
     dictionary: Path,
     encoded: Path,
     destination: Path,
-    pieces: Path,
-    workers: int,
+    chunks: Path,
+    jobs: int,
     shard: str,
     log: Path,
 ) -> None:
-    """Binarizes a split in chunks of `PIECE` lines in the folder `pieces`, and joins the files in `destination`."""
+    """Binarizes a split in chunks of `CHUNK_LINES` lines, in a folder, and joins the files in `destination`."""
     alone = replace(folder, splits=(replace(split, name="train"),))  # its one split may have any name
     languages = [side.language for side in split.sides]
-    text, binarized = pieces / "text", pieces / "binarized"
+    text, binarized = chunks / "text", chunks / "binarized"
     (text / folder.name).mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         sources = [
@@ -246,7 +246,7 @@ def _binarize_in_pieces(
             if not any(written):
                 break
             shutil.rmtree(binarized, ignore_errors=True)
-            run_fairseq(arguments(alone, dictionary.resolve(), binarized.resolve(), workers), text, log)
+            run_fairseq(arguments(alone, dictionary.resolve(), binarized.resolve(), jobs), text, log)
             for each, language in zip(joined, languages):
                 each.append(binarized / prefix(alone, "train", language))
             for path in binarized.glob("dict*.txt"):
@@ -256,7 +256,7 @@ def _binarize_in_pieces(
 
 
 def _copy_lines(source: BinaryIO, target: Path) -> int:
-    """Writes the next `PIECE` lines of an open file to a new file; returns its size in bytes."""
+    """Writes the next `CHUNK_LINES` lines of an open file to a new file; returns its size in bytes."""
     with open(target, "wb") as file:
-        file.writelines(itertools.islice(source, PIECE))
+        file.writelines(itertools.islice(source, CHUNK_LINES))
         return file.tell()

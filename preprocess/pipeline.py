@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import logging
-import platform
 import shutil
 import time
 from collections import Counter
@@ -19,27 +18,26 @@ from tqdm import tqdm
 from fairseq_xl.data import subwords, tokenizers
 from fairseq_xl.data.symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, sha256_of, write_json
-from fairseq_xl.versions import version
-from preprocess import check, clean, encode, fingerprints, overlap, shards, vocabulary
+from fairseq_xl.io.files import sha256_of
+from preprocess import check, clean, encode, fingerprints, manifests, overlap, shards, vocabulary
 from preprocess.binarize import binarize, encoded_name, kept_pairs, outputs, stop
 from preprocess.config import Config, Folder, Side, Split, read_config
-from preprocess.files import Sections, Workers, link, replacing
+from preprocess.files import Sections, Workers, replacing
+from preprocess.run import FORMAT, Run, fairseq_version, splitter_version
 from preprocess.stages import Stages, locked
 
-FORMAT = 2  # of the manifest and the outputs of stages; if it changes, every stage runs again
 NAMED = 10  # lost characters of each text that a warning names
 
 logger = logging.getLogger("preprocess")
 
 
-def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
+def prepare(config_path, data_bin, jobs: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
     """Makes a data folder from a description, or its shards.
 
     Args:
         config_path: the YAML description.
         data_bin: folder to write; with `check_only`, None keeps nothing.
-        workers: number of parallel processes.
+        jobs: number of parallel processes.
         spm_model, dictionary: files of an existing vocabulary; both or neither.
         check_only: check the input and write no data.
 
@@ -51,20 +49,20 @@ def prepare(config_path, data_bin, workers: int = 1, spm_model=None, dictionary=
     stages = Stages(Path(data_bin)) if data_bin is not None else None
     problems += _vocabulary_problems(config, spm_model, dictionary, check_only)
     with locked(stages) if stages else nullcontext():
-        reports = check.check(config, problems, workers, stages.folder / "check" if stages else None)
+        reports = check.check(config, problems, jobs, stages.folder / "check" if stages else None)
         check.tell(config, reports)
         shards.raise_problems(config, reports)
         if check_only:
-            overlap.warn(find_overlap(config, workers))
+            overlap.warn(find_overlap(config, jobs))
             logger.info(
                 "no errors found: %d files, %d lines", len(reports), sum(report.lines for report in reports.values())
             )
         else:
             cleaned = {}
             if any(map(config.rules_of, config.folders)):
-                config, reports, cleaned = clean.clean(config, reports, stages, workers)
+                config, reports, cleaned = clean.clean(config, reports, stages, jobs)
                 shards.raise_problems(config, reports)
-            _Preparation(config, reports, stages, workers, cleaned).run(spm_model, dictionary)
+            _Preparation(config, reports, stages, jobs, cleaned).run(spm_model, dictionary)
 
 
 def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
@@ -91,22 +89,8 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
     return []
 
 
-class _Preparation:
-    """One run: its stages, and the data that they share."""
-
-    def __init__(
-        self, config: Config, reports: dict[str, check.Report], stages: Stages, workers: int, cleaned: dict[str, dict]
-    ):
-        self.config, self.reports, self.stages, self.workers = config, reports, stages, workers
-        self.cleaned = cleaned  # cleaned file: the file of the description, and what was left out of it
-        self.data_bin = stages.data_bin
-        # subfolders of the data folder; "" is the data folder itself
-        self.shards = [str(number) for number in range(config.shards)] if config.shards else [""]
-        self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
-        self.source = subwords.in_folder(self.joint, *_kind_and_options(config))
-        self.dictionary = self.joint / "dict.txt"
-        self.encoded = stages.folder / "encoded"
-        self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
+class _Preparation(Run):
+    """One run: its stages."""
 
     def run(self, spm_model, dictionary) -> None:
         self.refuse_another_folder()
@@ -124,9 +108,9 @@ class _Preparation:
         described = self.write_dictionary(symbols, units)
         for shard, written in self.binarize_all(units, described["sha256"]):
             if shard:
-                self.write_shard(shard, sampling, described, units, written)
+                manifests.write_shard(self, shard, sampling, described, units, written)
         self.remove_what_is_no_longer_described(described["sha256"])
-        self.write_manifest(sampling, described, units, None if self.config.shards else written)
+        manifests.write_manifest(self, sampling, described, units, None if self.config.shards else written)
 
     def warn_of_overlap(self) -> None:
         """Warns of validation and test lines that occur in training text."""
@@ -137,7 +121,7 @@ class _Preparation:
                 for folder, split, side in self.config.sides()
             ],
         ]
-        work = functools.partial(find_overlap, self.config, self.workers)
+        work = functools.partial(find_overlap, self.config, self.jobs)
         overlap.warn(self.stages.run("overlap", inputs, [], work))
 
     def new_model(self) -> dict:
@@ -170,10 +154,6 @@ class _Preparation:
         (model,) = self.source.files
         self.stages.run("vocabulary", inputs, [model], lambda: vocabulary.train_model(sample, options, model))
         return sampling
-
-    def sentences(self, names: list[str]) -> int:
-        """Number of lines of the files that are not blank."""
-        return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
     def reuse(self, existing: list[Path]) -> None:
         """Copies the files of an existing vocabulary, that of the description or of the command line."""
@@ -212,7 +192,7 @@ class _Preparation:
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
         with (
-            Workers(self.workers, encode.start, (self.source, reserved)) as workers,
+            Workers(self.jobs, encode.start, (self.source, reserved)) as workers,
             tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
             Sections() as opened,
         ):
@@ -233,22 +213,6 @@ class _Preparation:
                     bar.update(done - bar.n)
         return units
 
-    def parts(self, folder: Folder, split: Split, side: Side) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
-        """The encoded texts of a side: their names, the sections of the side's files, and `encode`'s boundaries.
-
-        Training text has one for each shard, and other text one.
-        """
-        after = self.boundaries(split)
-        whole = [shards.Section(number, 0, None) for number in range(len(side.files))]
-        for shard in self.shards_of(split):
-            parts = self.sections[folder.name][int(shard)][split.sides.index(side)] if shard else whole
-            name = encoded_name(folder, split.name, side.language, shard)
-            yield name, parts, [part.end is None and after[part.file] for part in parts]
-
-    def shards_of(self, split: Split) -> list[str]:
-        """The shards of a split: all for training text, and [""] for a text that all shards share."""
-        return self.shards if split.name == "train" else [""]
-
     def described_part(self, side: Side, part: shards.Section) -> str | list:
         """The hash of a file, and the bytes of a section that is not all of it."""
         digest = self.reports[side.files[part.file]].sha256
@@ -261,7 +225,7 @@ class _Preparation:
         work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards)
         found = self.stages.run(f"divide {folder.name}", inputs, [], work)
         if unequal := shards.unequal(found["lines"]):
-            logger.warning("%s: documents make unequal shards: %s", folder.name, unequal)
+            logger.warning("%s: shards are unequal because documents are kept whole: %s", folder.name, unequal)
         return [[[shards.Section(*part) for part in side] for side in shard] for shard in found["sections"]]
 
     def identity(self) -> list:
@@ -269,7 +233,7 @@ class _Preparation:
         hashes = [sha256_of(path) for path in self.source.files]
         if self.source.kind == "sentencepiece":
             return [*hashes, sentencepiece.__version__]
-        return [self.source.kind, *hashes, self.source.options, *_splitter_version(self.source.kind).values()]
+        return [self.source.kind, *hashes, self.source.options, *splitter_version(self.source.kind).values()]
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
         """Warns of characters, or of pieces of XLM, that become <unk>, most frequent first.
@@ -311,16 +275,6 @@ class _Preparation:
             keep,
         )
 
-    def tokenizer(self, language: str) -> list[str]:
-        """Name, language and package version of a language's tokenizer, [] for raw text."""
-        name = self.config.tokenizers.get(language)
-        return [name, language, *tokenizers.versions({language: name}).values()] if name else []
-
-    def boundaries(self, split: Split) -> list[bool]:
-        """Whether an empty line follows each file of a split, on both sides: a document ends with its file."""
-        ended = [all(self.reports[name].ends_blank for name in files) for files in zip(*(s.files for s in split.sides))]
-        return [not blank for blank in ended[:-1]] + [False]
-
     def write_dictionary(self, symbols: list[str], units: dict) -> dict:
         """Writes dict.txt with the frequencies in all training text."""
         names = [
@@ -361,12 +315,12 @@ class _Preparation:
             )
 
     def binarize_all(self, units: dict, digest: str) -> Iterator[tuple[str, dict[str, dict]]]:
-        """Binarizes folders in parallel, one per worker: a small folder takes hardly longer than fairseq's start.
+        """Binarizes folders in parallel, one per job: a small folder takes hardly longer than fairseq's start.
 
         `digest` is that of the dictionary. Yields the shards in order, with the fingerprints of their files.
         """
-        each = max(1, self.workers // max(1, len(self.config.folders) * len(self.shards)))
-        pool = ThreadPoolExecutor(self.workers)
+        each = max(1, self.jobs // max(1, len(self.config.folders) * len(self.shards)))
+        pool = ThreadPoolExecutor(self.jobs)
         started = {
             shard: [pool.submit(self.binarize, folder, units, digest, each, shard) for folder in self.config.folders]
             for shard in self.shards
@@ -383,7 +337,7 @@ class _Preparation:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def binarize(self, folder: Folder, units: dict, digest: str, workers: int, shard: str) -> dict[str, dict]:
+    def binarize(self, folder: Folder, units: dict, digest: str, jobs: int, shard: str) -> dict[str, dict]:
         """Binarizes a folder with fairseq-preprocess; returns the fingerprints of its files."""
         names = [
             encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides
@@ -399,17 +353,13 @@ class _Preparation:
         def work():
             # a manifest marks its folder as complete, so the old one is removed first
             (self.data_bin / shard / "manifest.json").unlink(missing_ok=True)
-            return binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, workers, shard)
+            return binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, jobs, shard)
 
         name = self.name_of(folder, shard)
         return self.stages.run(f"binarize {name}", inputs, outputs(folder, self.data_bin / name), work)
 
-    def name_of(self, folder: Folder, shard: str) -> str:
-        """The place of a folder in the data folder: ``en``, or ``0/en`` in a shard."""
-        return f"{shard}/{folder.name}" if shard else folder.name
-
     def binarized(self) -> set[str]:
-        """Places of the binarized folders, of this description or an earlier one."""
+        """Paths of the binarized folders, of this description or an earlier one."""
         stages = (stage.partition(" ") for stage in self.stages.names())
         return {name for kind, _, name in stages if kind == "binarize"}
 
@@ -420,8 +370,8 @@ class _Preparation:
         if found and divided != bool(self.config.shards):
             raise UserError(
                 f"{self.data_bin} {'is divided' if divided else 'is not divided'} into shards, and the description "
-                f"has {f'shards: {self.config.shards}' if self.config.shards else 'no shards'}: remove it or name "
-                "another folder"
+                f"has {f'`shards: {self.config.shards}`' if self.config.shards else 'no `shards`'}: remove the folder "
+                "or name another one"
             )
         names = {name.rpartition("/")[2] for name in found}
         if names and names.isdisjoint(folder.name for folder in self.config.folders):
@@ -449,120 +399,6 @@ class _Preparation:
                     shard.rmdir()
             logger.info("%s: removed, since it is no longer in the description", name)
 
-    def write_shard(self, shard: str, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
-        """Completes a shard: links the dictionary and the sub-words, and writes its manifest."""
-        folder = self.data_bin / shard
-        for path in (self.dictionary, *self.source.files):
-            linked = folder / path.name
-            if not linked.exists() or not linked.samefile(path):
-                linked.unlink(missing_ok=True)
-                link(path, folder)
-        for name in (name for names in subwords.FILES.values() for name in names):
-            if self.joint / name not in self.source.files:
-                (folder / name).unlink(missing_ok=True)
-        self.write_manifest(sampling, described, units, written, shard)
-
-    def write_manifest(
-        self, sampling: dict | None, described: dict, units: dict, written: dict | None, shard: str = ""
-    ) -> None:
-        """Writes manifest.json, which comes last and shows that the data folder, or a shard, is complete.
-
-        `written` are the fingerprints of the files beside it, None for the parent of shards, whose manifests have them.
-        """
-        versions = {
-            "python": platform.python_version(),
-            "fairseq": fairseq_version(),
-            **_splitter_version(self.source.kind),
-            **tokenizers.versions(self.config.tokenizers),
-        }
-        datasets = self.datasets(units, [shard] if shard else self.shards)
-        manifest = {
-            "format": FORMAT,
-            "config": self.config.as_dict(),
-            **({"shard": int(shard)} if shard else {}),
-            "sampling": sampling,
-            "seed": vocabulary.SEED,
-            **self.source.described(),
-            "dictionary": described,
-            "datasets": datasets,
-            "files": list(self.parts_for_manifest(units, shard) if shard else self.files_for_manifest(units)),
-            "versions": versions,
-        }
-        if written is not None:
-            own = (self.dictionary, *self.source.files)
-            manifest["fingerprints"] = {path.name: fingerprints.fingerprint(path) for path in own} | written
-        path = self.data_bin / shard / "manifest.json"
-        name = str(path.relative_to(self.data_bin))
-        if read_json(path) == manifest:
-            logger.info("%s: up to date", name)
-        else:
-            write_json(path, manifest)
-            tokens = sum(counts["tokens"] for counts in datasets.values())
-            logger.info("%s: %d symbols, %d tokens", name, described["symbols"], tokens)
-
-    def datasets(self, units: dict, chosen: list[str]) -> dict[str, dict]:
-        """Counts of each text, in the `chosen` shards together, by the encoded name that it has without shards."""
-        found = {}
-        for folder, split, side in self.config.sides():
-            of_side = [
-                units[encoded_name(folder, split.name, side.language, shard)]
-                for shard in (chosen if split.name == "train" else [""])
-            ]
-            found[encoded_name(folder, split.name, side.language)] = {
-                key: sum(unit[key] for unit in of_side) for key in ("lines", "blank", "tokens", "unknown")
-            }
-        return found
-
-    def files_for_manifest(self, units: dict) -> Iterator[dict]:
-        """Describes each file, with its counts of tokens in all shards."""
-        for folder, split, side in self.config.sides():
-            counts = [Counter() for _ in side.files]
-            for name, parts, _ in self.parts(folder, split, side):
-                for part, counted in zip(parts, units[name]["files"]):
-                    counts[part.file].update({key: counted[key] for key in ("tokens", "unknown")})
-            for name, counted in zip(side.files, counts):
-                report = self.reports[name]
-                yield (
-                    self.named_file(name, folder, split, side)
-                    | {key: getattr(report, key) for key in ("lines", "blank", "documents", "over_long", "duplicates")}
-                    | {"tokens": counted["tokens"], "unknown": counted["unknown"], "sha256": report.sha256}
-                    | ({"cleaned": _without_path(self.cleaned[name])} if name in self.cleaned else {})
-                )
-
-    def parts_for_manifest(self, units: dict, shard: str) -> Iterator[dict]:
-        """Describes each part of a file in a shard, by its bytes in the text, with its counts."""
-        for folder, split, side in self.config.sides():
-            wanted = encoded_name(folder, split.name, side.language, shard)
-            for name, parts, _ in self.parts(folder, split, side):
-                for part, counted in zip(parts, units[name]["files"]) if name == wanted else ():
-                    file = side.files[part.file]
-                    place = {"begin": part.begin, "end": part.end, "sha256": self.reports[file].sha256}
-                    yield self.named_file(file, folder, split, side) | counted | place
-
-    def named_file(self, name: str, folder: Folder, split: Split, side: Side) -> dict:
-        """The file of the description, its language and the dataset that it is of."""
-        path = self.cleaned.get(name, {"path": name})["path"]
-        return {"path": path, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
-
-
-def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:
-    """The kind of the vocabulary and its options; a vocabulary that is learned is a SentencePiece model."""
-    if config.vocabulary.existing is None:
-        return "sentencepiece", {}
-    source = config.vocabulary.source(config.root)
-    return source.kind, source.options
-
-
-def _splitter_version(kind: subwords.Kind) -> dict[str, str | None]:
-    """The package that splits text into sub-words, and its version; {} for this package."""
-    if kind == "sentencepiece":
-        return {"sentencepiece": sentencepiece.__version__}
-    return {"tokenizers": version("tokenizers")} if kind == "wordpiece" else {}
-
-
-def _without_path(entry: dict) -> dict:
-    return {name: count for name, count in entry.items() if name != "path"}
-
 
 def _most_common(counts: dict[str, Counter]) -> str:
     """The most frequent characters of each text, with their counts, for messages."""
@@ -584,8 +420,3 @@ def find_overlap(config: Config, count: int) -> list[dict]:
     total = sum((config.root / name).stat().st_size for name in files)
     with Workers(count) as workers, tqdm(total=total, unit="B", unit_scale=True, desc="overlap", disable=None) as bar:
         return overlap.find(config, workers, bar.update)
-
-
-def fairseq_version() -> str:
-    """Version of the installed fairseq."""
-    return version("fairseq") or "unknown"

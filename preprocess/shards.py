@@ -47,12 +47,13 @@ def problems(config: Config, reports: dict[str, Report]) -> list[str]:
     found, number = [], config.shards or 1
     for folder, split in train_splits(config) if number > 1 else ():
         counted, lines = count(config, split, reports)
-        parts, unit = (lines, "lines") if counted is None else (counted, "documents, separated by empty lines,")
+        parts, unit = (lines, "lines") if counted is None else (counted, "documents")
         if parts < number:
             kind = "bitext" if len(split.sides) == 2 else "monolingual"
+            told = "" if counted is None else " (documents are separated by empty lines)"
             found.append(
-                f"{kind} {folder.name}: the training text has {parts} {unit} too few for shards: {number}, each of "
-                f"which needs one; at most shards: {parts}"
+                f"{kind} {folder.name}: `shards: {number}` needs at least {number} {unit}, the training text has "
+                f"{parts}{told}; use at most shards: {parts}"
             )
     return found
 

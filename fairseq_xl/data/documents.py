@@ -156,7 +156,7 @@ class AdjacentSegments(OneLanguageWindows):
     def rows_of(self, length):
         """Yields windows (b, 4): token indices where they begin, are cut and end, and the number of the document.
 
-        Each block has the windows that begin in `BLOCK_LINES` lines; it reads more lines, which these windows may reach.
+        Each block has the windows that begin in `BLOCK_LINES` lines, and reads more lines, which they may reach.
         """
         line = documents = single = found = 0
         while line < self.lines:

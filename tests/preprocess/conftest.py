@@ -7,7 +7,8 @@ import threading
 import pytest
 from tiny_corpus import write_corpus
 
-from preprocess import binarize
+from preprocess import binarize, files
+from preprocess.pipeline import prepare
 
 
 @pytest.fixture
@@ -48,3 +49,38 @@ def changed_directory(path):
         yield
     finally:
         os.chdir(before)
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A function that runs `prepare` and kills it again and again; it returns the number of interruptions.
+
+    A run is killed just before, or `after`, a file gets its name: the first run after `first` files, others after
+    `later`. As long as there is a manifest, all is there.
+    """
+
+    def run(description, data_bin, first, later, after):
+        replace, allowed, interruptions = os.replace, first, 0
+
+        def interrupting(source, target):
+            nonlocal allowed
+            allowed -= 1
+            if allowed < 0 and not after:
+                raise KeyboardInterrupt
+            replace(source, target)
+            if allowed < 0:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as context:
+            context.setattr(files.os, "replace", interrupting)
+            while True:
+                try:
+                    prepare(description, data_bin)
+                    return interruptions
+                except KeyboardInterrupt:
+                    interruptions += 1
+                    assert interruptions < 100
+                    assert not (data_bin / "manifest.json").exists() or after
+                    allowed = later
+
+    return run

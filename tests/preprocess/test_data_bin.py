@@ -255,35 +255,12 @@ def twin(tmp_path_factory):
 
 @pytest.mark.parametrize("first", [1, 2, 3])
 @pytest.mark.parametrize("after", [False, True])
-def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, monkeypatch, first, after):
-    """The run is killed just before or after a file gets its name, up to three times in a row, from three starts."""
+def test_interrupted_anywhere_and_continued(twin, tmp_path, fairseq_in_process, interrupted, first, after):
+    """The run is killed up to three times in a row, from three starts."""
     corpus, whole = twin
     if not (whole / "manifest.json").exists():
         prepare(corpus, whole)
-    replace, allowed = os.replace, first
-
-    def interrupting(source, target):
-        nonlocal allowed
-        allowed -= 1
-        if allowed < 0 and not after:
-            raise KeyboardInterrupt
-        replace(source, target)
-        if allowed < 0:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(files.os, "replace", interrupting)
-    interruptions = 0
-    while True:
-        try:
-            prepare(corpus, tmp_path / "data-bin")
-            break
-        except KeyboardInterrupt:
-            interruptions += 1
-            assert interruptions < 100
-            # a manifest says that all is there
-            assert not (tmp_path / "data-bin" / "manifest.json").exists() or after
-            allowed = 3
-    assert interruptions >= 8
+    assert interrupted(corpus, tmp_path / "data-bin", first, 3, after) >= 8
     assert content(tmp_path / "data-bin") == content(whole)
 
 
@@ -331,7 +308,7 @@ def test_a_change_that_is_taken_back_after_an_interruption(corpus, prepared, mon
 
 def test_workers_change_nothing(corpus, prepared, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", 200)
-    prepare(corpus, tmp_path / "other", workers=3)
+    prepare(corpus, tmp_path / "other", jobs=3)
     assert content(tmp_path / "other") == content(prepared)
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 import signal
 import subprocess
@@ -191,7 +190,7 @@ def test_the_shards_together_are_the_whole(divided_corpus, tmp_path, fairseq_in_
     """Byte by byte: the training text one after the other, and in each shard the dictionary and all other text."""
     monkeypatch.setattr(files, "BLOCK", 300)
     data_bin, whole = tmp_path / "data-bin", without_shards(divided_corpus, tmp_path / "whole")
-    prepare(divided_corpus, data_bin, workers=2)
+    prepare(divided_corpus, data_bin, jobs=2)
     folders = [data_bin / str(shard) for shard in range(SHARDS)]
     assert sorted(path.name for path in data_bin.iterdir()) == [".stages", "0", "1", "2", "manifest.json"]
     expected = content(whole)
@@ -258,34 +257,13 @@ def test_only_what_is_missing_is_made(divided_corpus, tmp_path, fairseq_in_proce
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_interrupted_anywhere_and_continued(divided_corpus, tmp_path, fairseq_in_process, monkeypatch, after):
+def test_interrupted_anywhere_and_continued(divided_corpus, tmp_path, fairseq_in_process, interrupted, after):
     """The run is killed again and again; no shard is made twice."""
-    whole = tmp_path / "whole"
+    whole, data_bin = tmp_path / "whole", tmp_path / "data-bin"
     prepare(divided_corpus, whole)
     made = len(fairseq_in_process)
     assert made == 3 * SHARDS
-    replace, data_bin = os.replace, tmp_path / "data-bin"
-    allowed = 5
-
-    def interrupting(source, target):
-        nonlocal allowed
-        allowed -= 1
-        if allowed < 0 and not after:
-            raise KeyboardInterrupt
-        replace(source, target)
-        if allowed < 0:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(files.os, "replace", interrupting)
-    interruptions = 0
-    while True:
-        try:
-            prepare(divided_corpus, data_bin)
-            break
-        except KeyboardInterrupt:
-            interruptions += 1
-            assert interruptions < 100 and (not (data_bin / "manifest.json").exists() or after)
-            allowed = 5
+    interruptions = interrupted(divided_corpus, data_bin, 5, 5, after)
     assert interruptions >= 8
     assert len(fairseq_in_process) - made <= made + interruptions  # at most the folder in work is made again
     assert content(data_bin) == content(whole)
@@ -303,7 +281,7 @@ def test_other_numbers_of_shards(divided_corpus, tmp_path, fairseq_in_process):
     description = yaml.safe_load(divided_corpus.read_text(encoding="utf-8"))
     del description["shards"]
     tiny_corpus.describe(divided_corpus.parent, description)
-    with pytest.raises(UserError, match="is divided into shards, and the description has no shards: remove it or"):
+    with pytest.raises(UserError, match="is divided into shards, and the description has no `shards`: remove the"):
         prepare(divided_corpus, data_bin)
 
 
@@ -332,12 +310,12 @@ def test_cleaned_text_is_divided(divided_corpus, tmp_path, fairseq_in_process):
 def test_too_many_shards_are_one_message(divided_corpus, tmp_path, capsys):
     change(divided_corpus, shards=25)
     assert main([str(divided_corpus), "--check-only"]) == 1
-    bitext = "bitext en-de: the training text has 20 documents, separated by empty lines, too few for shards: 25, each "
+    bitext = "bitext en-de: `shards: 25` needs at least 25 documents, the training text has 20 (documents are separated"
     assert f"1 problem(s) in the description and its files:\n  - {bitext}" in (said := capsys.readouterr().err)
-    assert said.endswith("of which needs one; at most shards: 20\n")
+    assert said.endswith("by empty lines); use at most shards: 20\n")
     change(divided_corpus, shards=1000)
     assert main([str(divided_corpus), str(tmp_path / "data-bin")]) == 1
-    assert "monolingual fr: the training text has" in (said := capsys.readouterr().err) and "lines too few for" in said
+    assert "monolingual fr: `shards: 1000` needs at least 1000 lines, the training" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", ""])
@@ -360,7 +338,7 @@ def test_pieces_of_text_make_the_same_files(divided_corpus, tmp_path, fairseq_in
     whole = without_shards(divided_corpus, tmp_path / "whole")
     expected = content(whole)
     calls = len(fairseq_in_process)
-    monkeypatch.setattr(binarize, "PIECE", piece * 10)
+    monkeypatch.setattr(binarize, "CHUNK_LINES", piece * 10)
     monkeypatch.setattr(joined, "CHUNK", 3)
     without_shards(divided_corpus, tmp_path / "pieces")
     assert content(tmp_path / "pieces") == expected
@@ -377,7 +355,7 @@ def test_pieces_are_of_bounded_size(divided_corpus, tmp_path, fairseq_in_process
         run(options, cwd, log)
 
     monkeypatch.setattr(binarize, "run_fairseq", counting)
-    monkeypatch.setattr(binarize, "PIECE", 8)
+    monkeypatch.setattr(binarize, "CHUNK_LINES", 8)
     prepare(divided_corpus, tmp_path / "data-bin")
     assert len(most) > 3 * SHARDS and max(most) == 8
 

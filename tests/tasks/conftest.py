@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+import yaml
 from fairseq import options
 from fairseq_cli import preprocess
 
@@ -28,11 +29,18 @@ def preprocess_here(arguments, cwd, log):
                 handler.close()
 
 
-def write_encoded(root, size=90):
-    """Writes the text of `write_corpus` and its data-bin in the folder `root`; returns the latter."""
+def write_encoded(root, size=90, **described):
+    """Writes the text of `write_corpus` and its data-bin in the folder `root`; returns the latter.
+
+    `described` is added to the description.
+    """
+    path = write_corpus(root, size)
+    if described:
+        description = yaml.safe_load(path.read_text(encoding="utf-8")) | described
+        path.write_text(yaml.safe_dump(description), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(write_corpus(root, size), root / "data-bin", 1)
+        prepare(path, root / "data-bin", 1)
     return root / "data-bin"
 
 

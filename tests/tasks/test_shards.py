@@ -5,19 +5,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from fairseq import options
 
 import fairseq_xl
 from fairseq_xl.commands import describe, embed, mine_negatives, skipgram
 from fairseq_xl.errors import UserError
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from tests.commands import (
     configuration,
     dan,
-    equal_parameters,
-    load,
     pretraining,
     run_generate,
     run_train,
@@ -25,8 +20,8 @@ from tests.commands import (
     translation,
     validation,
 )
-from tests.tasks.conftest import preprocess_here
-from tests.tasks.tiny_text import write_corpus
+from tests.tasks.conftest import write_encoded
+from tests.tasks.resuming import check_stop
 from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
@@ -37,14 +32,7 @@ UPDATES = 5  # updates of an epoch
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
     """The folder of three shards. Read only."""
-    root = tmp_path_factory.mktemp("shards")
-    path = write_corpus(root)
-    description = yaml.safe_load(path.read_text(encoding="utf-8")) | {"shards": SHARDS}
-    path.write_text(yaml.safe_dump(description), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(path, root / "data-bin")
-    return root / "data-bin"
+    return write_encoded(tmp_path_factory.mktemp("shards"), shards=SHARDS)
 
 
 def line_of(kind, data, folder, *more):
@@ -101,13 +89,11 @@ def test_an_epoch_reads_one_shard(shards, tmp_path, whole):
     ],
 )
 def test_resume_is_exact_in_every_shard(shards, tmp_path, whole, kind, stop):
-    folder, output = whole(kind)
-    line = line_of(kind, f"{shards}/*", tmp_path, "--save-interval-updates", 1, "--no-epoch-checkpoints")
-    parts = [run_train([*line, "--max-update", stop]), run_train([*line, "--max-epoch", 4])]
-    assert parts[0].updates | parts[1].updates == output.updates and len(output.updates) == 4 * UPDATES
-    assert min(parts[1].updates) == stop + 1
-    assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), load(folder / "checkpoint_last.pt"))
-    assert "other settings" not in parts[1].log
+    def line(folder, *more):
+        return line_of(kind, f"{shards}/*", folder, "--save-interval-updates", 1, "--no-epoch-checkpoints", *more)
+
+    assert len(whole(kind)[1].updates) == 4 * UPDATES
+    check_stop(line, tmp_path, whole(kind), stop, 4 * UPDATES)
 
 
 def test_evaluation_reads_the_first_shard(shards, tmp_path, whole):

@@ -1,0 +1,121 @@
+"""Manifests of a data folder and of its shards, which the last stage writes."""
+
+import logging
+import platform
+from collections import Counter
+from collections.abc import Iterator
+
+from fairseq_xl.data import subwords, tokenizers
+from fairseq_xl.io.files import read_json, write_json
+from preprocess import fingerprints, vocabulary
+from preprocess.binarize import encoded_name
+from preprocess.config import Folder, Side, Split
+from preprocess.files import link
+from preprocess.run import FORMAT, Run, fairseq_version, splitter_version
+
+logger = logging.getLogger("preprocess")
+
+
+def write_shard(run: Run, shard: str, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
+    """Completes a shard: links the dictionary and the sub-words, and writes its manifest."""
+    folder = run.data_bin / shard
+    for path in (run.dictionary, *run.source.files):
+        linked = folder / path.name
+        if not linked.exists() or not linked.samefile(path):
+            linked.unlink(missing_ok=True)
+            link(path, folder)
+    for name in (name for names in subwords.FILES.values() for name in names):
+        if run.joint / name not in run.source.files:
+            (folder / name).unlink(missing_ok=True)
+    write_manifest(run, sampling, described, units, written, shard)
+
+
+def write_manifest(
+    run: Run, sampling: dict | None, described: dict, units: dict, written: dict | None, shard: str = ""
+) -> None:
+    """Writes manifest.json, which comes last and shows that the data folder, or a shard, is complete.
+
+    `written` are the fingerprints of the files beside it, None for the parent of shards, whose manifests have them.
+    """
+    versions = {
+        "python": platform.python_version(),
+        "fairseq": fairseq_version(),
+        **splitter_version(run.source.kind),
+        **tokenizers.versions(run.config.tokenizers),
+    }
+    datasets = _datasets(run, units, [shard] if shard else run.shards)
+    manifest = {
+        "format": FORMAT,
+        "config": run.config.as_dict(),
+        **({"shard": int(shard)} if shard else {}),
+        "sampling": sampling,
+        "seed": vocabulary.SEED,
+        **run.source.described(),
+        "dictionary": described,
+        "datasets": datasets,
+        "files": list(_parts_of_shard(run, units, shard) if shard else _files(run, units)),
+        "versions": versions,
+    }
+    if written is not None:
+        own = (run.dictionary, *run.source.files)
+        manifest["fingerprints"] = {path.name: fingerprints.fingerprint(path) for path in own} | written
+    path = run.data_bin / shard / "manifest.json"
+    name = str(path.relative_to(run.data_bin))
+    if read_json(path) == manifest:
+        logger.info("%s: up to date", name)
+    else:
+        write_json(path, manifest)
+        tokens = sum(counts["tokens"] for counts in datasets.values())
+        logger.info("%s: %d symbols, %d tokens", name, described["symbols"], tokens)
+
+
+def _datasets(run: Run, units: dict, chosen: list[str]) -> dict[str, dict]:
+    """Counts of each text, in the `chosen` shards together, by the encoded name that it has without shards."""
+    found = {}
+    for folder, split, side in run.config.sides():
+        of_side = [
+            units[encoded_name(folder, split.name, side.language, shard)]
+            for shard in (chosen if split.name == "train" else [""])
+        ]
+        found[encoded_name(folder, split.name, side.language)] = {
+            key: sum(unit[key] for unit in of_side) for key in ("lines", "blank", "tokens", "unknown")
+        }
+    return found
+
+
+def _files(run: Run, units: dict) -> Iterator[dict]:
+    """Describes each file, with its counts of tokens in all shards."""
+    for folder, split, side in run.config.sides():
+        counts = [Counter() for _ in side.files]
+        for name, parts, _ in run.parts(folder, split, side):
+            for part, counted in zip(parts, units[name]["files"]):
+                counts[part.file].update({key: counted[key] for key in ("tokens", "unknown")})
+        for name, counted in zip(side.files, counts):
+            report = run.reports[name]
+            yield (
+                _named_file(run, name, folder, split, side)
+                | {key: getattr(report, key) for key in ("lines", "blank", "documents", "over_long", "duplicates")}
+                | {"tokens": counted["tokens"], "unknown": counted["unknown"], "sha256": report.sha256}
+                | ({"cleaned": _without_path(run.cleaned[name])} if name in run.cleaned else {})
+            )
+
+
+def _parts_of_shard(run: Run, units: dict, shard: str) -> Iterator[dict]:
+    """Describes each part of a file in a shard, by its bytes in the text, with its counts."""
+    for folder, split, side in run.config.sides():
+        wanted = encoded_name(folder, split.name, side.language, shard)
+        for name, parts, _ in run.parts(folder, split, side):
+            for part, counted in zip(parts, units[name]["files"]) if name == wanted else ():
+                file = side.files[part.file]
+                section = {"begin": part.begin, "end": part.end, "sha256": run.reports[file].sha256}
+                yield _named_file(run, file, folder, split, side) | counted | section
+
+
+def _named_file(run: Run, name: str, folder: Folder, split: Split, side: Side) -> dict:
+    """The file of the description, its language and the dataset that it is of."""
+    path = run.cleaned.get(name, {"path": name})["path"]
+    return {"path": path, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
+
+
+def _without_path(entry: dict) -> dict:
+    return {name: count for name, count in entry.items() if name != "path"}

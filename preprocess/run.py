@@ -1,0 +1,94 @@
+"""One run of `python -m preprocess`: its description, folders and texts, which all stages read."""
+
+from collections.abc import Iterator
+
+import sentencepiece
+
+from fairseq_xl.data import subwords, tokenizers
+from fairseq_xl.versions import version
+from preprocess import check, shards
+from preprocess.binarize import encoded_name
+from preprocess.config import Config, Folder, Side, Split
+from preprocess.stages import Stages
+
+FORMAT = 2  # of the manifest and the outputs of stages; if it changes, every stage runs again
+
+
+class Run:
+    """What all stages of a run read.
+
+    Args:
+        config: the description.
+        reports: the check's report of each file.
+        stages: records of the stages, in the data folder.
+        jobs: number of parallel processes.
+        cleaned: for each cleaned file, the file of the description, and what was left out of it.
+    """
+
+    def __init__(
+        self, config: Config, reports: dict[str, check.Report], stages: Stages, jobs: int, cleaned: dict[str, dict]
+    ):
+        self.config, self.reports, self.stages, self.jobs = config, reports, stages, jobs
+        self.cleaned = cleaned
+        self.data_bin = stages.data_bin
+        # subfolders of the data folder; "" is the data folder itself
+        self.shards = [str(number) for number in range(config.shards)] if config.shards else [""]
+        self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
+        self.source = subwords.in_folder(self.joint, *_kind_and_options(config))
+        self.dictionary = self.joint / "dict.txt"
+        self.encoded = stages.folder / "encoded"
+        self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
+
+    def sentences(self, names: list[str]) -> int:
+        """Number of lines of the files that are not blank."""
+        return sum(self.reports[name].lines - self.reports[name].blank for name in names)
+
+    def parts(self, folder: Folder, split: Split, side: Side) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
+        """The encoded texts of a side: their names, the sections of the side's files, and `encode`'s boundaries.
+
+        Training text has one for each shard, and other text one.
+        """
+        after = self.boundaries(split)
+        whole = [shards.Section(number, 0, None) for number in range(len(side.files))]
+        for shard in self.shards_of(split):
+            parts = self.sections[folder.name][int(shard)][split.sides.index(side)] if shard else whole
+            name = encoded_name(folder, split.name, side.language, shard)
+            yield name, parts, [part.end is None and after[part.file] for part in parts]
+
+    def shards_of(self, split: Split) -> list[str]:
+        """The shards of a split: all for training text, and [""] for a text that all shards share."""
+        return self.shards if split.name == "train" else [""]
+
+    def tokenizer(self, language: str) -> list[str | None]:
+        """Name, language and package version of a language's tokenizer, [] for raw text."""
+        name = self.config.tokenizers.get(language)
+        return [name, language, *tokenizers.versions({language: name}).values()] if name else []
+
+    def boundaries(self, split: Split) -> list[bool]:
+        """Whether an empty line follows each file of a split, on both sides: a document ends with its file."""
+        ended = [all(self.reports[name].ends_blank for name in files) for files in zip(*(s.files for s in split.sides))]
+        return [not blank for blank in ended[:-1]] + [False]
+
+    def name_of(self, folder: Folder, shard: str) -> str:
+        """The path of a folder in the data folder: ``en``, or ``0/en`` in a shard."""
+        return f"{shard}/{folder.name}" if shard else folder.name
+
+
+def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:
+    """The kind of the vocabulary and its options; a vocabulary that is learned is a SentencePiece model."""
+    if config.vocabulary.existing is None:
+        return "sentencepiece", {}
+    source = config.vocabulary.source(config.root)
+    return source.kind, source.options
+
+
+def splitter_version(kind: subwords.Kind) -> dict[str, str | None]:
+    """The package that splits text into sub-words, and its version; {} for this package."""
+    if kind == "sentencepiece":
+        return {"sentencepiece": sentencepiece.__version__}
+    return {"tokenizers": version("tokenizers")} if kind == "wordpiece" else {}
+
+
+def fairseq_version() -> str:
+    """Version of the installed fairseq."""
+    return version("fairseq") or "unknown"

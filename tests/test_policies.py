@@ -54,7 +54,7 @@ LAYERS = {
     "embeddings": {"data", "checkpoints", "patches"},
     "evaluation": set(),
     "nearest": set(),
-    "disk_index": {"nearest"},
+    "disk_index": {"data", "nearest"},
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "disk_index", "nearest", "retrieval", "patches", "load"},
     "prediction": {"data", "finetuning", "tasks", "load"},

@@ -31,12 +31,12 @@ class Text:
 
     def __init__(self, prefix, language, symbols=None):
         self.prefix, self.language, self.symbols = str(prefix), language, symbols
-        header, index = read_header(f"{prefix}.idx"), _mapped(f"{prefix}.idx")
+        header, index = read_header(f"{prefix}.idx"), mapped_bytes(f"{prefix}.idx")
         #: (n,) number of tokens of each item, and its byte offset in the .bin file
         self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
         self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
         #: the whole text
-        self.tokens = np.frombuffer(_mapped(f"{prefix}.bin"), TOKEN_TYPES[header.code])
+        self.tokens = np.frombuffer(mapped_bytes(f"{prefix}.bin"), TOKEN_TYPES[header.code])
 
     def __reduce__(self):
         return Text, (self.prefix, self.language, self.symbols)
@@ -82,7 +82,7 @@ class Text:
         return ((first, self.load_sizes(first, BLOCK_LINES)[:, None]) for first in range(0, len(self), BLOCK_LINES))
 
 
-def _mapped(path):
+def mapped_bytes(path):
     """The bytes of a file, mapped. A file too large to stay in memory is not read ahead of what is used."""
     with open(path, "rb") as file:
         found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

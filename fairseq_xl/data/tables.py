@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fairseq_xl.data.indexed import mapped_bytes
 from fairseq_xl.data.manifest import sampled
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
@@ -109,8 +110,6 @@ def _write(file: BinaryIO | Any, known: bytes, blocks: Blocks, columns: int | No
 
 def _mapped(path: str, columns: int | None) -> np.ndarray:
     """The rows in a file."""
-    if Path(path).stat().st_size == START:
-        return np.zeros(0 if columns is None else (0, columns), np.uint64 if columns is None else np.int64)
-    if columns is None:
-        return np.asarray(np.memmap(path, np.uint64, "r", START))
-    return np.asarray(np.memmap(path, np.int64, "r", START)).reshape(-1, columns)
+    kind = np.uint64 if columns is None else np.int64
+    rows = np.frombuffer(mapped_bytes(path), kind, offset=START)
+    return rows if columns is None else rows.reshape(-1, columns)

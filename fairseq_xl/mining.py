@@ -24,7 +24,7 @@ from fairseq_xl import load
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
-from fairseq_xl.data.negatives import RandomNegatives, Reach, hashes_of_block, negatives_file, read_negatives
+from fairseq_xl.data.negatives import LengthRange, RandomNegatives, hashes_of_block, negatives_file, read_negatives
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.tables import table
 from fairseq_xl.disk_index import CHUNK, PROBES, disk_index, search_parameters
@@ -106,7 +106,7 @@ class Pool:
         sentences = _table("sentences", *tables, lambda: self._keys_of_pairs(pairs, longest))
         self.keys = _table("candidates", *tables, lambda: _distinct(sentences))  # (m,) length, hash
         self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
-        reach = Reach(pairs, longest)
+        reach = LengthRange(pairs, longest)
         bounds = [self._key(lengths, np.zeros(1, np.uint64)) for lengths in (reach.least, reach.most + 1)]
         self.bounds = np.searchsorted(self.keys, np.stack(bounds, axis=1))  # of sentences in reach, by length
 
@@ -155,7 +155,7 @@ def _distinct(keys):
 def nearest_negatives(index, queries, lines, pool, count):
     """The `count` most similar negatives of the pairs `lines` (b,) with source vectors `queries` (b, C).
 
-    Their lengths are within `Reach` of the translation's length, or any if no sentence within reach is a negative.
+    Their lengths are in the `LengthRange` of the translation's length, or any if no sentence in range is a negative.
 
     Returns: lines of the second side (b, count), -1 where there are no more, and similarities (b, count).
     Raises `UserError` for a pair that has no negative at all.

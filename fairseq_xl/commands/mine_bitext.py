@@ -8,7 +8,7 @@ XTREME's Tatoeba the source is English). A sentence that occurs several times in
 line.
 
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
-stay on the disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
+stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
 lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
 The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER

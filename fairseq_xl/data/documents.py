@@ -9,9 +9,9 @@ import numpy as np
 
 from fairseq_xl.data.indexed import BLOCK_LINES
 from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.negatives import TRIES, Reach, by_length
+from fairseq_xl.data.negatives import TRIES, LengthRange, by_length
 from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
-from fairseq_xl.data.sampling import draw_passes, spread
+from fairseq_xl.data.sampling import draw_passes, evenly_spaced
 from fairseq_xl.data.tables import table
 from fairseq_xl.errors import UserError
 
@@ -62,9 +62,9 @@ class Windows:
             raise self.none(length)
 
     def mean_size(self, length):
-        """Mean tokens of an example, all its texts together; estimated from a sample (`spread`) if there are many."""
+        """Mean tokens of an example, all its texts together; estimated from `evenly_spaced` ones if there are many."""
         windows = self.windows(length)
-        return self.sizes_of(windows[spread(len(windows))], length).mean()
+        return self.sizes_of(windows[evenly_spaced(len(windows))], length).mean()
 
     def sample(self, rng, count, length):
         """Random examples, without replacement within a pass: examples (count,), sizes (count,)."""
@@ -91,7 +91,7 @@ class Windows:
         return examples
 
 
-def chain(following):
+def follow_jumps(following):
     """The increasing indices 0, following[0], following[following[0]], …, with about log₂(n) operations on arrays.
 
     Args:
@@ -151,7 +151,7 @@ class AdjacentSegments(OneLanguageWindows):
 
     def __init__(self, path, language, symbols=None):
         super().__init__(path, language, symbols)
-        self.reach = lru_cache(maxsize=4)(lambda length: Reach(self, length))
+        self.reach = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
 
     def rows_of(self, length):
         """Yields windows (b, 4): token indices where they begin, are cut and end, and the number of the document.
@@ -169,7 +169,7 @@ class AdjacentSegments(OneLanguageWindows):
             reach = np.searchsorted(starts, starts[:count] + 2 * length, side="right") - 1
             places = np.arange(count)
             following = np.maximum(np.minimum(np.maximum(reach, places + 2), ends), places + 1)
-            firsts, end = chain(following)
+            firsts, end = follow_jumps(following)
             firsts = firsts[~blank[firsts]]
             lasts = following[firsts]
             several = lasts - firsts > 1
@@ -253,8 +253,8 @@ class AdjacentSegments(OneLanguageWindows):
     def negatives(self, examples, length, keys):
         """Samples for each example (B,) a second segment of similar length from another document: a list of arrays.
 
-        All segments of the lengths in `Reach` are equally probable. The choice is a function of the example and its
-        key, (B,) uint64.
+        All segments of the lengths in `LengthRange` are equally probable. The choice is a function of the example and
+        its key, (B,) uint64.
         """
         windows, reach, sizes = self.windows(length), self.reach(length), self._seconds(examples, length)
         numbers = uniforms(keys, TRIES, NEGATIVE_SEGMENT)

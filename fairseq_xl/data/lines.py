@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_xl.data.corpus import Numbers
-from fairseq_xl.data.sampling import draw_passes, spread
+from fairseq_xl.data.sampling import draw_passes, evenly_spaced
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class LineCorpus:
     """Lines that are neither empty nor too long.
 
     Lines are drawn at random and skipped if they do not qualify; no list is kept. Counts and means are exact up to
-    262,144 lines and estimated from that many otherwise (`spread`).
+    262,144 lines and estimated from that many otherwise (`evenly_spaced`).
 
     Args:
         path: prefix of the files, for messages.
@@ -47,7 +47,7 @@ class LineCorpus:
 
         Raises `UserError` if there are none.
         """
-        sizes = self.sides_of(spread(self.lines))
+        sizes = self.sides_of(evenly_spaced(self.lines))
         if not _fits(sizes, length).any():
             fitting = (sizes for _, sizes in self.blocks() if _fits(sizes, length).any())
             sizes = next(fitting, sizes[:0])
@@ -111,7 +111,7 @@ class LineCorpus:
 
 def filled_lines(lines: int, sides_of: Sizes, blocks: Blocks) -> int:
     """Number of the lines without an empty text, estimated as in `LineCorpus`; 0 only if there is none."""
-    share = _filled(sides_of(spread(lines))).mean()
+    share = _filled(sides_of(evenly_spaced(lines))).mean()
     if share or any(_filled(sizes).any() for _, sizes in blocks()):
         return max(1, round(share * lines))
     return 0

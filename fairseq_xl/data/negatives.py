@@ -37,7 +37,7 @@ def by_length(sizes, numbers):
     return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
 
 
-class Reach:
+class LengthRange:
     """Second texts by length, and which may be negatives: of nearly the translation's length, so that it gives no cue.
 
     The range covers the `REACH` nearest shorter texts and as many longer ones.
@@ -100,7 +100,7 @@ class Candidates:
 
 
 class RandomNegatives:
-    """Random negatives: all lines of the lengths in `Reach` are equally probable.
+    """Random negatives: all lines of the lengths in `LengthRange` are equally probable.
 
     Args:
         pairs: the `SentencePairs`.
@@ -108,7 +108,7 @@ class RandomNegatives:
     """
 
     def __init__(self, pairs, longest):
-        self.pairs, self.sizes, self.reach = pairs, pairs.sides[1].sizes, Reach(pairs, longest)
+        self.pairs, self.sizes, self.reach = pairs, pairs.sides[1].sizes, LengthRange(pairs, longest)
 
     def longest(self, lines):
         """Tokens of the longest negative that each of `lines` may get, (B,)."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.documents import Windows, chain
+from fairseq_xl.data.documents import Windows, follow_jumps
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 
@@ -111,7 +111,7 @@ def _windows(lines, sizes, length):
             own = places[start::2]
             reach = np.searchsorted(sums[start], sums[start][own] + length)  # the sentence that fills it belongs to it
             following[own] = np.minimum(reach, ends[own])
-        firsts = chain(following)[0] if len(places) else places
+        firsts = follow_jumps(following)[0] if len(places) else places
         following = following[firsts]
         totals = np.choose(firsts % 2, [each[following] - each[firsts] for each in sums])
         found.append(

@@ -10,7 +10,7 @@ from fairseq_xl.data.randomness import mix
 
 SMALL_PERMUTATION = 1 << 16  # numbers up to which a permutation is an array
 ROUNDS = 6  # of the Feistel network
-RUNS, RUN = 64, 4096  # number and length of the index runs that `spread` samples
+RUNS, RUN = 64, 4096  # number and length of the index runs that `evenly_spaced` samples
 DRAWN = 1 << 20  # numbers that are drawn at a time
 
 #: numbers (n,) or positions (n,)
@@ -28,8 +28,8 @@ def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
     return powered / powered.sum()
 
 
-def spread(available: int) -> Numbers:
-    """A sample of the numbers below `available`: evenly spaced runs, or all of up to `RUNS` × `RUN`."""
+def evenly_spaced(available: int) -> Numbers:
+    """A sample of the numbers below `available`, in order: evenly spaced runs, or all of up to `RUNS` × `RUN`."""
     if available <= RUNS * RUN:
         return np.arange(available)
     begins = [(available - RUN) * run // (RUNS - 1) for run in range(RUNS)]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fairseq_xl.data.corpus import Numbers
-from fairseq_xl.data.documents import OneLanguageWindows, chain
+from fairseq_xl.data.documents import OneLanguageWindows, follow_jumps
 from fairseq_xl.data.indexed import BLOCK_LINES
 from fairseq_xl.errors import UserError
 
@@ -39,7 +39,7 @@ class SentenceBlocks(OneLanguageWindows):
             own = counts[:count].sum()
             # for each part, the part after the last one that fits into a block that begins with it
             following = np.searchsorted(ends, ends[:own] + length, side="right") - 1
-            firsts, end = chain(following)
+            firsts, end = follow_jumps(following)
             blocks = np.stack((ends[firsts], ends[following[firsts]]), axis=1)
             yield first_token + blocks[np.diff(blocks)[:, 0] > 1]
             lines = np.concatenate(([0], np.cumsum(sizes)))

@@ -46,7 +46,7 @@ def _named(named: str) -> list[Path]:
         return [path]
     found = sorted((Path(each) for each in glob.glob(named) if os.path.isdir(each)), key=_natural)
     if not found:
-        raise UserError(f"{named}: no data folder has such a name")
+        raise UserError(f"{named}: no folder matches")
     if path.name == "*" and not glob.has_magic(str(path.parent)):
         return _shards_of(path.parent) or found
     return found

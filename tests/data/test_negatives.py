@@ -11,7 +11,7 @@ from tiny_data import write_items
 
 from fairseq_xl.data import arrays, negatives, parallel, tables
 from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
+from fairseq_xl.data.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 
@@ -79,7 +79,7 @@ def test_of_a_short_text_fewer_lines_are_in_reach(tmp_path):
     items = [[*range(4, 5 + number // 10), 2] for number in range(400)]
     write_items(tmp_path / "train.en-de.en", [[4 + number, 2] for number in range(400)])
     write_items(tmp_path / "train.en-de.de", items)
-    reach = Reach(SentencePairs(tmp_path / "train.en-de", "en", "de"), 50)
+    reach = LengthRange(SentencePairs(tmp_path / "train.en-de", "en", "de"), 50)
     assert reach.least[[2, 21, 41]].tolist() == [2, 19, 39] and reach.most[[2, 21, 41]].tolist() == [4, 23, 41]
 
 

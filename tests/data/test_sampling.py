@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.data import sampling
-from fairseq_xl.data.sampling import draw_passes, permutation, smoothed_shares, spread
+from fairseq_xl.data.sampling import draw_passes, evenly_spaced, permutation, smoothed_shares
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_passes_over_the_usable_numbers(monkeypatch, few):
 
 
 def test_what_stands_for_all(monkeypatch):
-    assert spread(262_144).tolist() == list(range(262_144))
-    found = spread(10**9)
+    assert evenly_spaced(262_144).tolist() == list(range(262_144))
+    found = evenly_spaced(10**9)
     assert len(found) == len(set(found.tolist())) == 262_144 and found[0] == 0 and found[-1] == 10**9 - 1
     monkeypatch.setattr(sampling, "RUNS", 3)
     monkeypatch.setattr(sampling, "RUN", 2)
-    assert spread(6).tolist() == [0, 1, 2, 3, 4, 5] and spread(20).tolist() == [0, 1, 9, 10, 18, 19]
-    assert spread(7).tolist() == [0, 1, 2, 3, 5, 6]
+    assert evenly_spaced(6).tolist() == [0, 1, 2, 3, 4, 5] and evenly_spaced(20).tolist() == [0, 1, 9, 10, 18, 19]
+    assert evenly_spaced(7).tolist() == [0, 1, 2, 3, 5, 6]
 
 
 def test_many_permutations_at_once():

@@ -51,7 +51,7 @@ def test_folders_of_other_programs(tmp_path):
     (tmp_path / "data" / "shard.txt").touch()
     assert [path.name for path in data_folders(tmp_path / "data")] == ["0", "1"]
     assert [path.name for path in data_folders(f"{tmp_path}/data/shard*")] == ["shard9", "shard10"]
-    with pytest.raises(UserError, match=r"/data/x\*: no data folder has such a name$"):
+    with pytest.raises(UserError, match=r"/data/x\*: no folder matches$"):
         data_folders(f"{tmp_path}/data/x*")
 
 

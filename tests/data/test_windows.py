@@ -11,7 +11,7 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.data import documents, indexed, sentence_blocks, tables
-from fairseq_xl.data.documents import AdjacentSegments, chain
+from fairseq_xl.data.documents import AdjacentSegments, follow_jumps
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
@@ -44,7 +44,7 @@ def test_a_chain(following):
     while place < len(following):
         expected.append(place)
         place = following[place]
-    places, end = chain(np.array(following))
+    places, end = follow_jumps(np.array(following))
     assert (places.tolist(), end) == (expected, place)
 
 

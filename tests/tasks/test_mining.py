@@ -14,7 +14,7 @@ from tiny_data import write_items
 from fairseq_xl import mining
 from fairseq_xl.commands import mine_negatives
 from fairseq_xl.data import indexed, negatives, tables
-from fairseq_xl.data.negatives import Reach, negatives_file, read_negatives
+from fairseq_xl.data.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
@@ -210,7 +210,7 @@ def test_mined_negatives_are_the_nearest_of_similar_length(unequal, monkeypatch,
     monkeypatch.setattr(mining, "PROBES", 10**6)
     vectors = LongSentencesFirst()
     measured = mining.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["length_separability"]
-    mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], Reach(unequal, 128)
+    mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], LengthRange(unequal, 128)
     texts = [[side[line].tolist() for line in range(200)] for side in unequal.sides]
     for line in range(200):
         allowed = [
@@ -328,7 +328,7 @@ def test_the_pool_has_each_sentence_once(pairs, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("longest", [20, 31, 128])
 def test_the_sentences_of_the_pool_in_reach(unequal, tmp_path, longest):
-    pool, reach = mining.Pool(unequal, longest, tmp_path), Reach(unequal, longest)
+    pool, reach = mining.Pool(unequal, longest, tmp_path), LengthRange(unequal, longest)
     sizes = unequal.sizes[pool.lines, 1]
     for length, (first, end) in enumerate(pool.bounds.tolist()):
         assert (first, end) == ((sizes < reach.least[length]).sum(), (sizes <= reach.most[length]).sum())

@@ -1,6 +1,6 @@
 """The .idx file of binarized text in fairseq's mmap format. Imports neither torch nor fairseq.
 
-After the header the file holds the size of each item in tokens (int32) and its place in the .bin file in bytes (int64).
+After the header the file holds the size of each item in tokens (int32) and its byte offset in the .bin file (int64).
 """
 
 import os

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 
-#: number and size in bytes of the evenly spaced pieces of a file that are compared when it is opened (1 MiB)
-PIECES, PIECE = 256, 4096
+#: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)
+SAMPLES, SAMPLE_BYTES = 256, 4096
 
 
 def read_manifest(folder):
@@ -38,7 +38,7 @@ def _read(path, state):
 def check_fingerprint(folder, name, **counts):
     """Raises `UserError` if a file of a data folder differs from its fingerprint in the manifest.
 
-    Its size, its `counts` and its content are compared: all of a file of up to 1 MiB, evenly spaced pieces of a larger
+    Its size, its `counts` and its content are compared: all of a file of up to 1 MiB, evenly spaced samples of a larger
     one, so that a change of more than 1/255 of the file is always found and a shorter one may be missed.
     """
     known = read_manifest(folder).get("fingerprints", {}).get(name)
@@ -60,13 +60,13 @@ def check_fingerprint(folder, name, **counts):
 
 
 def sampled(path):
-    """Hash of evenly spaced pieces of a file, or of the whole file if it is no larger than the pieces together."""
+    """Hash of evenly spaced samples of a file, or of the whole file if it is no larger than the samples together."""
     size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
     with open(path, "rb") as file:
-        if size <= PIECES * PIECE:
+        if size <= SAMPLES * SAMPLE_BYTES:
             digest.update(file.read())
         else:
-            for number in range(PIECES):
-                file.seek((size - PIECE) * number // (PIECES - 1))
-                digest.update(file.read(PIECE))
+            for number in range(SAMPLES):
+                file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
+                digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()

@@ -3,7 +3,7 @@
 Writes text of --megabytes in FOLDER (the sample corpus of `preprocess.sample`, repeated: monolingual English and
 German, and their bitext, a third each), prepares it, and prints one JSON object:
 
-    seconds     wall time of each stage, and processor seconds of the parent process and of all its processes
+    seconds     wall time of each stage, and CPU seconds of the parent process and of all its processes
     peak_mib    most memory (VmHWM) of the parent process, and of any of its processes
     bytes       of the raw text, of the shards, and of .stages (encoded text, which may be deleted)
     estimate    hours on --cores cores and bytes for --of gigabytes of raw text
@@ -148,9 +148,9 @@ def size_of(folder: Path) -> int:
 def tree(number: int) -> list[int]:
     """A process and all its descendants."""
     found = [number]
-    for place in Path(f"/proc/{number}/task").glob("*/children"):
+    for path in Path(f"/proc/{number}/task").glob("*/children"):
         try:
-            found += [each for child in place.read_text().split() for each in tree(int(child))]
+            found += [each for child in path.read_text().split() for each in tree(int(child))]
         except OSError:  # it has ended
             continue
     return found
@@ -167,7 +167,7 @@ def peak(number: int) -> float:
 
 
 def times(number: int) -> tuple[float, float]:
-    """Processor seconds of a process, and of it and its descendants, also of those that ended."""
+    """CPU seconds of a process, and of it and its descendants, also of those that ended."""
     own = total = 0.0
     for each in tree(number):
         try:

@@ -168,8 +168,8 @@ def test_a_long_change_of_a_large_file_is_seen_and_a_short_one_by_verify(tmp_pat
 
 
 def _is_read(place, size):
-    starts = ((size - manifest.PIECE) * number // (manifest.PIECES - 1) for number in range(manifest.PIECES))
-    return any(start <= place < start + manifest.PIECE for start in starts)
+    starts = ((size - manifest.SAMPLE_BYTES) * number // (manifest.SAMPLES - 1) for number in range(manifest.SAMPLES))
+    return any(start <= place < start + manifest.SAMPLE_BYTES for start in starts)
 
 
 def test_a_file_of_any_size_has_few_hashes(tmp_path, monkeypatch):

@@ -333,7 +333,7 @@ def test_one_shard(divided_corpus, tmp_path, fairseq_in_process):
 
 
 @pytest.mark.parametrize("piece", [1, 7])
-def test_pieces_of_text_make_the_same_files(divided_corpus, tmp_path, fairseq_in_process, monkeypatch, piece):
+def test_chunks_of_text_make_the_same_files(divided_corpus, tmp_path, fairseq_in_process, monkeypatch, piece):
     """fairseq-preprocess gets few lines at a time, and the joined files are those of one call."""
     whole = without_shards(divided_corpus, tmp_path / "whole")
     expected = content(whole)
@@ -346,7 +346,7 @@ def test_pieces_of_text_make_the_same_files(divided_corpus, tmp_path, fairseq_in
     assert not list((tmp_path / "pieces").rglob("*.sizes"))
 
 
-def test_pieces_are_of_bounded_size(divided_corpus, tmp_path, fairseq_in_process, monkeypatch):
+def test_chunks_are_of_bounded_size(divided_corpus, tmp_path, fairseq_in_process, monkeypatch):
     most, run = [], binarize.run_fairseq
 
     def counting(options, cwd, log):

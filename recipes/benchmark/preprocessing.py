@@ -9,7 +9,8 @@ German, and their bitext, a third each), prepares it, and prints one JSON object
     estimate    hours on --cores cores and bytes for --of gigabytes of raw text
 
 Estimate: the seconds that learning the sub-words takes are constant; all others grow with the text. What a stage's
-processes share is divided by the cores, and the stage takes no less than the parent process alone.
+processes share is divided by the cores, and the stage takes no less than the parent process alone. With --jobs 1 the
+parent does the work of the others, and there is no estimate.
 """
 
 import argparse
@@ -40,7 +41,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="folder for the text and the shards; both are kept")
     parser.add_argument("--megabytes", type=int, default=1000, help="size of the raw text (default: 1000)")
     parser.add_argument("--shards", type=int, default=8, help="number of shards (default: 8)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes (default: all cores)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="processes; 2 or more for an estimate (default: all cores)"
+    )
     parser.add_argument("--cores", type=int, default=16, help="cores of the estimate (default: 16)")
     parser.add_argument("--of", type=int, default=100, help="gigabytes of the estimate (default: 100)")
     options = parser.parse_args(arguments)
@@ -54,8 +57,10 @@ def main(arguments: list[str] | None = None) -> None:
         "stages": size_of(options.folder / "data-bin" / ".stages"),
     }
     settings = {"megabytes": options.megabytes, "shards": options.shards, "jobs": options.jobs}
-    estimate = estimated(measured["seconds"], sizes, options.of, options.cores)
-    sys.stdout.write(json.dumps({**settings, **measured, "bytes": sizes, "estimate": estimate}, indent=1) + "\n")
+    result = {**settings, **measured, "bytes": sizes}
+    if options.jobs > 1:
+        result["estimate"] = estimated(measured["seconds"], sizes, options.of, options.cores)
+    sys.stdout.write(json.dumps(result, indent=1) + "\n")
 
 
 def write_text(folder: Path, megabytes: int, shards: int) -> Path:

@@ -20,7 +20,7 @@ def test_the_estimate_by_hand():
 
 def test_a_run_on_little_text(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(preprocessing, "write", lambda folder: write(folder, 40))
-    preprocessing.main([str(tmp_path), "--megabytes", "1", "--shards", "2", "--jobs", "1"])
+    preprocessing.main([str(tmp_path), "--megabytes", "1", "--shards", "2", "--jobs", "2"])
     found = json.loads(capsys.readouterr().out)
     assert {"check", "overlap", "sample", "vocabulary", "divide", "encode", "dictionary", "binarize"} == {
         *found["seconds"]

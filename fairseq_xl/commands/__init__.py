@@ -33,7 +33,7 @@ COMMANDS = {
     "probe minimal-pairs": "grammatical and ungrammatical sentences, by a masked language model",
     "probe scws": "similarity of words in context, from a frozen model's hidden states",
     "probe wic": "word senses in context, by a classifier on hidden states",
-    "rehearse": "estimate GPU memory and updates of a training, without text or GPU, and try its options",
+    "rehearse": "estimate GPU memory and updates of a training without text or GPU, then train a tiny model",
     "results": "write a page of results, HTML, from scores of XGLUE and XTREME",
     "retrieve": "find the translations of sentences with an encoder, without training",
     "retrieve-xtreme": "BUCC and Tatoeba of XTREME with an encoder, without training",

@@ -1,12 +1,13 @@
-"""Rehearses a training without its text and without a GPU: what it needs, and two updates of a tiny one.
+"""Dry run of a training, without its text or a GPU: computed memory and updates, then two updates of a tiny model.
 
 CONFIG … are YAML files of flags of fairseq-train, as recipes/launch.py takes them; flags on the command line override
-them. Counted: parameters, memory of a GPU by part, tokens of an update over all processes (--distributed-world-size),
-updates of an epoch and what it reads. Then two processes make two updates with the same flags, but one layer, 64
-channels, a tiny vocabulary and generated text, on CPU, or on GPUs where there are two. No file is left behind.
+them. The command computes the number of parameters, the peak memory of each GPU and its parts, the tokens of an update
+over all processes (--distributed-world-size), and the updates and tokens of an epoch. Then two processes train for two
+updates with the same flags, but one layer, 64 channels, a tiny vocabulary, tiny batches and generated text, on CPU, or
+on GPUs where there are two. No file is left behind.
 
-The vocabulary, the languages and the paper's number of parameters of a paper's configuration come from the file
-papers.yaml in a folder above it.
+For a configuration listed in a papers.yaml in one of its parent folders, the vocabulary, the languages and the
+published number of parameters come from there.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from typing import Any
 from fairseq_xl import register
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
+from fairseq_xl.rehearsal import DEADLINE
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -33,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     if bool(configs) == bool(options.list):
         raise UserError("rehearse: name CONFIG.yaml …, or --list LIST.yaml")
     if options.list and flags:
-        raise UserError(f"rehearse: {flags[0]}: with --list the flags of a configuration are in the list")
+        raise UserError(f"rehearse: unexpected {flags[0]}: with --list, flags come from the list's 'flags'")
     if not options.list and (options.only or options.write):
         raise UserError("rehearse: --only and --write need --list")
     register()
@@ -62,7 +64,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
             sys.stdout.write(f"{title}{shown(counted, entry.paper)}" + ("\n" if options.list else ""))
             sys.stdout.flush()
             counts.append(counted)
-    updates = [] if options.no_updates else update(settings)
+    updates = [] if options.no_updates else update(settings, deadline=options.deadline)
     for number, entry in enumerate(entries):
         described: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
         described["counted"] = plain(counts[number])
@@ -96,10 +98,13 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
     }
     for name, value in given.items():
         if value < 1:
-            raise UserError(f"--{name.replace('_', '-')} {value}: 1 or more is needed")
+            raise UserError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
+    if options.deadline <= 0:
+        raise UserError(f"--deadline {options.deadline:g}: expected more than 0 seconds")
     if options.list:
         if given:
-            raise UserError(f"rehearse: --{next(iter(given)).replace('_', '-')} is in the list with --list")
+            name = next(iter(given)).replace("_", "-")
+            raise UserError(f"rehearse: --{name} cannot be used with --list: the list sets it")
         entries = read_list(Path(options.list))
         chosen = options.only.split(",") if options.only else [each.system for each in entries]
         unknown = set(chosen) - {each.system for each in entries}
@@ -123,22 +128,29 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         allow_abbrev=False,
     )
-    parser.add_argument("--vocabulary", type=int, help="symbols of the dictionary (default: the list's, or 32000)")
-    parser.add_argument("--languages", type=int, help="languages of the dictionary (default: the list's, or 2)")
+    parser.add_argument("--vocabulary", type=int, help="symbols in the dictionary (default: the list's, or 32000)")
+    parser.add_argument("--languages", type=int, help="language symbols in the dictionary (default: the list's, or 2)")
     parser.add_argument(
         "--examples",
         type=int,
-        help="sentence pairs or labeled texts to train on, to count the updates of an epoch; pre-training draws its "
-        "epochs and needs none",
+        help="training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not "
+        "needed for pre-training, whose epochs have --updates-per-epoch updates",
     )
-    parser.add_argument("--line-tokens", type=int, help="tokens of each side of a sentence pair (default: 32)")
-    parser.add_argument("--no-updates", action="store_true", help="only count: make no updates")
-    parser.add_argument("--json", metavar="FILE", help="write the counts and losses to this file too")
+    parser.add_argument("--line-tokens", type=int, help="tokens per side of a sentence pair, with </s> (default: 32)")
+    parser.add_argument("--no-updates", action="store_true", help="do not run the two updates")
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=DEADLINE,
+        metavar="SECONDS",
+        help="end the processes of a configuration whose two updates take longer (default: %(default)g)",
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the counts and losses to this file")
     parser.add_argument(
         "--list", metavar="FILE", help="rehearse the configurations of a list, such as recipes/papers.yaml"
     )
-    parser.add_argument("--only", metavar="SYSTEM,…", help="with --list: these systems of the list only")
+    parser.add_argument("--only", metavar="SYSTEM,…", help="with --list: only these systems")
     parser.add_argument(
-        "--write", action="store_true", help="with --list: write SYSTEM/results/rehearsal.md beside the list"
+        "--write", action="store_true", help="with --list: write SYSTEM/results/rehearsal.md in the folder of the list"
     )
     return parser

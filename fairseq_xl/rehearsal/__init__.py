@@ -1,1 +1,3 @@
-"""Rehearsals: what a training would need and do, counted on the meta device, and two updates of it on a tiny model."""
+"""Dry run of a training: counts its memory and updates, and trains a tiny model for two updates."""
+
+DEADLINE = 300.0  # seconds that the two updates of a configuration may take

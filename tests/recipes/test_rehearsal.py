@@ -56,33 +56,16 @@ def test_rehearse_counts_what_the_page_says(entry, tmp_path):
         assert counted.parameters == pytest.approx(float(entry.paper.removesuffix("M")) * 1e6, rel=WITHIN)
 
 
-#: one configuration for each task, model and optimizer, whose updates are made without --slow too
-QUICK = {
-    "xlm": ("MLM, TLM", "supervised translation", "unsupervised translation", "classification"),
-    "unicoder": ("five tasks", "deep averaging network"),
-    "veco": ("large", "large, first stage: cross-attention"),
-    "xglue": ("xDAE", "xFNP", "generation, xDAE", "MLQA", "parts of speech", "WPR"),
-    "monotrans": ("BERT base", "language module"),
-}
-CHOSEN = [entry for entry in ENTRIES if entry.name in QUICK[entry.system]]
-OTHERS = [entry for entry in ENTRIES if entry not in CHOSEN]
-
-
-@pytest.mark.parametrize(
-    "entries", [pytest.param(CHOSEN, id="quick"), pytest.param(OTHERS, marks=pytest.mark.slow, id="others")]
-)
-def test_rehearse_two_updates_of_every_configuration(entries):
-    """Two processes run all of them, one after the other."""
-    for entry, found in zip(entries, updates.update([entry.setting() for entry in entries], python())):
-        assert found.error is None and len(found.losses) == UPDATES, f"{entry}: {found}"
-        assert all(0 < loss < 60 for loss in found.losses), f"{entry}: {found}"
+def test_rehearse_two_updates_of_every_configuration():
+    """One launcher trains all of them, one after the other, in two processes each."""
+    found = updates.update([entry.setting() for entry in ENTRIES], python())
+    errors = {name: each.error for name, each in zip(NAMES, found) if each.error is not None}
+    assert not errors and len(found) == len(ENTRIES)
+    for entry, each in zip(ENTRIES, found):
+        assert len(each.losses) == UPDATES and all(0 < loss < 60 for loss in each.losses), f"{entry}: {each}"
         if entry.system == "veco" and entry.files[-1].endswith("/pretrain.yaml"):
-            terms = [loss / math.log2(207) for loss in found.losses]  # of the two objectives in turn: 4 and 5
+            terms = [loss / math.log2(207) for loss in each.losses]  # of the two objectives in turn: 4 and 5
             assert terms == pytest.approx([4, 5], rel=0.03)
-
-
-def test_rehearse_quick_updates_are_of_configurations_in_the_list():
-    assert len(CHOSEN) == sum(map(len, QUICK.values()))
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "pretrain" in entry.files[0]], ids=str)

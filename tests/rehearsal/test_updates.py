@@ -1,35 +1,133 @@
 """Two real updates in two processes, and what ends them."""
 
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
 import pytest
 
 import fairseq_xl
 from fairseq_xl import commands
 from fairseq_xl.errors import UserError
-from fairseq_xl.rehearsal import updates
-from fairseq_xl.rehearsal.setting import Setting, prepared
+from fairseq_xl.rehearsal import launcher, updates
+from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
 from tests.rehearsal.test_counting import PRETRAIN
 from tests.warm_python import python
 
 fairseq_xl.register()
 
 
+def children():
+    """Ids of all processes below this one."""
+    tree = {}
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            tree.setdefault(int(parent), []).append(int(folder.name))
+    found = [os.getpid()]
+    for process in found:
+        found += tree.get(process, [])
+    return set(found[1:])
+
+
 def test_rehearse_goes_on_after_an_error_of_one_configuration(tmp_path, monkeypatch):
-    """The second one fails in the processes, the third one before them."""
+    """The second one fails in the processes, the third one before them, the fourth one while flags are parsed."""
     program = python()  # it writes a folder of its own
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = [
         Setting(PRETRAIN),
         Setting((*PRETRAIN, "--adam-betas", "(0.9,)")),
         Setting((*PRETRAIN, "--objectives", "nothing")),
+        Setting((*PRETRAIN, "--dropout", "much")),
         Setting((*PRETRAIN, "--bf16", "--update-freq", "8")),
     ]
-    first, second, third, last = updates.update(settings, program)
+    first, second, third, fourth, last = updates.update(settings, program)
     for found in (first, last):
         assert found.error is None and len(found.losses) == 2 and all(4 < loss < 12 for loss in found.losses)
     assert not second.losses and second.error and "\n" not in second.error
     assert third.error.startswith("--objectives 'nothing': unknown nothing")
+    assert "argument --dropout: invalid" in fourth.error and "\n" not in fourth.error
     assert "--update-freq 2" in last.notes[-1] and "one layer, 64 channels, 4 heads" in last.notes[-1]
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def open_input():
+    """A standard input that nobody closes."""
+    reader, writer = os.pipe()
+    with open(reader) as stream, open(writer, "w"):
+        yield stream
+
+
+def _fail(made):
+    raise UserError("no room")
+
+
+def _die(made):
+    os._exit(3)
+
+
+def _hang(made):
+    signal.pause()
+
+
+@pytest.mark.parametrize(
+    "train, rank, deadline, sentence",
+    [
+        (_hang, 0, 0.5, "only 1 of 2 processes has finished after 0.5 seconds: all were ended (--deadline)"),
+        (_hang, None, 0.5, "no process has finished after 0.5 seconds: all were ended (--deadline)"),
+        (_fail, 1, 60, "no room"),
+        (_die, 1, 60, "a process ended without a message, with status 3"),
+    ],
+)
+def test_rehearse_ends_all_processes(train, rank, deadline, sentence, open_input, monkeypatch):
+    """One process, or each, hangs, fails or dies; the other one is done."""
+
+    def of_rank(made):
+        return train(made) if rank is None or os.environ["RANK"] == str(rank) else [8.0, 7.5]
+
+    before = children()
+    monkeypatch.setattr(launcher, "_train", of_rank)
+    monkeypatch.setattr("sys.stdin", open_input)
+    found = launcher.train_together(Prepared(None, None), deadline)
+    assert found == updates.Updated(error=sentence)
+    assert children() == before
+
+
+def test_rehearse_ends_at_the_deadline_of_a_configuration(tmp_path, monkeypatch):
+    """A real training takes longer than a hundredth of a second, and the next one starts nevertheless."""
+    found = updates.update([Setting(PRETRAIN)] * 2, python(), deadline=0.01)
+    assert [each.error for each in found] == [
+        "no process has finished after 0.01 seconds: all were ended (--deadline)"
+    ] * 2
+
+
+def test_rehearse_ranks_end_with_the_launcher(open_input, monkeypatch):
+    """A launcher that is killed while its ranks hang leaves none of them."""
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(launcher, "_train", _hang)
+    monkeypatch.setattr("sys.stdin", open_input)
+    before = children()
+    process = context.Process(target=launcher.train_together, args=(Prepared(None, None), 60.0))
+    process.start()
+    while len(ranks := children() - before - {process.pid}) < updates.PROCESSES:
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    until = time.monotonic() + 60
+    while any(_is_running(rank) for rank in ranks) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(_is_running(rank) for rank in ranks)
+
+
+def _is_running(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_rehearse_shrinks_model_and_batches_and_keeps_the_rest(tmp_path):
@@ -47,8 +145,9 @@ def test_rehearse_command_counts_and_updates(tmp_path, monkeypatch, capsys):
     config, more = tmp_path / "config.yaml", tmp_path / "more.yaml"
     config.write_text("".join(f"{key[2:]}: {value}\n" for key, value in lines), encoding="utf-8")
     more.write_text("objective-options: mlm.batch_sentences=8\nfp16: true\n", encoding="utf-8")
-    monkeypatch.setattr(updates.update, "__defaults__", (python(),))
-    commands.main(["rehearse", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3"])
+    monkeypatch.setattr(updates.update, "__defaults__", (python(), 0.0))
+    words = ["rehearse", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3", "--deadline", "100"]
+    commands.main(words)
     shown = capsys.readouterr().out
     assert "tokens of an update  1,536 mlm (1 process, --update-freq 3)" in shown  # 3 x 8 x 64
     assert "epoch                10 updates, which read 15,360 tokens" in shown
@@ -63,10 +162,11 @@ def test_rehearse_command_counts_and_updates(tmp_path, monkeypatch, capsys):
         (["--list", "absent.yaml"], "absent.yaml: No such file"),
         (
             ["--list", "recipes/papers.yaml", "--lr", "1"],
-            "--lr: with --list the flags of a configuration are in the list",
+            "unexpected --lr: with --list, flags come from the list's 'flags'",
         ),
         (["--list", "recipes/papers.yaml", "--only", "bert"], "has no bert: expected some of xlm, unicoder, veco"),
-        (["recipes/xlm/config/pretrain.yaml", "--languages", "0"], "--languages 0: 1 or more is needed"),
+        (["recipes/xlm/config/pretrain.yaml", "--languages", "0"], "--languages 0: expected 1 or more"),
+        (["recipes/xlm/config/pretrain.yaml", "--deadline", "0"], "--deadline 0: expected more than 0 seconds"),
         (["recipes/xlm/config/pretrain.yaml", "--write"], "--only and --write need --list"),
     ],
 )

@@ -3,8 +3,8 @@
 import itertools
 import math
 from collections.abc import Iterable
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from fairseq import optim, tasks, utils
 from omegaconf import open_dict
+from torch import nn
 
 from fairseq_xl.data.plan import check_cycle
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, like_cuda
+from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, objectives_of, prepared
 
 SMALL_VOCABULARY = 65500  # symbols from which on fairseq-preprocess writes four bytes a token and not two
+LEGACY_BUFFER = 2**28  # most elements of the buffer that fairseq's legacy_ddp exchanges gradients through
 BATCHES = 4  # batches of each objective whose largest one is counted
 
 
@@ -56,8 +58,8 @@ class Counted:
     notes: tuple[str, ...]
 
 
-class _Sized:
-    """A dictionary with another number of symbols and languages, which a model is built for."""
+class _ResizedDictionary:
+    """A dictionary that claims another number of symbols and languages, for which a model is built."""
 
     def __init__(self, dictionary: Any, symbols: int, languages: int):
         self._dictionary, self._symbols, self.num_languages = dictionary, symbols, languages
@@ -69,7 +71,7 @@ class _Sized:
         return getattr(self._dictionary, name)
 
 
-def largest_share(sizes: Iterable[int], processes: int) -> float:
+def largest_share(sizes: Iterable[int], processes: int) -> Fraction:
     """Share of the optimizer state that the process with the most of it holds under --zero-sharding os.
 
     torch's ZeroRedundancyOptimizer gives each tensor, the largest first, to the process that has the least.
@@ -80,7 +82,33 @@ def largest_share(sizes: Iterable[int], processes: int) -> float:
     loads = [0] * processes
     for size in sorted(sizes, reverse=True):
         loads[loads.index(min(loads))] += size
-    return max(loads) / sum(loads)
+    return Fraction(max(loads), sum(loads))
+
+
+def bucket_bytes(modules: Iterable[nn.Module], backend: str, as_views: bool = False) -> int:
+    """Bytes of the copies of gradients that a process exchanges with others.
+
+    torch's DDP copies all gradients into buckets. fairseq's legacy_ddp has one buffer of at most `LEGACY_BUFFER`
+    elements, and larger gradients are exchanged without a copy.
+
+    Args:
+        modules: the model, and the criterion if it has parameters; each is wrapped.
+        backend: --ddp-backend.
+        as_views: --gradient-as-bucket-view, with which torch's gradients are parts of the buckets.
+    """
+    size = 0
+    for module in modules:
+        parameters = list(module.parameters())
+        trained = [each for each in parameters if each.requires_grad]
+        if not trained:
+            continue
+        if backend in ("legacy_ddp", "no_c10d"):
+            size += min(LEGACY_BUFFER, sum(each.numel() for each in parameters)) * parameters[0].element_size()
+        elif backend in ("pytorch_ddp", "c10d"):
+            size += 0 if as_views else sum(each.nbytes for each in trained)
+        else:
+            raise UserError(f"--ddp-backend {backend}: its memory cannot be counted, use pytorch_ddp or legacy_ddp")
+    return size
 
 
 def count(setting: Setting, folder: Path) -> Counted:
@@ -93,66 +121,47 @@ def count(setting: Setting, folder: Path) -> Counted:
     micro_batches = int(cfg.optimization.update_freq[0])
     if cfg.task._name in PRETRAINING:
         _shorten_plan(cfg.task, micro_batches)
-    memory = MemoryCount()
     task = tasks.setup_task(cfg.task)
-    with ExitStack() as stack:
-        for context in (memory, like_cuda(), torch.device("meta")):
-            stack.enter_context(context)
+    memory = MemoryCount()
+    with memory, cuda_kernels(), torch.device("meta"):
         model, criterion = _built(task, cfg, setting)
         memory.forget_peaks()
         weights = memory.total
         with memory.as_part("masters"):
             optimizer = _optimizer(cfg, model, criterion)
-        copies = memory.bytes["masters"]
         count_gradients(memory, model)
         _separate_loss(memory, model, criterion)
     samples = _largest(task, cfg, model)
-    with ExitStack() as stack:
-        for context in (memory, like_cuda()):
-            stack.enter_context(context)
-        half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
-        run = {
-            name: _micro_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()
-        }
-        gradients = memory.bytes["gradients"]
-        step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
-        state, masters = memory.bytes["optimizer"], memory.bytes["masters"]
-        optimizer.zero_grad()
-        kept = memory.bytes["masters"] - copies  # gradients in 32 bits that are there in the next update
-        del optimizer
-    accumulates = micro_batches > 1  # all gradients are there from the second micro-batch of an update on
-    present = state + kept + (gradients if accumulates else 0)
-    batches = {
-        name: replace(each, peak=present + (others if accumulates else each.peak))
-        for name, (each, others) in run.items()
-    }
-    processes = cfg.distributed_training.distributed_world_size
-    sharded = 0
-    if cfg.distributed_training.zero_sharding == "os":
-        sizes = [each.numel() for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
-        sharded = state - math.ceil(state * largest_share(sizes, processes))
-    buckets = gradients if processes > 1 else 0
-    peak = max(step, *(each.peak for each in batches.values()))
-    tokens, read, updates = _reads(
+    with memory, cuda_kernels():
+        used = _update(memory, cfg, samples, model, criterion, optimizer)
+    del optimizer
+    parameters = list(chain(model.parameters(), criterion.parameters()))
+    trained = [each for each in parameters if each.requires_grad]
+    distributed = cfg.distributed_training
+    processes, state, buckets = distributed.distributed_world_size, used.optimizer, 0
+    if distributed.zero_sharding == "os":
+        state = math.ceil(state * largest_share([each.numel() for each in trained], processes))
+    if processes > 1:
+        buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
+    tokens, read, updates = _tokens_and_updates(
         cfg,
-        batches,
+        used.batches,
         str(schedule),
         updates_per_epoch,
         micro_batches * processes,
         setting,
         objectives_of(cfg, task.dictionary),
     )
-    parameters = list(chain(model.parameters(), criterion.parameters()))
     return Counted(
         parameters=sum(each.numel() for each in parameters),
-        trained=sum(each.numel() for each in parameters if each.requires_grad),
+        trained=sum(each.numel() for each in trained),
         weights=weights,
-        masters=masters,
-        gradients=gradients,
-        optimizer=state - sharded,
+        masters=used.masters,
+        gradients=used.gradients,
+        optimizer=state,
         buckets=buckets,
-        batches=batches,
-        peak=peak - sharded + buckets,
+        batches=used.batches,
+        peak=used.peak - (used.optimizer - state) + buckets,
         processes=processes,
         micro_batches=micro_batches,
         tokens=tokens,
@@ -161,6 +170,38 @@ def count(setting: Setting, folder: Path) -> Counted:
         read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
         notes=tuple(made.notes),
     )
+
+
+@dataclass(frozen=True)
+class _Update:
+    """Memory of an update of one process alone, in bytes; fields as in `Counted`."""
+
+    batches: dict[str, BatchCount]
+    gradients: int
+    masters: int
+    optimizer: int
+    peak: int
+
+
+def _update(
+    memory: MemoryCount, cfg: Any, samples: dict[str, Any], model: Any, criterion: Any, optimizer: Any
+) -> _Update:
+    """Runs the largest batch of each objective, and a step of the optimizer, on the meta device."""
+    copies = memory.bytes["masters"]
+    half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
+    run = {name: _micro_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()}
+    gradients = memory.bytes["gradients"]
+    step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
+    state, masters = memory.bytes["optimizer"], memory.bytes["masters"]
+    optimizer.zero_grad()
+    kept = memory.bytes["masters"] - copies  # gradients in 32 bits that are there in the next update
+    accumulates = cfg.optimization.update_freq[0] > 1  # all gradients are there from an update's second micro-batch on
+    present = state + kept + (gradients if accumulates else 0)
+    batches = {
+        name: replace(each, peak=present + (others if accumulates else each.peak))
+        for name, (each, others) in run.items()
+    }
+    return _Update(batches, gradients, masters, state, peak=max(step, *(each.peak for each in batches.values())))
 
 
 def _shorten_plan(options: Any, micro_batches: int) -> None:
@@ -176,7 +217,7 @@ def _shorten_plan(options: Any, micro_batches: int) -> None:
 def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
     """The model, with the setting's vocabulary and in the precision of training, and the criterion."""
     dictionary = task.dictionary
-    task.dictionary = _Sized(dictionary, setting.vocabulary, setting.languages)
+    task.dictionary = _ResizedDictionary(dictionary, setting.vocabulary, setting.languages)
     try:
         model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
     finally:
@@ -279,7 +320,7 @@ def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> 
     return memory.peak
 
 
-def _reads(
+def _tokens_and_updates(
     cfg: Any,
     batches: dict[str, BatchCount],
     schedule: str,

@@ -170,18 +170,18 @@ _STAND_INS: dict[Any, Callable] = {
 
 
 @contextmanager
-def like_cuda() -> Iterator[None]:
+def cuda_kernels() -> Iterator[None]:
     """Context in which the meta device runs CUDA's kernels where these hold other tensors than the CPU's.
 
     Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
     stores a byte for each value. Values read from tensors are 1, and comparisons false.
     """
-    # replaced, and not by `_Values`, which is off in the backward pass, where checkpointed layers run again
-    with mock.patch.multiple(F, scaled_dot_product_attention=_attention, dropout=_dropout), _Values():
+    # replaced, and not by `_FakeValues`, which is off in the backward pass, where checkpointed layers run again
+    with mock.patch.multiple(F, scaled_dot_product_attention=_attention, dropout=_dropout), _FakeValues():
         yield
 
 
-class _Values(TorchFunctionMode):
+class _FakeValues(TorchFunctionMode):
     """Context in which values that meta tensors lack are made up."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

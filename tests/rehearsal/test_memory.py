@@ -7,7 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
-from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, like_cuda
+from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 
 
 def half(*shape, **more):
@@ -17,7 +17,7 @@ def half(*shape, **more):
 def test_rehearse_counts_a_feed_forward_layer_by_hand():
     """16 x 8 values of two bytes: 256 bytes; four times as many between the linear layers."""
     memory = MemoryCount()
-    with memory, like_cuda(), torch.device("meta"):
+    with memory, cuda_kernels(), torch.device("meta"):
         layer = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 8)).half()
         memory.forget_peaks()
         assert dict(memory.largest) == {"weights": 2 * (8 * 32 + 32 + 32 * 8 + 8)}
@@ -39,7 +39,7 @@ def test_rehearse_sees_that_checkpointed_layers_keep_their_inputs_only():
     kept = {}
     for name in ("whole", "checkpointed"):
         memory = MemoryCount()
-        with memory, like_cuda(), torch.device("meta"):
+        with memory, cuda_kernels(), torch.device("meta"):
             layers = [nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 8)).half() for _ in range(3)]
             with memory.as_part("activations"):
                 hidden = half(16, 8, requires_grad=True)
@@ -57,7 +57,7 @@ def test_rehearse_counts_fused_attention(dtype, mask, extra):
     """Output, and log sum exp in 32 bits, and no B x H x T x T weights; of a mask one value a key."""
     memory, dtype = MemoryCount(), getattr(torch, dtype)
     shape = batch, heads, time, channels = 2, 4, 64, 8
-    with memory, like_cuda(), torch.device("meta"):
+    with memory, cuda_kernels(), torch.device("meta"):
         query = torch.empty(shape, dtype=dtype, requires_grad=True)
         hidden = torch.empty(batch, 1, 1, time, dtype=torch.bool) if mask else None
         with memory.as_part("activations"):
@@ -75,7 +75,7 @@ def test_rehearse_separates_the_loss_in_both_passes():
 
     memory, output = MemoryCount(), Output()
     count_as_loss(memory, output, "loss")
-    with memory, like_cuda(), torch.device("meta"):
+    with memory, cuda_kernels(), torch.device("meta"):
         weight = torch.empty(8, 8, requires_grad=True)
         with memory.as_part("activations"):
             hidden = half(16, 8) @ weight.half()
@@ -89,7 +89,7 @@ def test_rehearse_separates_the_loss_in_both_passes():
 
 
 def test_rehearse_gives_values_that_nothing_computed():
-    with like_cuda(), torch.device("meta"):
+    with cuda_kernels(), torch.device("meta"):
         value = torch.empty(())
         assert value.item() == float(value) == int(value) == 1 and not value > 0
 
@@ -123,7 +123,7 @@ def test_rehearse_counts_what_a_real_forward_pass_saves():
     saved, made = saved_bytes(real, tokens, positions, languages)
 
     memory = MemoryCount()
-    with memory, like_cuda(), torch.device("meta"):
+    with memory, cuda_kernels(), torch.device("meta"):
         model = XLEncoderModel(cfg, 100, 1, 2)
         inputs = [torch.empty_like(each, device="meta") for each in (tokens, positions, languages)]
         with memory.as_part("activations"):

@@ -1,0 +1,182 @@
+"""Counts of a training against tensors of a real one, on CPU: one update alone, and two processes with shards."""
+
+import functools
+import multiprocessing
+import os
+
+import pytest
+import torch
+from fairseq import optim, tasks
+from fairseq.distributed import LegacyDistributedDataParallel
+from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
+from fairseq.trainer import Trainer
+from torch import nn
+
+import fairseq_xl
+from fairseq_xl.errors import UserError
+from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.rehearsal import counting
+from fairseq_xl.rehearsal.setting import Setting, prepared
+from tests.rehearsal.test_counting import PRETRAIN
+
+fairseq_xl.register()
+
+#: of the generated dictionary: 4 special symbols, 200 words, <mask>, [de] and [en]
+VOCABULARY = 207
+#: without dropout, whose mask on CPU has the type of the values
+ARGUMENTS = (*PRETRAIN, "--dropout", "0", "--attention-dropout", "0", "--cpu")
+
+
+def size(tensors):
+    return sum(each.nbytes for each in tensors if each is not None)
+
+
+def built(arguments, folder):
+    """Configuration, task, model and criterion of a real training, in 32 bits."""
+    cfg = prepared(Setting(tuple(arguments), vocabulary=VOCABULARY), folder).cfg
+    task = tasks.setup_task(cfg.task)
+    return cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion)
+
+
+def updated(arguments, folder):
+    """{part: bytes} of a real update on one process; the part "activations" without what the output layer saves."""
+    cfg, task, model, criterion = built(arguments, folder)
+    trainer = Trainer(cfg, task, model, criterion)
+    trainer.begin_epoch(1)
+    (sample,) = counting._largest(task, cfg, model).values()
+    parameters, gradients, saved, bytes_of = list(model.parameters()), {}, {}, {}
+    for number, parameter in enumerate(parameters):
+        parameter.register_post_accumulate_grad_hook(functools.partial(_note_gradient, gradients, number))
+    step = trainer.optimizer.step
+
+    def counted_step(*args, **kwargs):
+        copies = [each for group in trainer.optimizer.optimizer.param_groups for each in group["params"]]
+        copies = [each for each in copies if not any(each is parameter for parameter in parameters)]
+        bytes_of["masters"] = size(copies) + size(each.grad for each in copies)
+        return step(*args, **kwargs)
+
+    trainer.optimizer.step = counted_step
+    known = {each.untyped_storage().data_ptr() for each in parameters}
+    counts = [True]
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if counts[-1] and storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes(), tensor
+        return tensor
+
+    for module in model.modules():
+        if isinstance(module, OutputLayer):
+            module.forward = _uncounted(module.forward, counts)
+            for name in [name for name, each in vars(OutputLayer).items() if callable(each) and name[0] != "_"]:
+                setattr(module, name, _uncounted(getattr(module, name), counts))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        trainer.train_step([sample])
+    state = trainer.optimizer.optimizer.state
+    return bytes_of | {
+        "weights": size(parameters),
+        "gradients": sum(gradients.values()),
+        "optimizer": size(each for of in state.values() for each in of.values() if torch.is_tensor(each)),
+        "activations": sum(each for each, _ in saved.values()),
+    }
+
+
+def _note_gradient(gradients, number, parameter):
+    gradients[number] = parameter.grad.nbytes
+
+
+def _uncounted(method, counts):
+    @functools.wraps(method)
+    def called(*args, **kwargs):
+        counts.append(False)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            counts.pop()
+
+    return called
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--optimizer", "adam"],
+        ["--optimizer", "xl_adam"],
+        ["--optimizer", "xl_lamb"],
+        ["--optimizer", "xl_adam", "--bf16"],
+        ["--optimizer", "xl_adam", "--fp16"],
+        ["--optimizer", "xl_adam", "--memory-efficient-bf16"],
+    ],
+    ids="-".join,
+)
+def test_rehearse_counts_what_a_real_update_holds(more, tmp_path):
+    """Of the activations, the count has the batch too, and for attention in 16 bits the statistics of CUDA's kernel."""
+    real = updated([*ARGUMENTS, *more], tmp_path / "real")
+    counted = counting.count(Setting((*ARGUMENTS, *more), vocabulary=VOCABULARY), tmp_path / "counted")
+    for part in ("weights", "gradients", "masters", "optimizer"):
+        assert getattr(counted, part) == real[part], part
+    (batch,) = counted.batches.values()
+    assert real["activations"] <= batch.activations <= 1.005 * real["activations"]
+
+
+SHARDED = (*ARGUMENTS, "--optimizer", "xl_adam", "--zero-sharding", "os", "--train-only", "*.ffn.*")
+
+
+def of_rank(rank, backend, folder, writer):
+    """Sends the bytes of this process's optimizer state and of the buffers of its gradients after an update."""
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    cfg, task, model, criterion = built([*SHARDED, "--ddp-backend", backend], folder / str(rank))
+    (sample,) = counting._largest(task, cfg, model).values()
+    group = torch.distributed.group.WORLD
+    wrapped = DistributedFairseqModel(cfg.distributed_training, model, group, torch.device("cpu"))
+    optimizer = optim.build_optimizer(cfg.optimizer, [each for each in model.parameters() if each.requires_grad])
+    optim.shard_(optimizer, group)
+    loss, *_ = criterion(wrapped, sample)
+    optimizer.backward(loss)
+    if backend == "legacy_ddp":
+        wrapped.all_reduce_grads()
+        buffers = wrapped.module.buffer.nbytes
+    else:
+        sizes = wrapped.module._get_ddp_logging_data()["bucket_sizes"]
+        buffers = sum(map(int, sizes.split(",")))
+    optimizer.step()
+    state = optimizer.optimizer.optim.state
+    writer.send((size(each for of in state.values() for each in of.values() if torch.is_tensor(each)), buffers))
+    os._exit(0)
+
+
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+def test_rehearse_counts_what_two_real_processes_hold(backend, tmp_path):
+    context, readers = multiprocessing.get_context("fork"), []
+    processes = []
+    for rank in range(2):
+        reader, writer = context.Pipe(duplex=False)
+        processes.append(context.Process(target=of_rank, args=(rank, backend, tmp_path, writer)))
+        processes[-1].start()
+        writer.close()
+        readers.append(reader)
+    try:
+        states, buffers = zip(*(reader.recv() for reader in readers))
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    arguments = (*SHARDED, "--ddp-backend", backend, "--distributed-world-size", "2")
+    counted = counting.count(Setting(arguments, vocabulary=VOCABULARY), tmp_path / "counted")
+    trained = 3 * (2 * 128 * 512 + 512 + 128)
+    assert counted.trained == trained and sum(states) == 8 * trained
+    assert counted.optimizer == max(states)
+    assert {counted.buckets} == set(buffers)
+    assert counted.buckets == 4 * (trained if backend == "pytorch_ddp" else counted.parameters)
+
+
+@pytest.mark.parametrize("elements, expected", [(2**28 + 2, 2**29), (1000, 2000)])
+def test_rehearse_counts_the_buffer_of_legacy_ddp(elements, expected):
+    """2^28 elements at most; of torch's DDP all gradients, unless they are parts of its buckets."""
+    module = nn.Linear(elements // 2, 2, bias=False, device="meta", dtype=torch.float16)
+    assert counting.bucket_bytes([module, nn.Identity()], "legacy_ddp") == expected
+    assert LegacyDistributedDataParallel(module, None).buffer_size * 2 == expected
+    assert counting.bucket_bytes([module], "pytorch_ddp") == 2 * elements
+    assert counting.bucket_bytes([module], "pytorch_ddp", as_views=True) == 0
+    with pytest.raises(UserError, match="--ddp-backend slowmo: its memory cannot be counted"):
+        counting.bucket_bytes([module], "slowmo")

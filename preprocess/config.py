@@ -11,6 +11,7 @@ from fairseq_xl.data import tokenizers, xlm_text
 from fairseq_xl.data.subwords import FILES, Kind, Source
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import added_suffix
+from fairseq_xl.io.flags import reading_problem
 
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
 MOST_PIECES = 10_000_000
@@ -217,14 +218,10 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
         content = loader.get_single_data()
     except FileNotFoundError as error:
         raise UserError(f"{path}: there is no such file") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
     except RecursionError as error:
         raise UserError(f"{path} is not a description: its values are nested too deeply") from error
-    except yaml.YAMLError as error:  # str(error) has several lines
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path} is not YAML{where}: {getattr(error, 'problem', None) or error}") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(reading_problem(path, error)) from error
     problems = list(loader.repeated)
     if isinstance(content, dict) and tokenizers.OLD_KEY in content:
         problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")

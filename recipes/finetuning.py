@@ -58,7 +58,7 @@ def options(words: tuple[str, ...]) -> dict[str, str]:
     try:
         given = launch.flags(configs) if configs else []
         return values_of([*given, *words[len(configs) :]])
-    except launch.NoFlags as error:
+    except launch.FlagsError as error:
         raise UserError(str(error)) from error
 
 

@@ -34,7 +34,7 @@ COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def reading():
+def load_flags_module():
     """The module `fairseq_xl.io.flags`, loaded from its file: the package need not be installed."""
     found = importlib.util.spec_from_file_location("flags_of_launch", ROOT / "fairseq_xl/io/flags.py")
     module = importlib.util.module_from_spec(found)
@@ -42,10 +42,9 @@ def reading():
     return module
 
 
-_reading = reading()
-NoFlags, flags, one_of_settings, without_share = (
-    getattr(_reading, name) for name in ("NoFlags", "flags", "one_of_settings", "without_share")
-)
+_flags = load_flags_module()
+FlagsError, flags = _flags.FlagsError, _flags.flags
+merge_objective_options, split_warmup_share = _flags.merge_objective_options, _flags.split_warmup_share
 
 
 def with_counted(arguments):
@@ -53,7 +52,7 @@ def with_counted(arguments):
 
     Flags after it override them.
     """
-    others, share, place = without_share(arguments)
+    others, share, place = split_warmup_share(arguments)
     if share is None:
         return others
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
@@ -75,8 +74,8 @@ def main():
     if missing or not configs:
         sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
     try:
-        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *one_of_settings([*flags(configs), *rest])]
-    except NoFlags as error:
+        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *merge_objective_options([*flags(configs), *rest])]
+    except FlagsError as error:
         sys.exit(f"launch.py: {error}")
     arguments = with_counted(arguments)
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")

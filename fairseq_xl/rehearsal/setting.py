@@ -16,7 +16,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.io.flags import NoFlags, flags, one_of_settings, without_share
+from fairseq_xl.io.flags import FlagsError, flags, merge_objective_options, split_warmup_share
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.rehearsal.text import Size, write_labeled, write_text, write_vocabulary
 
@@ -57,8 +57,8 @@ def arguments_of(files: list[str], more: list[str]) -> list[str]:
     if missing:
         raise UserError(f"{missing[0]}: no such file")
     try:
-        return one_of_settings([*flags(files), *more])
-    except NoFlags as error:
+        return merge_objective_options([*flags(files), *more])
+    except FlagsError as error:
         raise UserError(str(error)) from error
 
 
@@ -67,7 +67,7 @@ def parsed(arguments: list[str]) -> Any:
 
     --warmup-share is left out, and a linear decay gets a --total-num-update if it has none.
     """
-    known, *_ = without_share(arguments)
+    known, *_ = split_warmup_share(arguments)
     decays = any(each.rpartition("=")[2] == "polynomial_decay" for each in known)
     if decays and not any(each.startswith("--total-num-update") for each in known):
         known += ["--total-num-update", "1000"]
@@ -152,7 +152,7 @@ def shrink(found: Prepared, objectives: dict[str, Any]) -> None:
             limits.append(f"{name}.batch_tokens={min(longest, objective.cfg.batch_tokens)}")
     if objectives:
         settings = [str(cfg.task.objective_options or ""), *limits]
-        cfg.task.objective_options = one_of_settings(["--objective-options", " ".join(settings)])[1]
+        cfg.task.objective_options = merge_objective_options(["--objective-options", " ".join(settings)])[1]
         cfg.task.updates_per_epoch = UPDATES
     if cfg.dataset.batch_size:
         cfg.dataset.batch_size = min(EXAMPLES, cfg.dataset.batch_size)

@@ -16,7 +16,7 @@ import yaml
 from tiny_data import write_data_bin
 
 from fairseq_xl.objectives import settings_as_text
-from recipes.launch import flags, without_share
+from recipes.launch import flags, split_warmup_share
 from tests.command_line import cli
 from tests.commands import pretraining, run_train
 from tests.distributed.two_processes import ROOT, run_jobs
@@ -69,7 +69,7 @@ def of_hydra(path):
 
 def counted(arguments):
     """Flags with numbers of updates in place of --warmup-share, which recipes/launch.py replaces."""
-    others, share, _ = without_share(arguments)
+    others, share, _ = split_warmup_share(arguments)
     decay = ["--total-num-update", "20"] if "polynomial_decay" in others else []
     return others if share is None else [*others, "--warmup-updates", "2", *decay]
 

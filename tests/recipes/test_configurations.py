@@ -17,7 +17,7 @@ from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
 from recipes import experiment, updates
-from recipes.launch import flags, without_share
+from recipes.launch import flags, split_warmup_share
 
 fairseq_xl.register()
 
@@ -58,7 +58,7 @@ MEDIUM = {
 
 
 def configuration(files, *more):
-    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *without_share(flags(files))[0], *more]
+    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *split_warmup_share(flags(files))[0], *more]
     return updates.configuration(arguments)
 
 
@@ -201,7 +201,7 @@ def test_adam_of_fine_tuning_is_the_papers():
     assert (veco.optimizer.adam_betas, veco.optimizer.adam_eps) == ("(0.9, 0.999)", 1e-8)
     assert (monotrans.optimizer.adam_betas, monotrans.optimizer.adam_eps) == ("(0.9, 0.999)", 1e-6)
     assert (monotrans.optimizer.weight_decay, monotrans.optimization.clip_norm) == (0.01, 1.0)
-    share = without_share(flags([XLM / "finetune.yaml", RECIPES / "monotrans/config/finetune.yaml"]))[1]
+    share = split_warmup_share(flags([XLM / "finetune.yaml", RECIPES / "monotrans/config/finetune.yaml"]))[1]
     assert share == "0.1" and monotrans.lr_scheduler._name == "polynomial_decay"
     text = (RECIPES / "veco/README.md").read_text(encoding="utf-8")
     assert "6e-6" not in text and "5e-6" in text

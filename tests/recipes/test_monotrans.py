@@ -20,7 +20,7 @@ from preprocess.__main__ import main as preprocess
 from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes import best_seed, experiment, updates
-from recipes.launch import flags, without_share
+from recipes.launch import flags, split_warmup_share
 from tests.recipes.test_configurations import objectives_of
 from tests.recipes.test_lohelp import write_pairs
 from tests.recipes.test_understanding import RANKED, TAGGED, asked
@@ -486,7 +486,7 @@ def test_smoke_ends_with_its_scores(tmp_path):
 
 
 def configuration(*files):
-    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *without_share(flags(files))[0]]
+    arguments = ["data", "--user-dir", str(ROOT / "fairseq_xl"), *split_warmup_share(flags(files))[0]]
     return updates.configuration(arguments)
 
 

@@ -293,10 +293,10 @@ def test_a_later_file_changes_the_settings_that_it_names(tmp_path, files, merged
     ],
 )
 def test_the_command_line_changes_the_settings_that_it_names(given, others):
-    assert launch.one_of_settings(given + others + ["--cpu"]) == cli(
+    assert launch.merge_objective_options(given + others + ["--cpu"]) == cli(
         objective_options="mlm.length=64 mlm.mask_prob=0.2", lr="1", cpu=True
     )
-    assert launch.one_of_settings(["--lr", "1"]) == ["--lr", "1"]
+    assert launch.merge_objective_options(["--lr", "1"]) == ["--lr", "1"]
 
 
 def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):

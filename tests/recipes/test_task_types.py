@@ -7,7 +7,7 @@ import pytest
 from fairseq_xl.evaluation import xglue as xglue_scores, xtreme as xtreme_scores
 from preprocess.readers import xglue, xtreme
 from recipes.experiment_file import Experiment
-from recipes.launch import flags, without_share
+from recipes.launch import flags, split_warmup_share
 from tests.recipes.test_configurations import RECIPES, XLM, configuration
 
 TYPES = ["classification", "ranking", "tagging", "question-answering"]
@@ -21,7 +21,7 @@ def files_of(kind, *more):
 
 
 def share(files):
-    return without_share(flags(files))[1]
+    return split_warmup_share(flags(files))[1]
 
 
 @pytest.mark.parametrize("kind", TYPES)

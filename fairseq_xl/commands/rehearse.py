@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[str]:
     """Rehearses what the command line names; returns the errors of updates."""
     from fairseq_xl.rehearsal.counting import count
-    from fairseq_xl.rehearsal.table import markdown, plain, shown, shown_updates
+    from fairseq_xl.rehearsal.table import counts_text, markdown, to_json, updates_text
     from fairseq_xl.rehearsal.updates import update
 
     entries = _entries(configs, flags, options)
@@ -61,16 +61,16 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
         for number, (entry, setting) in enumerate(zip(entries, settings)):
             counted = count(setting, Path(name) / str(number))
             title = f"{entry.system}, {entry.name}\n" if options.list else ""
-            sys.stdout.write(f"{title}{shown(counted, entry.paper)}" + ("\n" if options.list else ""))
+            sys.stdout.write(f"{title}{counts_text(counted, entry.paper)}" + ("\n" if options.list else ""))
             sys.stdout.flush()
             counts.append(counted)
     updates = [] if options.no_updates else update(settings, deadline=options.deadline)
     for number, entry in enumerate(entries):
         described: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
-        described["counted"] = plain(counts[number])
+        described["counted"] = to_json(counts[number])
         if updates:
             title = f"{entry.system}, {entry.name}: " if options.list else ""
-            sys.stdout.write(f"{title}{shown_updates(updates[number])}")
+            sys.stdout.write(f"{title}{updates_text(updates[number])}")
             described["updates"] = {"losses": list(updates[number].losses), "error": updates[number].error}
         found.append(described)
     if options.json:
@@ -89,7 +89,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
 
 def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[Any]:
     """The configurations to rehearse."""
-    from fairseq_xl.rehearsal.table import Entry, listed, read_list
+    from fairseq_xl.rehearsal.table import Entry, find_entry, read_list
 
     given = {
         name: value
@@ -115,7 +115,7 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
     missing = [name for name in configs if not Path(name).is_file()]
     if missing:
         raise UserError(f"{missing[0]}: no such file")
-    known = listed(configs, flags)
+    known = find_entry(configs, flags)
     values = (known.values if known else {}) | given
     return [Entry("", " ".join(configs), tuple(configs), tuple(flags), known.paper if known else None, values)]
 

@@ -40,6 +40,7 @@ class BatchCount:
 class Counted:
     """Memory of a training on each of its GPUs, in bytes, and the text that it reads."""
 
+    precision: str  # fp32, fp16 or bf16, perhaps memory-efficient
     parameters: int  # number of parameters
     trained: int  # number of parameters with a gradient
     weights: int  # bytes of the weights
@@ -153,6 +154,7 @@ def count(setting: Setting, folder: Path) -> Counted:
         objectives_of(cfg, task.dictionary),
     )
     return Counted(
+        precision=_precision(cfg.common),
         parameters=sum(each.numel() for each in parameters),
         trained=sum(each.numel() for each in trained),
         weights=weights,
@@ -170,6 +172,12 @@ def count(setting: Setting, folder: Path) -> Counted:
         read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
         notes=tuple(made.notes),
     )
+
+
+def _precision(common: Any) -> str:
+    """The name of the type of weights and activations."""
+    prefix = "memory-efficient " if common.memory_efficient_fp16 or common.memory_efficient_bf16 else ""
+    return f"{prefix}{'fp16' if common.fp16 else 'bf16' if common.bf16 else 'fp32'}"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.rehearsal.counting import Counted
 from fairseq_xl.rehearsal.setting import Setting, arguments_of
 from fairseq_xl.rehearsal.updates import PROCESSES, Updated
+from fairseq_xl.versions import version
 
 GIB = 2**30
 #: keys of an entry of a list -> their types
@@ -43,6 +44,7 @@ class Entry:
     flags: tuple[str, ...]
     paper: str | None  # the paper's number of parameters, as text
     values: dict[str, int]  # of `Setting`
+    listed_files: tuple[str, ...] = ()  # the files as the list names them, relative to its folder
 
     def setting(self) -> Setting:
         """What is rehearsed; raises `UserError` for a wrong file."""
@@ -71,7 +73,11 @@ def read_list(path: Path) -> list[Entry]:
             files = tuple(str(path.parent / file) for file in described["files"])
             values = {field: described[key] for key, field in OF_SETTINGS.items() if key in described}
             flags = tuple(shlex.split(described.get("flags", "")))
-            entries.append(Entry(str(system), str(name), files, flags, described.get("parameters"), values))
+            entries.append(
+                Entry(
+                    str(system), str(name), files, flags, described.get("parameters"), values, tuple(described["files"])
+                )
+            )
     return entries
 
 
@@ -81,7 +87,7 @@ def _mapping(found: Any, path: Path, where: str) -> dict[str, Any]:
     return found
 
 
-def listed(files: list[str], flags: list[str], name: str = "papers.yaml") -> Entry | None:
+def find_entry(files: list[str], flags: list[str], name: str = "papers.yaml") -> Entry | None:
     """The entry of these files in a list `name` in a folder above them, one with the same flags if there is one."""
     wanted = [Path(file).resolve() for file in files]
     for folder in wanted[-1].parents[:4] if wanted else ():
@@ -104,23 +110,27 @@ def largest(counted: Counted, part: str) -> tuple[str, int]:
     return name, getattr(counted.batches[name], part)
 
 
-def shown(counted: Counted, paper: str | None) -> str:
+def counts_text(counted: Counted, paper: str | None) -> str:
     """The counts as lines of text."""
     activations, loss = largest(counted, "activations"), largest(counted, "loss")
     processes = f"{counted.processes} process{'es' if counted.processes > 1 else ''}"
     rows = [
-        ("parameters", f"{counted.parameters:,}" + (f" (paper: {paper})" if paper else "")),
+        ("parameters", f"{counted.parameters:,}" + (f" (published: {paper})" if paper else "")),
         *([("trained", f"{counted.trained:,}")] if counted.trained < counted.parameters else []),
-        ("memory of a GPU", f"{gib(counted.peak)} GiB at most"),
+        ("peak memory per GPU", f"{gib(counted.peak)} GiB"),
         ("  weights", gib(counted.weights)),
         ("  gradients", gib(counted.gradients)),
-        ("  masters", f"{gib(counted.masters)} (weights and gradients in 32 bits)"),
-        ("  optimizer", gib(counted.optimizer)),
+        ("  FP32 master weights", f"{gib(counted.masters)} (with their gradients)"),
+        ("  optimizer state", gib(counted.optimizer)),
         ("  activations", f"{gib(activations[1])} ({activations[0]})"),
         ("  loss", f"{gib(loss[1])} ({loss[0]})"),
-        *([("  buckets", f"{gib(counted.buckets)} (gradients that processes exchange)")] if counted.buckets else []),
         *(
-            (f"batch of {name}", f"{each.examples:,} examples, {each.tokens:,} tokens: {gib(each.peak)} GiB at most")
+            [("  DDP buckets", f"{gib(counted.buckets)} (copies of gradients that processes exchange)")]
+            if counted.buckets
+            else []
+        ),
+        *(
+            (f"batch of {name}", f"{each.examples:,} examples, {each.tokens:,} tokens: peak {gib(each.peak)} GiB")
             for name, each in counted.batches.items()
         ),
         ("tokens of an update", f"{_tokens(counted)} ({processes}, --update-freq {counted.micro_batches})"),
@@ -131,12 +141,12 @@ def shown(counted: Counted, paper: str | None) -> str:
     return "".join(f"{name:<{width}}{value}\n" for name, value in rows)
 
 
-def shown_updates(updated: Updated) -> str:
+def updates_text(updated: Updated) -> str:
     """The result of the two updates, as lines of text."""
     if updated.error is not None:
-        return f"two updates failed: {updated.error}\n"
+        return f"the two updates failed: {updated.error}\n"
     losses = ", ".join(f"{loss:g}" for loss in updated.losses)
-    return f"two updates done in {PROCESSES} processes: loss {losses} ({'; '.join(updated.notes)})\n"
+    return f"two updates done in {PROCESSES} processes: loss {losses} bits ({'; '.join(updated.notes)})\n"
 
 
 def _tokens(counted: Counted) -> str:
@@ -145,36 +155,44 @@ def _tokens(counted: Counted) -> str:
 
 def _epoch(counted: Counted) -> str:
     if counted.updates is None:
-        return "reads all text once (--examples N counts its updates)"
+        return "all text once (pass --examples N for the number of updates)"
     read = f"{counted.read_tokens:,} tokens, {(counted.read_bytes or 0) / 1e6:,.0f} MB"
     return f"{counted.updates:,} updates, which read {read}"
 
 
 HEAD = (
-    "configuration, parameters, the paper's, weights, gradients, masters, optimizer, activations, loss, at most, "
-    "tokens of an update, updates of an epoch, tokens of an epoch"
+    "configuration, precision, parameters, published, weights, gradients, FP32 master weights, optimizer state, "
+    "activations, loss, peak, tokens of an update, updates of an epoch, tokens of an epoch"
 ).split(", ")
-ABOUT = """What the paper's configurations need, counted without a GPU by
-`fairseq-xl rehearse --list recipes/papers.yaml --write`, which writes this page. Nothing here was measured.
+IN_GIB = HEAD[4:11]
+ABOUT = """GPU memory and updates of {system}'s configurations, computed with torch's meta device and not measured.
+`fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write` writes this page; the tests compute each row again.
+Versions: {versions}.
 
-Memory is in GiB on each GPU, with the largest batch: weights; gradients; masters (weights and gradients in 32 bits,
-with --fp16); the optimizer's state; activations for the backward pass; the loss. The parts are not all at their largest
-at the same time: "at most" is the most at a time. A GPU also holds its CUDA context and what the allocator rounds up.
-Inputs have no padding, attention is fused, and queries to rank have 16 texts, or as many as --max-tokens allows. Tokens
-of an update are those of one process with the --update-freq of the configuration, unless the row says otherwise; of
-translation and generation they are those of the target.
+The table shows GiB on each GPU for the largest batch. FP32 master weights include their gradients; 16-bit training has
+them, except with the `--memory-efficient-` options. Activations are the tensors kept for the backward pass. The parts
+peak at different times; "peak" is the largest sum at any time, and with several processes includes their DDP buckets.
+Not included are the CUDA context and what torch's allocator rounds up. Inputs are assumed to have no padding, and
+attention to run in fused kernels; a ranking query has as many texts as --max-tokens allows, or 16 without this option.
+
+Tokens of an update are counted for one process with the configuration's --update-freq, unless the row has other flags.
+For translation and generation they are target tokens. "published" is a number of parameters that a paper prints: VECO's
+paper for its pre-training, BERT's for MonoTrans, else Conneau et al. 2020, table 6.
 """
+TITLES = {"xlm": "XLM", "unicoder": "Unicoder", "veco": "VECO", "xglue": "Unicoder for XGLUE", "monotrans": "MonoTrans"}
 
 
 def markdown(rows: list[tuple[Entry, Counted]]) -> str:
     """A page with the table of a system's configurations."""
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+    heads = [f"{head}, GiB" if head in IN_GIB else head for head in HEAD]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(HEAD) + "|"]
     for entry, counted in rows:
         parts = (counted.weights, counted.gradients, counted.masters, counted.optimizer)
         held = (largest(counted, "activations")[1], largest(counted, "loss")[1], counted.peak)
         epoch = (counted.updates, counted.read_tokens)
         cells = [
             row_name(entry),
+            counted.precision,
             f"{counted.parameters:,}",
             entry.paper or "",
             *map(gib, (*parts, *held)),
@@ -182,16 +200,19 @@ def markdown(rows: list[tuple[Entry, Counted]]) -> str:
             *("" if each is None else f"{each:,}" for each in epoch),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    return f"# Rehearsal\n\n{ABOUT}\n" + "".join(f"{line}\n" for line in lines)
+    system = TITLES.get(rows[0][0].system, rows[0][0].system)
+    installed = ", ".join(f"{name} {version(name)}" for name in ("torch", "fairseq"))
+    about = ABOUT.format(system=system, versions=installed)
+    return f"# Dry runs of {system}: GPU memory and updates\n\n{about}\n" + "".join(f"{line}\n" for line in lines)
 
 
 def row_name(entry: Entry) -> str:
     """The first cell of a configuration's row."""
-    files = " ".join(Path(file).name for file in entry.files)
+    files = " ".join(entry.listed_files)
     flags = f" `{shlex.join(entry.flags)}`" if entry.flags else ""
     return f"{entry.name}: {files}{flags}"
 
 
-def plain(counted: Counted) -> dict[str, Any]:
+def to_json(counted: Counted) -> dict[str, Any]:
     """The counts as plain data, for JSON."""
     return dataclasses.asdict(counted)

@@ -20,7 +20,7 @@ ENTRIES = table.read_list(RECIPES / "papers.yaml")
 NAMES = [f"{entry.system}, {entry.name}" for entry in ENTRIES]
 #: configurations of sizes that are not the papers', and of fairseq-generate and fairseq-validate
 OTHER = re.compile("toy|medium|longer|unsupervised-small|generate|denoise|predict")
-MEMORY = slice(3, 10)  # cells of a row
+MEMORY = slice(4, 11)  # cells of a row
 WITHIN = 0.035  # of the papers' round numbers: XLM-R base has 278M parameters, printed as 270M
 
 
@@ -34,10 +34,21 @@ def rows(system):
 def test_rehearse_every_configuration_of_a_paper_is_in_the_list():
     shipped = {path for path in RECIPES.glob("*/config/*.yaml") if not OTHER.search(path.name)}
     assert {Path(file) for entry in ENTRIES for file in entry.files} == shipped
+    assert set(table.TITLES) == {entry.system for entry in ENTRIES}
     assert [list(rows(system)) for system in dict.fromkeys(entry.system for entry in ENTRIES)] == [
         [table.row_name(entry) for entry in ENTRIES if entry.system == system]
         for system in dict.fromkeys(entry.system for entry in ENTRIES)
     ]
+
+
+@pytest.mark.parametrize("system", table.TITLES)
+def test_rehearse_pages_have_the_text_and_head_of_the_command(system):
+    """Except for the versions that they were written with."""
+    about = table.ABOUT.format(system=table.TITLES[system], versions="VERSIONS")
+    text = (RECIPES / system / "results/rehearsal.md").read_text(encoding="utf-8")
+    assert re.sub("(?<=\nVersions: ).*(?=[.]\n)", "VERSIONS", text).split("\n\n", 1)[1].startswith(about)
+    head = next(line for line in text.splitlines() if line.startswith("|"))
+    assert [name.strip().removesuffix(", GiB") for name in head.strip("|").split("|")] == table.HEAD
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=NAMES)

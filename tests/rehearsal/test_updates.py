@@ -149,8 +149,8 @@ def test_rehearse_command_counts_and_updates(tmp_path, monkeypatch, capsys):
     words = ["rehearse", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3", "--deadline", "100"]
     commands.main(words)
     shown = capsys.readouterr().out
-    assert "tokens of an update  1,536 mlm (1 process, --update-freq 3)" in shown  # 3 x 8 x 64
-    assert "epoch                10 updates, which read 15,360 tokens" in shown
+    assert "tokens of an update    1,536 mlm (1 process, --update-freq 3)" in shown  # 3 x 8 x 64
+    assert "epoch                  10 updates, which read 15,360 tokens" in shown
     assert "two updates done in 2 processes: loss " in shown
 
 

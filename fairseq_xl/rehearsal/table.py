@@ -166,8 +166,8 @@ HEAD = (
 ).split(", ")
 IN_GIB = HEAD[4:11]
 ABOUT = """GPU memory and updates of {system}'s configurations, computed with torch's meta device and not measured.
-`fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write` writes this page; the tests compute each row again.
-Versions: {versions}.
+`fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write` writes this page; the tests compute each row
+again. Versions: {versions}.
 
 The table shows GiB on each GPU for the largest batch. FP32 master weights include their gradients; 16-bit training has
 them, except with the `--memory-efficient-` options. Activations are the tensors kept for the backward pass. The parts

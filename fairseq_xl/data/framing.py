@@ -29,9 +29,6 @@ from fairseq_xl.errors import UserError
 
 FRAMINGS = ("xl", "xlm", "bert", "mbart")
 
-#: a batch is packed if at least 1 / LEAST_PADDING of its tokens are padding: packing and unpacking take time too
-LEAST_PADDING = 16
-
 
 class InputLength(NamedTuple):
     """Lengths of an objective's longest example, in tokens."""
@@ -104,32 +101,29 @@ def find_padding(tokens, pad):
 def find_packing(tokens, pad):
     """The tokens of an array (B, T) that are not padding, so that a model can leave out the others.
 
-    Returns: ``places`` (N,), positions of these tokens in the flattened array; ``offsets`` (B+1,) int32, the number of
-    them before each row, and at the end N; ``padding_mask`` (B, T) bool, True at padding. None if less than one in
-    `LEAST_PADDING` is padding.
+    Returns: ``indices`` (N,) of these tokens in the flattened array, ascending; ``offsets`` (B+1,) int32, the number of
+    them before each row, and at the end N; ``padding_mask`` (B, T) bool, True at padding. None without padding.
     """
     kept = tokens != pad
-    if (tokens.size - np.count_nonzero(kept)) * LEAST_PADDING < tokens.size:
-        return None
-    return _packing(kept)
+    return None if kept.all() else _packing(kept)
 
 
 def _packing(kept):
     """`find_packing` for a mask (B, T), False at padding."""
-    places = np.flatnonzero(kept)
     offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
     return {
-        "places": torch.from_numpy(places),
+        "indices": torch.from_numpy(np.flatnonzero(kept)),
         "offsets": torch.from_numpy(offsets.astype(np.int32)),
         "padding_mask": torch.from_numpy(~kept),
     }
 
 
 def find_packings(pad, **arrays):
-    """`find_packing` of several arrays (B, T_i) by name, which are packed together or not at all."""
-    if not any(find_packing(tokens, pad) for tokens in arrays.values()):
+    """`find_packing` of several arrays (B, T_i) by name; of all of them if one has padding."""
+    kept = {name: tokens != pad for name, tokens in arrays.items()}
+    if all(each.all() for each in kept.values()):
         return dict.fromkeys(arrays)
-    return {name: _packing(tokens != pad) for name, tokens in arrays.items()}
+    return {name: _packing(each) for name, each in kept.items()}
 
 
 def decoder_target(target, pad):

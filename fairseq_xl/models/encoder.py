@@ -71,8 +71,8 @@ class Encoder(nn.Module):
             inputs_embeds: (B, T, C), used in place of the token embeddings
             segments: (B, T), the segment of each token; a model without segment embeddings ignores them
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1 tensors
-            packing: the batch's `fairseq_xl.data.framing.find_packing`: layers compute nothing for padding, and the
-                result there is 0. With None or `all_layers`, padding is computed too
+            packing: the batch's `fairseq_xl.data.framing.find_packing`: where a `Stack` packs, layers compute nothing
+                for padding, and the result there is 0. With None or `all_layers`, padding is computed too
             memory_packing: the packing of the memory
         """
         hidden = self.embeddings(

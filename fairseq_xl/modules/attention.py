@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import draw_kept
 from fairseq_xl.modules.packing import Packing
-from fairseq_xl.patches.features import attend_varlen, fits_varlen_attention
+from fairseq_xl.patches.features import attend_varlen
 
 
 def attend(
@@ -82,7 +82,7 @@ def attend_packed(
         causal: query t attends to the keys up to t; both packings are the same then, and have no padding on the left
         dropout: probability of dropping an attention weight
     """
-    if packing.varlen and fits_varlen_attention(query):
+    if packing.fits_varlen(query.dtype, query.size(-1)):
         offsets, longest = (packing.offsets, key_packing.offsets), (packing.longest, key_packing.longest)
         return attend_varlen(query, key, value, offsets, longest, causal, dropout)
     if _by_products(query, dropout):

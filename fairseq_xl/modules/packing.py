@@ -9,13 +9,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_xl.patches.features import has_varlen_attention
+from fairseq_xl.patches.features import fits_varlen_attention, has_varlen_attention
+
+#: without a kernel for packed sequences, a batch is packed if at least 1 / LEAST_PADDING of its tokens are padding:
+#: packing and unpacking take time too
+LEAST_PADDING = 16
 
 
 class Packing(NamedTuple):
     """Indices and lengths of the tokens of a padded batch that are packed."""
 
-    places: Tensor  # (N,) indices in the flattened batch (B*T) of the tokens that are not padding, ascending
+    indices: Tensor  # (N,) of the tokens that are not padding in the flattened batch (B*T), ascending
     offsets: Tensor  # (B+1,) int32, the first token of each sequence among the N; at the end N
     padding_mask: Tensor  # (B, T) bool, True at padding
     varlen: bool  # whether the device has a variable-length attention kernel
@@ -23,21 +27,31 @@ class Packing(NamedTuple):
     @classmethod
     def of(cls, found: Mapping[str, Tensor]) -> "Packing":
         """Makes a packing from the result of `fairseq_xl.data.framing.find_packing`."""
-        places = found["places"]
-        return cls(places, found["offsets"], found["padding_mask"], has_varlen_attention(places.device))
+        indices = found["indices"]
+        return cls(indices, found["offsets"], found["padding_mask"], has_varlen_attention(indices.device))
 
     @property
     def longest(self) -> int:
         """T"""
         return self.padding_mask.size(1)
 
+    @property
+    def has_much_padding(self) -> bool:
+        """Whether at least one token in `LEAST_PADDING` is padding."""
+        tokens = self.padding_mask.numel()
+        return (tokens - self.indices.numel()) * LEAST_PADDING >= tokens
+
+    def fits_varlen(self, dtype: torch.dtype, channels: int) -> bool:
+        """Whether a variable-length kernel attends to queries of this type with D channels per head."""
+        return self.varlen and fits_varlen_attention(dtype, channels)
+
     def pack(self, padded: Tensor) -> Tensor:
         """(B, T, …) -> (N, …)"""
-        return padded.flatten(0, 1).index_select(0, self.places)
+        return padded.flatten(0, 1).index_select(0, self.indices)
 
     def unpack(self, packed: Tensor) -> Tensor:
         """(N, …) -> (B, T, …), 0 at padding"""
-        flat = packed.new_zeros(self.padding_mask.numel(), *packed.shape[1:]).index_copy(0, self.places, packed)
+        flat = packed.new_zeros(self.padding_mask.numel(), *packed.shape[1:]).index_copy(0, self.indices, packed)
         return flat.unflatten(0, self.padding_mask.shape)
 
     def lengths(self) -> list[int]:

@@ -36,16 +36,32 @@ class Stack(nn.ModuleList):
         """(B, T, C) -> (B, T, C)
 
         Args:
-            packing: packing of `hidden`: only its tokens are computed, the others are 0; it replaces `padding_mask`
+            packing: packing of `hidden`, used where it saves time: only its tokens are computed then, the others are 0
             memory: (B, S, C), keys and values of cross-attention; None skips cross-attention
             memory_packing: packing of the memory; it is packed only together with `hidden`
-            inputs: further arguments of the layers, and the memory's padding mask where it is not packed
+            inputs: further arguments of the layers, and the padding masks for what is not packed
         """
-        if packing is not None and (memory is None or memory_packing is not None):
+        packings = [packing] if memory is None else [packing, memory_packing]
+        if packing is not None and self._packs(hidden, packings):
             inputs = {"causal": inputs.get("causal", False), "packing": packing, "memory_packing": memory_packing}
             memory = None if memory is None or memory_packing is None else memory_packing.pack(memory)
             return packing.unpack(self._run(packing.pack(hidden), memory=memory, **inputs))
         return self._run(hidden, memory=memory, **inputs)
+
+    def _packs(self, hidden: Tensor, packings: list[Packing | None]) -> bool:
+        """Whether to leave out padding of `hidden` (B, T, C) and of the memory.
+
+        With a variable-length kernel any padding is left out, since a GPU attends more slowly under a mask of padding.
+        """
+        found = [packing for packing in packings if packing is not None]
+        if len(found) < len(packings):
+            return False
+        dtype, device = hidden.dtype, hidden.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+        layer: Any = self[0]
+        channels = hidden.size(-1) // layer.self_attention.heads
+        return found[0].fits_varlen(dtype, channels) or any(packing.has_much_padding for packing in found)
 
     def _run(self, hidden: Tensor, **inputs: Any) -> Tensor:
         """Runs the layers, in training as `backend` and `checkpoints` say: (B, T, C) or packed (N, C) -> the same."""

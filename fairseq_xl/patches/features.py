@@ -16,9 +16,9 @@ def has_varlen_attention(device: torch.device) -> bool:
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
-def fits_varlen_attention(query: torch.Tensor) -> bool:
-    """Whether `attend_varlen` takes queries (N, H, D) of this type and this number of channels per head."""
-    return query.dtype in (torch.float16, torch.bfloat16) and query.size(-1) % 8 == 0 and query.size(-1) <= 256
+def fits_varlen_attention(dtype: torch.dtype, channels: int) -> bool:
+    """Whether `attend_varlen` takes queries (N, H, D) of this type and this number D of channels per head."""
+    return dtype in (torch.float16, torch.bfloat16) and channels % 8 == 0 and channels <= 256
 
 
 def attend_varlen(

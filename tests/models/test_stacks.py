@@ -7,7 +7,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_xl.modules import attention
+from fairseq_xl.modules import attention, packing
+from fairseq_xl.patches import features
 from tests.models.families import FAMILIES, loss_of, make_batch, stacks, unpacked
 
 LENGTHS = [9, 4, 6, 2]
@@ -28,6 +29,15 @@ def step(family, model, batch):
     loss = loss_of(family, model, batch)
     loss.backward()
     return loss.detach(), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+
+
+def count_tokens(model):
+    """A list that gets the numbers of tokens, or of rows and columns, that each layer computes."""
+    computed = []
+    for stack in stacks(model):
+        for layer in stack:
+            layer.ffn.register_forward_hook(lambda module, inputs, output: computed.append(tuple(inputs[0].shape[:-1])))
+    return computed
 
 
 # Packed sequences
@@ -62,20 +72,90 @@ def test_the_loop_over_packed_sentences_agrees_too(family, dictionary, monkeypat
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_compute_nothing_for_padding(family, dictionary):
-    model, rows = build(family, dictionary), []
-    for stack in stacks(model):
-        for layer in stack:
-            layer.ffn.register_forward_hook(lambda module, inputs, output: rows.append(inputs[0].shape[:-1]))
+    model = build(family, dictionary)
+    computed = count_tokens(model)
     loss_of(family, model, make_batch(dictionary, LENGTHS))
-    assert set(rows) == ({(21,), (4, 27)} if family == "streams" else {(21,)})  # 9 + 4 + 6 + 2 tokens; 3 streams of 9
+    assert set(computed) == (
+        {(21,), (4, 27)} if family == "streams" else {(21,)}
+    )  # 9 + 4 + 6 + 2 tokens; 3 streams of 9
 
 
-def test_a_batch_is_packed_if_a_sixteenth_of_it_is_padding(dictionary):
+def test_the_packing_of_a_batch(dictionary):
     assert make_batch(dictionary, [8, 8])["packing"] is None
-    assert make_batch(dictionary, [17, 16])["packing"] is None
+    assert make_batch(dictionary, [17, 16])["packing"]["indices"].tolist() == list(range(33))
     packing = make_batch(dictionary, [4, 2])["packing"]
-    assert packing["places"].tolist() == [0, 1, 2, 3, 4, 5] and packing["offsets"].tolist() == [0, 4, 6]
+    assert packing["indices"].tolist() == [0, 1, 2, 3, 4, 5] and packing["offsets"].tolist() == [0, 4, 6]
     assert packing["padding_mask"].tolist() == [[False] * 4, [False, False, True, True]]
+
+
+#: 2 of 32 tokens are padding, one sixteenth; and 1 of 32
+MUCH, LITTLE = [8, 8, 8, 6], [8, 8, 8, 7]
+
+
+@pytest.mark.parametrize("lengths, shape", [(MUCH, (30,)), (LITTLE, (4, 8))])
+def test_a_batch_is_packed_on_cpu_if_a_sixteenth_of_it_is_padding(lengths, shape, dictionary):
+    model = build("encoder", dictionary)
+    computed = count_tokens(model)
+    loss_of("encoder", model, make_batch(dictionary, lengths))
+    assert set(computed) == {shape}
+
+
+def test_source_and_target_are_packed_if_one_has_much_padding(dictionary):
+    """The decoder packs both then, and the encoder decides by the source alone."""
+    for lengths, targets, expected in (
+        (LITTLE, MUCH, [(4, 8), (30,)]),
+        (MUCH, LITTLE, [(30,), (31,)]),
+        (LITTLE, LITTLE, [(4, 8), (4, 8)]),
+        ([8] * 4, MUCH, [(4, 8), (30,)]),
+    ):
+        model = build("translation", dictionary, encoder_layers=1, decoder_layers=1)
+        computed = count_tokens(model)
+        loss_of("translation", model, make_batch(dictionary, lengths, targets))
+        assert computed == expected
+
+
+@pytest.fixture
+def varlen(monkeypatch):
+    """The meta device plays a GPU with a variable-length kernel, whose calls are recorded: (queries, keys)."""
+    calls = []
+
+    def recorded(query, key, *arguments):
+        calls.append((len(query), len(key)))
+        return features.attend_varlen(query, key, *arguments)
+
+    monkeypatch.setattr(packing, "has_varlen_attention", lambda device: device.type == "meta")
+    monkeypatch.setattr(attention, "attend_varlen", recorded)
+    return calls
+
+
+def without_data(family, dictionary, dtype, lengths, **options):
+    """A model and a batch on the meta device."""
+    return build(family, dictionary, dtype, **options).to("meta"), on_meta(make_batch(dictionary, lengths))
+
+
+@pytest.mark.parametrize("family", ["encoder", "causal", "veco", "denoising", "translation"])
+def test_any_padding_is_packed_where_a_kernel_takes_packed_sequences(family, dictionary, varlen):
+    model, batch = without_data(family, dictionary, torch.bfloat16, LITTLE, **DROPOUT)
+    computed = count_tokens(model)
+    loss_of(family, model, batch).backward()
+    assert set(computed) == {(31,)} and set(varlen) == {(31, 31)}
+
+
+def test_without_padding_nothing_is_packed(dictionary, varlen):
+    model, batch = without_data("encoder", dictionary, torch.bfloat16, [8] * 4)
+    computed = count_tokens(model)
+    loss_of("encoder", model, batch)
+    assert set(computed) == {(4, 8)} and not varlen
+
+
+@pytest.mark.parametrize("lengths, shape", [(MUCH, (30,)), (LITTLE, (4, 8))])
+@pytest.mark.parametrize("dtype, heads", [(torch.float32, 2), (torch.bfloat16, 4)])
+def test_what_the_kernel_does_not_take_is_packed_as_on_cpu(dtype, heads, lengths, shape, dictionary, varlen):
+    """32 bits, or 4 channels per head."""
+    model, batch = without_data("encoder", dictionary, dtype, lengths, heads=heads)
+    computed = count_tokens(model)
+    loss_of("encoder", model, batch)
+    assert set(computed) == {shape} and not varlen
 
 
 # torch.compile

@@ -85,12 +85,13 @@ def one_run():
     output, root, threads = Output(), logging.getLogger(), torch.get_num_threads()
     handlers, level = list(root.handlers), root.level
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    step, filters = FairseqTask.train_step, list(root.filters)
+    step, filters, losses = FairseqTask.train_step, list(root.filters), {}
 
     def recorded_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         result = step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
         if not ignore_grad:
-            output.updates.setdefault(update_num + 1, []).append(float(result[2]["loss"]).hex())
+            loss = result[2]["loss"]  # read at the end: the run itself does not wait for a GPU
+            losses.setdefault(update_num + 1, []).append(loss.clone() if isinstance(loss, torch.Tensor) else loss)
             output.samples.setdefault(update_num + 1, []).append(sample)
         return result
 
@@ -113,6 +114,7 @@ def one_run():
             yield output
     finally:
         output.text = printed.getvalue()
+        output.updates = {number: [float(loss).hex() for loss in each] for number, each in losses.items()}
         keeper.close()
         FairseqTask.train_step, validate.reset_logging = step, reset_logging
         torch.set_num_threads(threads)

@@ -1,6 +1,8 @@
-"""Finds what would make the host wait for a GPU.
+"""Finds what would make the host wait for a GPU, on a machine without one.
 
-A machine without a GPU runs the same operations: those that read a value of a tensor, or make a shape of values.
+Such a machine runs the same operations, on CPU or on the meta device. Some of them read a value of a tensor, make a
+shape of values, or copy a tensor to the host: on a GPU the host waits there. Copies to the device of another tensor,
+and those by `copy_`, are found on the meta device only: on CPU they look like those on a GPU.
 """
 
 import contextlib
@@ -10,28 +12,55 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-#: operations that give the host a value, or a shape that depends on values
-READING = {"_local_scalar_dense", "equal", "is_nonzero", "item", "masked_select", "nonzero", "_unique2", "unique_dim"}
-READING |= {"bincount", "nonzero_numpy", "unique_consecutive"}
-METHODS = {"__bool__", "__float__", "__index__", "__int__", "item", "tolist"}
+#: operators that give the host a value, or a shape that depends on values
+READING = {"_local_scalar_dense", "equal", "is_nonzero", "item", "masked_select", "nonzero", "nonzero_numpy"}
+READING |= {"_unique", "_unique2", "unique_consecutive", "unique_dim", "allclose", "bincount", "_is_all_true"}
+READING |= {"_is_any_true"}
+#: methods that read values or copy them to the host; some run no operator on CPU
+METHODS = {"__array__", "__bool__", "__float__", "__index__", "__int__", "cpu", "item", "numpy", "tolist"}
 
 
-def place():
+def running_line():
     """The line of this repository or of fairseq that runs."""
     frames = [frame for frame in traceback.extract_stack() if "torch/" not in frame.filename]
-    frames = [frame for frame in frames if not frame.filename.endswith(("waits.py", "_ops.py"))]
+    frames = [frame for frame in frames if frame.filename != __file__ and not frame.filename.endswith("_ops.py")]
     return f"{frames[-1].filename}:{frames[-1].lineno} {frames[-1].line}"
 
 
+def operator_waits(function, args, result):
+    """Whether an operator would wait for a GPU."""
+    name = function.overloadpacket.__name__
+    if name in READING or str(function) == "aten.repeat_interleave.Tensor":
+        return True
+    if name in ("index", "index_put", "index_put_"):  # an index of booleans is one of the indices of True
+        return any(isinstance(each, torch.Tensor) and each.dtype == torch.bool for each in args[1])
+    if name in ("_to_copy", "copy_"):
+        return any(isinstance(each, torch.Tensor) and each.device != result.device for each in args)
+    return False
+
+
+def method_waits(function, args, kwargs):
+    """Whether a method of a tensor would wait for a GPU on which the tensor is."""
+    name = getattr(function, "__name__", "")
+    if name == "to" and not kwargs.get("non_blocking"):
+        return "cpu" in [each for each in (*args[1:], *kwargs.values()) if isinstance(each, str)]
+    return name in METHODS
+
+
 class Waits(contextlib.ExitStack):
-    """Collects in `found` what would wait for a GPU: {"name of the operation at file:line": times}."""
+    """Context that collects what would wait for a GPU.
+
+    Attributes:
+        found: {"name of the operator or method at file:line": times}
+        operators: names of all operators that ran, in order
+    """
 
     def __init__(self):
         super().__init__()
-        self.found = {}
+        self.found, self.operators = {}, []
 
     def add(self, name):
-        where = f"{name} at {place()}"
+        where = f"{name} at {running_line()}"
         self.found[where] = self.found.get(where, 0) + 1
 
     def __enter__(self):
@@ -39,19 +68,26 @@ class Waits(contextlib.ExitStack):
 
         class Dispatched(TorchDispatchMode):
             def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-                name = function.overloadpacket.__name__
-                indices = args[1] if name in ("index", "index_put", "index_put_") else ()
-                masks = any(isinstance(each, torch.Tensor) and each.dtype == torch.bool for each in indices)
-                if name in READING or masks:
-                    waits.add(name)
-                return function(*args, **kwargs or {})
+                result = function(*args, **kwargs or {})
+                waits.operators.append(function.__name__)
+                if operator_waits(function, args, result):
+                    waits.add(function.overloadpacket.__name__)
+                return result
 
         class Called(TorchFunctionMode):
             def __torch_function__(self, function, types, args=(), kwargs=None):
-                if getattr(function, "__name__", "") in METHODS:
+                if method_waits(function, args, kwargs or {}):
                     waits.add(function.__name__)
                 return function(*args, **kwargs or {})
 
         self.enter_context(Dispatched())
         self.enter_context(Called())
         return super().__enter__()
+
+
+@contextlib.contextmanager
+def no_waits():
+    """Context that fails if something in it would wait for a GPU; yields its `Waits`."""
+    with Waits() as waits:
+        yield waits
+    assert not waits.found, waits.found

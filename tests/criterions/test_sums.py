@@ -12,7 +12,7 @@ from fairseq_xl.criterions.finetuning import FineTuningCriterion
 from fairseq_xl.criterions.generation import log_languages
 from fairseq_xl.criterions.sums import log_losses
 from fairseq_xl.tasks.language_metrics import LanguageMetrics
-from tests.criterions.operators import SYNCS, Operators
+from tests.waits import no_waits
 
 fairseq_xl.register()
 
@@ -28,10 +28,10 @@ def fresh_metrics():
 
 def logged_without_a_sync(log, *updates):
     """The values of updates that `log` logs; fails if one of them waits for the device."""
-    with metrics.aggregate("train"), Operators() as operators:
+    with metrics.aggregate("train"), no_waits() as waits:
         for update in updates:
             log(update)
-    assert operators.names and not SYNCS & set(operators.names)
+    assert waits.operators
     return dict(metrics.get_smoothed_values("train"))
 
 

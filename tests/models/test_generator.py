@@ -5,7 +5,6 @@ import torch
 from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -16,6 +15,7 @@ from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.attention import CrossAttention
 from fairseq_xl.patches import generation
+from tests.waits import Waits
 
 PAD, EOS, PIECES = 1, 2, 60
 SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=2, max_positions=50)
@@ -243,47 +243,27 @@ def test_the_mask_follows_the_choices(dictionary):
     assert seen == [[0, 0, 1, 1, 0, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 1, 0, 0, 0, 1]]
 
 
-class Reads(TorchDispatchMode):
-    """Fails on operators that wait for a GPU."""
-
-    def __torch_dispatch__(self, operator, types, arguments=(), named=None):
-        waits = ("_local_scalar_dense", "nonzero", "masked_select", "item", "unique")
-        assert not any(name in operator.name() for name in waits), operator
-        indices = arguments[1] if operator.name().split(".")[0] in ("aten::index", "aten::index_put_") else ()
-        booleans = [each for each in indices if isinstance(each, torch.Tensor) and each.dtype == torch.bool]
-        assert not booleans, "the number of true values is read"
-        return operator(*arguments, **(named or {}))
-
-
 @pytest.mark.parametrize("ends", [0, 4])
 def test_sync_of_a_step_is_one_read(dictionary, monkeypatch, ends):
     """A step of the search reads which candidates have ended; the scores of all hypotheses are read at the end."""
-    model, reads, cpu, tolist = make(dictionary, 5, ends=ends), [], torch.Tensor.cpu, torch.Tensor.tolist
-    steps, through_layers = [], model.decoder.through_layers
-    start = dictionary.language_symbol("en")
+    model, steps = make(dictionary, 5, ends=ends), []
+    through_layers, start = model.decoder.through_layers, dictionary.language_symbol("en")
     made, batch = XLSequenceGenerator([model], dictionary, beam_size=3, max_len_b=12), sample(3)
     encoder_out = made.model.forward_encoder(batch["net_input"])  # the encoder reads whether there is padding
     caches = model.decoder.begin(encoder_out[0], torch.full((SENTENCES, 1), start), 3, 13)  # and begin the languages
     monkeypatch.setattr(made.model, "forward_encoder", lambda net_input: encoder_out)
     monkeypatch.setattr(model.decoder, "begin", lambda *arguments: caches)
 
-    def counted(name, function):
-        def call(self):
-            reads.append(name)
-            return function(self)
-
-        return call
-
     def stepping(*arguments, **named):
         steps.append(None)
         return through_layers(*arguments, **named)
 
     monkeypatch.setattr(model.decoder, "through_layers", stepping)
-    monkeypatch.setattr(torch.Tensor, "cpu", counted("cpu", cpu))
-    monkeypatch.setattr(torch.Tensor, "tolist", counted("tolist", tolist))
-    with Reads():
+    with Waits() as waits:
         found = made.generate([model], batch, bos_token=start)
     monkeypatch.undo()
     assert len(found) == SENTENCES and len(steps) > 5
-    assert reads.count("cpu") == len(steps)
-    assert reads.count("tolist") == 1 + SENTENCES  # all scores, and the order of those of each sentence, on the host
+    reads = {where.split(" at ")[0]: times for where, times in waits.found.items()}
+    assert len(reads) == len(waits.found) - 1  # each at one line, but tolist
+    # tolist: all scores, and the order of those of each sentence, on the host
+    assert reads == {"cpu": len(steps), "numpy": len(steps), "tolist": SENTENCES}

@@ -8,38 +8,13 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq.tasks import FairseqTask
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.objectives import OBJECTIVES
 from tests.command_line import cli
 from tests.commands import dan, denoising, generation, labeled, pretraining, run_train, translation
 from tests.tiny_data import write_items
-
-#: operations whose results or shapes depend on data
-READING = {
-    torch.ops.aten._local_scalar_dense,
-    torch.ops.aten.item,
-    torch.ops.aten.nonzero,
-    torch.ops.aten.masked_select,
-    torch.ops.aten._unique2,
-    torch.ops.aten.unique_dim,
-    torch.ops.aten.equal,
-}
-
-
-class NoWaiting(TorchDispatchMode):
-    """Raises AssertionError for an operation that waits for a GPU: one that reads data or copies them to the host."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        assert function.overloadpacket not in READING, function
-        if function.overloadpacket in (torch.ops.aten._to_copy, torch.ops.aten.copy_):
-            others = [value for value in args if isinstance(value, torch.Tensor)]
-            assert all(value.device == result.device for value in others), function
-        if function.overloadpacket in (torch.ops.aten.index, torch.ops.aten.index_put_):
-            assert all(index is None or index.dtype != torch.bool for index in args[1]), function
-        return result
+from tests.waits import no_waits
 
 
 def on_meta(value):
@@ -59,7 +34,7 @@ def checked(monkeypatch):
             translated = self.objectives["back_translation"].translated(model, sample["batch"])
             sample = sample | {"batch": sample["batch"] | {"source": translated}}
         without_data, batch = on_meta(model), on_meta(sample)
-        with NoWaiting():
+        with no_waits():
             loss, _, _ = criterion(without_data.train(), batch)
             loss.backward()
         assert any(parameter.grad is not None for parameter in without_data.parameters())
@@ -68,25 +43,6 @@ def checked(monkeypatch):
 
     monkeypatch.setattr(FairseqTask, "train_step", checked_step)
     return found
-
-
-READS = {
-    "item": lambda tokens: tokens[0].item(),
-    "if": lambda tokens: bool(tokens.any()),
-    "nonzero": torch.Tensor.nonzero,
-    "bool": lambda tokens: tokens[tokens > 0],
-    "copy": lambda tokens: tokens.to("meta"),
-    "masked_select": lambda tokens: tokens.masked_select(tokens > 0),
-}
-
-
-@pytest.mark.parametrize("read", READS)
-def test_a_sync_is_noticed(read):
-    tokens = torch.zeros(3, dtype=torch.long)
-    with NoWaiting():
-        tokens.index_select(0, tokens).masked_fill(tokens > 0, 2).float().sum()
-        with pytest.raises(AssertionError):
-            READS[read](tokens)
 
 
 ONCE = [*cli(max_update=1), "--disable-validation", "--no-save"]

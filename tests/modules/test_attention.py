@@ -2,11 +2,24 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from fairseq_xl.data.framing import find_packing
 from fairseq_xl.errors import UserError
-from fairseq_xl.modules.attention import Cache, CrossAttention, SelfAttention, attend, attend_by_products
+from fairseq_xl.modules import attention
+from fairseq_xl.modules.attention import (
+    Cache,
+    CrossAttention,
+    SelfAttention,
+    attend,
+    attend_by_products,
+    attend_packed,
+)
+from fairseq_xl.modules.packing import Packing
+from fairseq_xl.patches import features
+from tests.devices import DEVICES, moved, relative_error
 
 PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])
 
@@ -149,3 +162,41 @@ def test_cross_attention_projects_the_memory_once_and_reorders_it():
 def test_heads_that_do_not_divide_the_channels_are_refused():
     with pytest.raises(UserError, match="--embed-dim 8 is not a multiple of --heads 3"):
         SelfAttention(8, 3, dropout=0.0)
+
+
+def packing_of(lengths, device):
+    tokens = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    return Packing.of(moved(find_packing(tokens, False), device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "causal, lengths, key_lengths",
+    [(False, [9, 3, 70], [9, 3, 70]), (True, [9, 3, 70], [9, 3, 70]), (False, [9, 3, 70], [50, 8, 2])],
+    ids=["full", "causal", "other keys"],
+)
+def test_packed_attention_in_16_bits_is_that_of_padded_sequences(
+    causal, lengths, key_lengths, dtype, device, monkeypatch
+):
+    """In float64, gradients too. On a GPU from Ampere on by FlashAttention, else with padding."""
+    calls, draw = [], torch.Generator().manual_seed(0)
+
+    def recorded(*arguments):
+        calls.append(arguments)
+        return features.attend_varlen(*arguments)
+
+    monkeypatch.setattr(attention, "attend_varlen", recorded)
+    own, of_keys = packing_of(lengths, device), packing_of(key_lengths, device)
+    sizes = [(sum(each), 2, 64) for each in (lengths, key_lengths, key_lengths)]
+    inputs = [torch.randn(size, generator=draw).to(device, dtype).requires_grad_() for size in sizes]
+    attended = attend_packed(*inputs, own, of_keys, causal=causal)
+    weights = torch.randn(attended.shape, generator=draw).to(device)
+    found = [attended, *torch.autograd.grad((attended.float() * weights).sum(), inputs)]
+    exact = [each.detach().double().requires_grad_() for each in inputs]
+    padded = [each.unpack(tensor).transpose(1, 2) for each, tensor in zip((own, of_keys, of_keys), exact)]
+    mask = None if causal else of_keys.padding_mask
+    attended = own.pack(attend(*padded, padding_mask=mask, causal=causal).transpose(1, 2))
+    expected = [attended, *torch.autograd.grad((attended * weights).sum(), exact)]
+    assert all(relative_error(*pair) < 1e-2 for pair in zip(found, expected))
+    assert len(calls) == (device == "cuda" and torch.cuda.get_device_capability() >= (8, 0))

@@ -13,6 +13,8 @@ from fairseq_xl.models.config import BackboneConfig
 from fairseq_xl.modules import output as output_module
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.patches import features
+from tests.devices import DEVICES, relative_error
 
 
 def layer(form, vocab_size=10):
@@ -51,6 +53,7 @@ def in_small_chunks(monkeypatch, predictions=3, part=20):
     """Chunks of at most that many predictions, and softmax and 16-bit products of so many elements at a time."""
     monkeypatch.setattr(output_module, "_CPU_CHUNK", predictions)
     monkeypatch.setattr(output_module, "_CPU_PART", part)
+    monkeypatch.setattr(output_module, "_PART", part)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -75,14 +78,36 @@ def test_loss_and_gradients_are_torchs(form, chunked, smoothing, monkeypatch):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_sum_of_products_in_32_bits(dtype, device, monkeypatch):
+    """left^T right of 16 bits, by parts of the vocabulary, against float64.
+
+    torch from 2.8 on gives a product in 32 bits on a GPU; elsewhere each product is rounded to 16 bits.
+    """
+    monkeypatch.setattr(output_module, "_CPU_PART", 100)
+    monkeypatch.setattr(output_module, "_PART", 100)
+    draw, expected = torch.Generator().manual_seed(0), 0
+    total = torch.full((300, 8), math.nan, device=device)
+    for first in (True, False):
+        left, right = (torch.randn(64, size, generator=draw).to(device, dtype) for size in (300, 8))
+        output_module._add_product(total, left, right, replaces=first)
+        expected = expected + left.double().t() @ right.double()
+    is_wide = device == "cuda" and features.HAS_PRODUCTS_IN_FLOAT32
+    assert relative_error(total, expected) < (1e-5 if is_wide else torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_precision_of_gradients(dtype, chunked, monkeypatch):
+def test_precision_of_gradients(dtype, chunked, device, monkeypatch):
     """Against 64 bits: a frequent symbol, whose sums are large, and symbols with probabilities of one in 250,000.
 
     float16 represents such a probability to 1.5 %, and no sum above 65504.
     """
     in_small_chunks(monkeypatch, *((60, 1000) if chunked else (10**6, 2**20)))
+    if device == "cuda":
+        monkeypatch.setattr(output_module, "_chunk_size", lambda hidden, weight: 60 if chunked else 10**6)
     torch.manual_seed(0)
     token_embeddings = TokenEmbeddings(300, 8, 1, output_bias=True)
     layer_ = OutputLayer(BackboneConfig(embed_dim=8, heads=2), token_embeddings)
@@ -91,9 +116,9 @@ def test_precision_of_gradients(dtype, chunked, monkeypatch):
     hidden, target = 30 * torch.randn(2500, 8).abs(), torch.randint(0, 3, (2500,))
     results = []
     for precision in (dtype, torch.float64):
-        token_embeddings.to(dtype).to(precision)  # the same numbers
-        inputs = [hidden.to(dtype).to(precision).requires_grad_(), *token_embeddings.parameters()]
-        loss = layer_.cross_entropy(inputs[0], target) * (128 / 2500)  # a mean, times fairseq's first loss scale
+        token_embeddings.to(device, dtype).to(precision)  # the same numbers
+        inputs = [hidden.to(device, dtype).to(precision).requires_grad_(), *token_embeddings.parameters()]
+        loss = layer_.cross_entropy(inputs[0], target.to(device)) * (128 / 2500)  # a mean, times fairseq's loss scale
         results.append([loss, *(each.double() for each in torch.autograd.grad(loss, inputs))])
     (loss, *found), (exact, *expected) = results
     eps = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 2 * torch.finfo(dtype).eps)

@@ -1,5 +1,6 @@
 """Adam: fairseq's updates, what it leaves alone, a few operations for any number of parameters, and exact resuming."""
 
+import contextlib
 import math
 from collections import Counter
 
@@ -13,38 +14,44 @@ from fairseq_xl.optimizers import adam as module, base
 from fairseq_xl.optimizers.adam import Adam
 from fairseq_xl.optimizers.lamb import Lamb
 from tests.commands import equal_parameters, load, pretraining, run_train
+from tests.devices import DEVICES, no_sync, relative_error
 
 SETTINGS = dict(lr=0.1, betas=(0.5, 0.75), eps=0.0, weight_decay=0.5)
 SHAPES = [(5, 3), (7,), (2, 3, 4), ()]
 
 
-def parameters(dtype=torch.float32, shapes=SHAPES):
+def parameters(dtype=torch.float32, shapes=SHAPES, device="cpu"):
     """Random parameters, the same in each call."""
     generator = torch.Generator().manual_seed(1)
-    return [torch.nn.Parameter(torch.randn(shape, generator=generator).to(dtype)) for shape in shapes]
+    return [torch.nn.Parameter(torch.randn(shape, generator=generator).to(device, dtype)) for shape in shapes]
 
 
-def train(optimizer, weights, steps, dtype=torch.float32):
-    """Makes updates with random gradients, some missing, and a learning rate that falls; the same for any optimizer."""
+def train(optimizer, weights, steps, dtype=torch.float32, checked=False):
+    """Makes updates with random gradients, some missing, and a learning rate that falls; the same for any optimizer.
+
+    With `checked` it fails if an update waits for the GPU.
+    """
     generator = torch.Generator().manual_seed(2)
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = 0.05 / (1 + step)
         for number, parameter in enumerate(weights):
             gradient = torch.randn(parameter.shape, generator=generator) * 10.0 ** (-number)
-            parameter.grad = None if (step + number) % 3 == 0 else gradient.to(dtype)
-        optimizer.step()
+            parameter.grad = None if (step + number) % 3 == 0 else gradient.to(parameter.device, dtype)
+        with no_sync(parameter.device.type) if checked else contextlib.nullcontext():
+            optimizer.step()
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "foreach"])
 @pytest.mark.parametrize("eps", [1e-8, 1e-2])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-def test_the_updates_are_those_of_fairseq(monkeypatch, fused, eps, decay):
+def test_the_updates_are_those_of_fairseq(monkeypatch, fused, eps, decay, device):
     """Over 50 updates. An eps of torch's form, after the correction of the bias, would differ by more."""
     if not fused:
         monkeypatch.setattr(module, "FUSED", ())
     settings = dict(lr=0.1, betas=(0.9, 0.98), eps=eps, weight_decay=decay)
-    ours, theirs = parameters(), parameters()
+    ours, theirs = parameters(device=device), parameters(device=device)
     one, other = Adam(ours, **settings), fairseq_adam.Adam(theirs, **settings)
     train(one, ours, 50)
     train(other, theirs, 50)
@@ -104,21 +111,37 @@ def test_what_has_no_gradient_stays_and_so_does_its_state(kind):
     assert optimizer.state[one]["step"] == 2 and not torch.equal(one, other)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", [Adam, Lamb])
-def test_found_inf_skips_an_update(kind, dtype):
+def test_an_update_has_no_sync_and_the_weights_of_one_on_cpu(kind, dtype, device):
+    settings = SETTINGS | dict(eps=1e-6)
+    weights, expected = parameters(dtype, device=device), parameters(dtype)
+    optimizer = kind(weights, **settings)
+    optimizer.found_inf = torch.zeros((), device=device)
+    train(optimizer, weights, 4, dtype, checked=True)
+    train(kind(expected, **settings), expected, 4, dtype)
+    for one, other in zip(weights, expected):
+        assert relative_error(one, other) < (1e-5 if dtype == torch.float32 else 1e-2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", [Adam, Lamb])
+def test_found_inf_skips_an_update(kind, dtype, device):
     """With 1 weights and means stay, whatever the gradients are; with 0 nothing differs from None."""
     settings = SETTINGS | dict(eps=1e-6)
-    weights, same = parameters(dtype), parameters(dtype)
+    weights, same = parameters(dtype, device=device), parameters(dtype, device=device)
     optimizer, usual = kind(weights, **settings), kind(same, **settings)
-    optimizer.found_inf = torch.zeros(())
+    optimizer.found_inf = torch.zeros((), device=device)
     train(optimizer, weights, 4, dtype)
     train(usual, same, 4, dtype)
     assert all(torch.equal(one, other) for one, other in zip(weights, same))
     for parameter in weights:
         parameter.grad = torch.full_like(parameter, math.nan)
-    optimizer.found_inf = torch.ones(())
-    optimizer.step()
+    optimizer.found_inf = torch.ones((), device=device)
+    with no_sync(device):
+        optimizer.step()
     for one, other in zip(weights, same):
         assert torch.equal(one, other)
         for name in ("exp_avg", "exp_avg_sq"):

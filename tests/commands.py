@@ -31,6 +31,8 @@ from tests.command_line import cli
 fairseq_xl.register()
 
 CPU = ["--cpu", "--num-workers", "0", "--no-progress-bar"]
+#: further arguments of a training on each of `tests.devices.DEVICES`
+ON = {"cpu": CPU, "cuda": CPU[1:]}
 
 
 @dataclass

@@ -125,6 +125,20 @@ def test_an_update_has_no_sync_and_the_weights_of_one_on_cpu(kind, dtype, device
         assert relative_error(one, other) < (1e-5 if dtype == torch.float32 else 1e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", [Adam, Lamb])
+def test_an_update_has_no_sync_on_meta(kind, dtype, monkeypatch):
+    """Where numbers of the host that are copied to a GPU are found too."""
+    monkeypatch.setattr(module, "FUSED", (*module.FUSED, "meta"))
+    weights = [torch.nn.Parameter(each.detach().to("meta")) for each in parameters(dtype)]
+    optimizer = kind(weights, **SETTINGS)
+    optimizer.found_inf = torch.zeros((), device="meta")
+    for parameter in weights:
+        parameter.grad = torch.zeros_like(parameter)
+    with no_sync("meta"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("kind", [Adam, Lamb])

@@ -1,5 +1,6 @@
 """An update does not wait for the device; gradients that are not finite skip it there and are reported later."""
 
+import contextlib
 import math
 from types import SimpleNamespace
 
@@ -14,21 +15,28 @@ from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.optimizers.adam import AdamConfig, XLAdam
 from fairseq_xl.patches import norms
-from tests.commands import equal_parameters, load, pretraining, run_train
+from tests.commands import ON, equal_parameters, load, pretraining, run_train
+from tests.devices import DEVICES, no_sync
 from tests.waits import Waits
 
+NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 #: the loop over packed sentences, which runs on CPU only; the norms of the update before, which are on the host
 ALLOWED = ("torch.diff(self.offsets).tolist()", "norms = self.host.numpy()")
 
 
 class Steps:
-    """Runs the real trainer's updates under `Waits`."""
+    """Runs the real trainer's updates under `Waits`; on a GPU, from the third one on, torch fails if they wait."""
 
-    def __init__(self, monkeypatch):
+    def __init__(self, monkeypatch, device="cpu"):
         self.found = []
         step = fairseq_trainer.Trainer.train_step
 
         def watched(trainer, samples, raise_oom=False):
+            if device == "cuda":
+                with no_sync(device) if len(self.found) >= 2 else contextlib.nullcontext():
+                    output = step(trainer, samples, raise_oom)
+                self.found.append(set())
+                return output
             with Waits() as waits:
                 output = step(trainer, samples, raise_oom)
             self.found.append({name for name in waits.found if not any(each in name for each in ALLOWED)})
@@ -42,14 +50,27 @@ def line(data, folder, *more, objectives="mlm,tlm"):
     return [*command, "--clip-norm", 0.1, *more]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("optimizer", ["xl_adam", "xl_lamb"])
 @pytest.mark.parametrize("form", ["fp32", "bf16", "memory-efficient-bf16"])
-def test_a_training_step_has_no_sync(data_bin, tmp_path, monkeypatch, form, optimizer):
+def test_a_training_step_has_no_sync(data_bin, tmp_path, monkeypatch, form, optimizer, device):
     """Forward, loss, backward, accumulation over two batches, clipping and the optimizer, of mlm and tlm."""
-    more = ["--max-update", 4, "--update-freq", 2, "--optimizer", optimizer, *([] if form == "fp32" else [f"--{form}"])]
-    steps = Steps(monkeypatch)
-    run_train(line(data_bin, tmp_path, *more))
-    assert len(steps.found) == 4 and set().union(*steps.found) == set()
+    more = ["--max-update", 6, "--update-freq", 2, "--optimizer", optimizer, *([] if form == "fp32" else [f"--{form}"])]
+    steps = Steps(monkeypatch, device)
+    run_train(line(data_bin, tmp_path, *more), ON[device])
+    assert len(steps.found) == 6 and set().union(*steps.found) == set()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("form, error", [("fp32", 1e-4), ("bf16", 1e-2)])
+def test_losses_of_updates_without_a_sync(data_bin, tmp_path, form, error, device):
+    """They are those of fairseq's `adam`, which waits in each update, on CPU in 32 bits."""
+    more = [*NO_DROPOUT, "--max-update", 6]
+    expected = run_train(line(data_bin, tmp_path / "cpu", *more, "--optimizer", "adam")).losses
+    more += [] if form == "fp32" else [f"--{form}"]
+    found = run_train(line(data_bin, tmp_path / "run", *more), ON[device]).losses
+    assert len(found) == 6
+    assert list(map(float.fromhex, found)) == pytest.approx(list(map(float.fromhex, expected)), rel=error)
 
 
 def test_no_objective_of_encoders_has_a_sync(data_bin, tmp_path, monkeypatch):
@@ -127,24 +148,39 @@ def test_ranks_that_differ_are_reported_one_update_later(monkeypatch):
     norms.raise_if_diverged(run)  # once
 
 
-def model_gradients(dtype):
+def model_gradients(dtype, device="cpu"):
     generator = torch.Generator().manual_seed(1)
-    weights = [torch.nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in ((3, 4), (5,), (2, 2), ())]
+    shapes = ((3, 4), (5,), (2, 2), ())
+    weights = [torch.nn.Parameter(torch.zeros(shape, dtype=dtype, device=device)) for shape in shapes]
     for parameter in weights[:-1]:
-        parameter.grad = torch.randn(parameter.shape, generator=generator).to(dtype)
+        parameter.grad = torch.randn(parameter.shape, generator=generator).to(device, dtype)
     return weights
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("limit", [0.0, 0.5, 100.0])
-def test_clipping_is_fairseqs(dtype, limit):
-    """One parameter has no gradient."""
-    ours, theirs = model_gradients(dtype), model_gradients(dtype)
-    norm, its = utils.clip_grad_norm_(ours, limit), utils.clip_grad_norm_.__wrapped__(theirs, limit)
-    torch.testing.assert_close(norm, its, rtol=1e-6, atol=0)
+def test_clipping_without_a_sync_is_fairseqs(dtype, limit, device):
+    """One parameter has no gradient. fairseq's own runs on CPU."""
+    ours, theirs = model_gradients(dtype, device), model_gradients(dtype)
+    its = utils.clip_grad_norm_.__wrapped__(theirs, limit)
+    with no_sync(device):
+        norm = utils.clip_grad_norm_(ours, limit)
+    torch.testing.assert_close(norm.cpu(), its, rtol=1e-6, atol=0)
     assert norm.dtype == torch.float32 and ours[-1].grad is None
     for one, other in zip(ours[:-1], theirs):
-        torch.testing.assert_close(one.grad, other.grad)
+        torch.testing.assert_close(one.grad.cpu(), other.grad)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("norm, error", [(3.0, None), (math.nan, "gradients are Nan/Inf")])
+def test_the_norm_is_copied_without_a_sync(norm, error, device):
+    norm = torch.tensor([norm], device=device)
+    with no_sync(device):
+        copied = norms._Norms(norm, 6, [])
+    assert copied.host.is_pinned() == (device == "cuda")
+    with pytest.raises(norms.Diverged, match=error) if error else contextlib.nullcontext():
+        copied.check()
 
 
 def test_clipping_without_gradients():

@@ -13,7 +13,7 @@ from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives import OBJECTIVES
 from tests.command_line import cli
 from tests.commands import (
-    CPU,
+    ON,
     classification,
     denoising,
     equal_parameters,
@@ -24,6 +24,7 @@ from tests.commands import (
     translation,
     unsupervised,
 )
+from tests.devices import needs_cuda
 from tests.distributed.headed import Headed
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_evaluation_commands import eval_lm, validation_losses
@@ -279,16 +280,15 @@ def test_amp_is_32_bits_on_cpu(data_bin, in_32_bits, tmp_path):
 # On a GPU
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA here")
+@needs_cuda
 @pytest.mark.parametrize("name", [*PRECISIONS, "amp"])
 @pytest.mark.parametrize("stop", [3])
 def test_on_a_gpu(data_bin, in_32_bits, tmp_path, name, stop):
     """Losses fall as on CPU (dropout draws other numbers there, hence the tolerance), and a stopped run resumes."""
-    on_gpu = [argument for argument in CPU if argument != "--cpu"]
 
     def run(folder, last):
         more = ["--max-update", last, "--disable-validation", "--no-epoch-checkpoints", f"--{name}"]
-        return run_train(pretraining(data_bin, tmp_path / folder, *more, *INITIAL), on_gpu)
+        return run_train(pretraining(data_bin, tmp_path / folder, *more, *INITIAL), ON["cuda"])
 
     whole = run("whole", UPDATES)
     assert losses(whole) == pytest.approx(in_32_bits, rel=0.1)

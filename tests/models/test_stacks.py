@@ -7,12 +7,16 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_xl.errors import UserError
 from fairseq_xl.modules import attention, packing
 from fairseq_xl.patches import features
+from fairseq_xl.patches.compilation import check_compiler
+from tests.devices import DEVICES, moved, needs_cuda, no_sync, relative_error
 from tests.models.families import FAMILIES, loss_of, make_batch, stacks, unpacked
-from tests.waits import no_waits
 
 LENGTHS = [9, 4, 6, 2]
+#: 2 of 32 tokens are padding, one sixteenth; and 1 of 32
+MUCH, LITTLE = [8, 8, 8, 6], [8, 8, 8, 7]
 DROPOUT = {"dropout": 0.2, "attention_dropout": 0.2}
 
 
@@ -52,6 +56,23 @@ def test_packed_sequences_give_the_loss_and_gradients_of_padded_ones(family, dic
     torch.testing.assert_close(step(family, model, batch), step(family, model, unpacked(batch)))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("lengths", [LENGTHS, LITTLE], ids=["much", "little"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_sequences_in_16_bits(family, lengths, device, dictionary):
+    """Against padded ones in 32 bits. FlashAttention on a GPU takes 16 channels per head, and any padding."""
+    sizes = {"embed_dim": 32, "layer_norm_eps": 1e-5}
+    batch = moved(make_batch(dictionary, lengths), device)
+    model = build(family, dictionary, torch.bfloat16, **sizes).to(device)
+    loss, gradients = step(family, model, batch)
+    expected, expected_gradients = step(family, model.float(), unpacked(batch))
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-2, abs=1e-2)
+    found, exact = (
+        torch.cat([each.float().flatten() for each in of.values()]) for of in (gradients, expected_gradients)
+    )
+    assert relative_error(found, exact) < 5e-2
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_loop_over_packed_sentences_agrees_too(family, dictionary, monkeypatch):
     """On CPU, with dropout of attention weights that drops none."""
@@ -87,10 +108,6 @@ def test_the_packing_of_a_batch(dictionary):
     packing = make_batch(dictionary, [4, 2])["packing"]
     assert packing["indices"].tolist() == [0, 1, 2, 3, 4, 5] and packing["offsets"].tolist() == [0, 4, 6]
     assert packing["padding_mask"].tolist() == [[False] * 4, [False, False, True, True]]
-
-
-#: 2 of 32 tokens are padding, one sixteenth; and 1 of 32
-MUCH, LITTLE = [8, 8, 8, 6], [8, 8, 8, 7]
 
 
 @pytest.mark.parametrize("lengths, shape", [(MUCH, (30,)), (LITTLE, (4, 8))])
@@ -131,7 +148,7 @@ def varlen(monkeypatch):
 
 def without_data(family, dictionary, dtype, lengths, **options):
     """A model and a batch on the meta device."""
-    return build(family, dictionary, dtype, **options).to("meta"), on_meta(make_batch(dictionary, lengths))
+    return build(family, dictionary, dtype, **options).to("meta"), moved(make_batch(dictionary, lengths), "meta")
 
 
 @pytest.mark.parametrize("family", ["encoder", "causal", "veco", "denoising", "translation"])
@@ -218,6 +235,43 @@ def test_compiled_losses_in_16_bits(dictionary, counters):
     expected, _ = step("veco", model, batch)
     found, _ = step("veco", compiled(model), batch)
     assert found.item() == pytest.approx(expected.item(), rel=1e-3, abs=1e-3)
+
+
+def has_compiler():
+    """Whether the backend inductor finds what it needs, for CPU a C++ compiler, for a GPU triton."""
+    try:
+        check_compiler("inductor", torch.cuda.is_available())
+    except UserError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no compiler for inductor here")
+@pytest.mark.parametrize(
+    "device, dtype, error",
+    [
+        ("cpu", torch.float32, 1e-5),
+        pytest.param("cpu", torch.bfloat16, 1e-3, marks=pytest.mark.slow),
+        pytest.param("cuda", torch.float32, 1e-5, marks=needs_cuda),
+        pytest.param("cuda", torch.bfloat16, 1e-3, marks=needs_cuda),
+    ],
+)
+def test_layers_compiled_by_inductor(device, dtype, error, dictionary, counters):
+    """The losses of layers that are not compiled, over several lengths without another graph."""
+    model = build("encoder", dictionary, torch.float32, layers=1, layer_norm_eps=1e-5).to(device, dtype)
+    lengths = (LENGTHS, [3, 12, 7, 5, 2, 10], [5, 2])
+    batches = [moved(make_batch(dictionary, each, seed=len(each)), device) for each in lengths]
+    expected = [step("encoder", model, batch) for batch in batches]
+    compiled(model, "inductor")
+    found = [step("encoder", model, batches[0])]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        found += [step("encoder", model, batch) for batch in batches[1:]]
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    for (loss, gradients), (expected_loss, expected_gradients) in zip(found, expected):
+        assert loss.item() == pytest.approx(expected_loss.item(), rel=error, abs=error)
+        for name, gradient in gradients.items():
+            bound = 1e-4 if dtype == torch.float32 else 3e-2
+            assert relative_error(gradient, expected_gradients[name]) < bound, name
 
 
 def test_compiled_dropout_drops_its_share(dictionary, counters):
@@ -322,21 +376,16 @@ def test_checkpointed_layers_are_compiled_too(dictionary, counters):
 # Waiting for the device
 
 
-def on_meta(value):
-    if isinstance(value, dict):
-        return {key: on_meta(each) for key, each in value.items()}
-    return value.to("meta") if isinstance(value, torch.Tensor) else value
-
-
+@pytest.mark.parametrize("device", ["meta", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("checkpoints", [False, True])
 @pytest.mark.parametrize("lengths", [LENGTHS, [5, 5]])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_sync_in_forward_and_backward(family, lengths, checkpoints, dictionary):
-    """On the meta device, which takes the paths of a GPU and has no values to read."""
-    model = build(family, dictionary, torch.float32, **DROPOUT).to("meta")
+def test_no_sync_in_forward_and_backward(family, lengths, checkpoints, device, dictionary):
+    """The meta device takes the paths of a GPU and has no values to read."""
+    model = build(family, dictionary, torch.float32, **DROPOUT).to(device)
     for stack in stacks(model):
         stack.checkpoints = checkpoints
     for batch in (make_batch(dictionary, lengths), unpacked(make_batch(dictionary, lengths))):
-        batch = on_meta(batch)
-        with no_waits():
+        batch = moved(batch, device)
+        with no_sync(device):
             step(family, model, batch)

@@ -1,5 +1,7 @@
 """Beam search with shared keys against fairseq's generator over decoders without caches."""
 
+import copy
+
 import pytest
 import torch
 from fairseq import search
@@ -15,6 +17,7 @@ from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.attention import CrossAttention
 from fairseq_xl.patches import generation
+from tests.devices import DEVICES, moved
 from tests.waits import Waits
 
 PAD, EOS, PIECES = 1, 2, 60
@@ -78,15 +81,15 @@ def both(models, dictionary, batch, strategy=None, prefix=None, **options):
     return found
 
 
-def assert_same(ours, theirs):
-    """Equal tokens, scores to 1e-5; returns the lengths."""
+def assert_same(ours, theirs, error=1e-5):
+    """Equal tokens, scores to `error`; returns the lengths."""
     assert len(ours) == len(theirs) == SENTENCES
     for one, other in zip(ours, theirs):
         assert [each["tokens"].tolist() for each in one] == [each["tokens"].tolist() for each in other]
         for left, right in zip(one, other):
             assert left.keys() == right.keys() and not left["tokens"].is_inference()
             for name in ("score", "positional_scores", "attention"):
-                torch.testing.assert_close(left[name], right[name], atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(left[name], right[name], atol=error, rtol=error)
     return {len(each["tokens"]) for beam in ours for each in beam}
 
 
@@ -100,6 +103,42 @@ def test_it_finds_what_fairseq_does_without_caches(dictionary, streams, beam, en
     model = make(dictionary, beam, streams, ends, language_embeddings=languages)
     lengths = assert_same(*both([model], dictionary, sample(beam, padded), beam_size=beam, max_len_b=longest))
     assert len(lengths) > 1 and (longest == 12 or max(lengths) == longest + 1 or (streams, beam) == (True, 1))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("streams", [False, True])
+def test_in_32_bits_it_finds_the_same_on_every_device(dictionary, streams, device):
+    """fairseq's generator without caches on the same device."""
+    model = make(dictionary, 5, streams, 2).to(device)
+    assert len(assert_same(*both([model], dictionary, moved(sample(5), device), beam_size=5, max_len_b=20), 1e-4)) > 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("padded", [False, True])
+def test_scores_in_16_bits_are_those_in_32(dictionary, padded, dtype, device):
+    """Masks and caches in 16 bits, against fairseq's generator with the same weights in 32 bits on CPU.
+
+    Smaller weights than elsewhere make smaller logits, which bfloat16 rounds to 0.4 %.
+    """
+    model, batch = make(dictionary, 5, ends=2), sample(5, padded)
+    for parameter in model.parameters():
+        parameter.data = (parameter / 2).to(dtype).float()
+    start, options = dictionary.language_symbol("en"), dict(beam_size=5, max_len_b=20)
+    exact = copy.deepcopy(model)
+    uncached(exact)
+    expected = SequenceGenerator([exact], dictionary, **options).generate([exact], batch, bos_token=start)
+    made = XLSequenceGenerator([model.to(device, dtype)], dictionary, **options)
+    found = made.generate([model], moved(batch, device), bos_token=start)
+
+    def scores(beams):
+        return [{tuple(each["tokens"].tolist()): each["score"].item() for each in beam} for beam in beams]
+
+    for ours, theirs in zip(scores(found), scores(expected), strict=True):
+        shared = ours.keys() & theirs.keys()
+        assert len(ours) == 5 and len(shared) >= 2  # rounding changes the choice between equally good ones
+        assert max(ours.values()) == pytest.approx(max(theirs.values()), rel=1e-2)
+        assert [ours[each] for each in shared] == pytest.approx([theirs[each] for each in shared], rel=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,13 @@ import torch
 from torch._inductor import config as inductor
 
 from fairseq_xl.errors import UserError
-from tests.commands import dan, denoising, equal_parameters, load, pretraining, run_train, translation
+from tests.commands import ON, dan, denoising, equal_parameters, load, pretraining, run_train, translation
+from tests.devices import DEVICES
 from tests.distributed.two_processes import run_jobs
 
 AOT = ["--compile", "--compile-backend", "aot_eager"]
+#: inductor on a GPU; it is slow to compile for CPU
+COMPILE = {"cpu": AOT, "cuda": ["--compile"]}
 SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 LAST = "checkpoint_last.pt"
@@ -34,23 +37,26 @@ def losses(output):
     return [float.fromhex(loss) for loss in output.losses]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", RUNS)
-def test_compiled_training_has_the_same_losses(name, data_bin, tmp_path, counters):
+def test_compiled_training_has_the_same_losses(name, device, data_bin, tmp_path, counters):
     """With validation, which is not compiled, between the updates."""
     more = [*NO_DROPOUT, "--max-update", 5, "--validate-interval-updates", 2]
-    plain = run_train(RUNS[name](data_bin, tmp_path / "plain", *more))
+    plain = run_train(RUNS[name](data_bin, tmp_path / "plain", *more), ON[device])
     assert not counters
-    compiled = run_train(RUNS[name](data_bin, tmp_path / "compiled", *more, *AOT))
+    compiled = run_train(RUNS[name](data_bin, tmp_path / "compiled", *more, *COMPILE[device]), ON[device])
     assert losses(compiled) == pytest.approx(losses(plain), rel=1e-5) and len(plain.losses) >= 5
     assert 0 < counters["stats"]["unique_graphs"] <= 6 and not counters["graph_break"]
     states = [load(tmp_path / folder / LAST) for folder in ("plain", "compiled")]
     assert list(states[0]) == list(states[1])
 
 
-def test_compiled_training_in_16_bits(data_bin, tmp_path):
-    more = [*NO_DROPOUT, "--max-update", 3, "--disable-validation", "--bf16"]
-    plain, compiled = (run_train(RUNS["encoder"](data_bin, tmp_path / str(len(a)), *more, *a)) for a in ([], AOT))
-    assert losses(compiled) == pytest.approx(losses(plain), rel=1e-3)
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_training_in_16_bits(device, data_bin, tmp_path):
+    more, found = [*NO_DROPOUT, "--max-update", 3, "--disable-validation", "--bf16"], []
+    for name, compile in {"plain": [], "compiled": COMPILE[device]}.items():
+        found.append(run_train(RUNS["encoder"](data_bin, tmp_path / name, *more, *compile), ON[device]))
+    assert losses(found[1]) == pytest.approx(losses(found[0]), rel=1e-3)
 
 
 @pytest.mark.parametrize("first, rest", [([], AOT), (AOT, [])])

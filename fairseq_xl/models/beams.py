@@ -119,9 +119,17 @@ class _Row(Cache):
 
 
 def masked_attention(mask: Tensor | None) -> Callable[..., Tensor]:
-    """Attention function, without dropout, that adds `mask` to the scores and ignores the masks it is given."""
+    """Attention function, without dropout, that adds `mask` to the scores in place of the masks it is given."""
 
-    def attend(query: Tensor, key: Tensor, value: Tensor, **unused: Any) -> Tensor:
+    def attend(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        padding_mask: Tensor | None = None,  # in `mask`
+        causal: bool = False,  # no later keys exist
+        dropout: float = 0.0,  # of training only
+    ) -> Tensor:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
     return attend

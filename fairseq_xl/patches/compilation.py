@@ -15,7 +15,9 @@ GRAPHS = 64
 @functools.cache
 def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
     """The function compiled as one graph, for the sizes that `mark_sizes` names."""
-    with_limit = torch._dynamo.config.patch(recompile_limit=GRAPHS)  # torch's is 8; it holds during each call
+    config = torch._dynamo.config
+    limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # its name until torch 2.6
+    with_limit = config.patch({limit: GRAPHS})  # torch's is 8; it holds during each call
     return with_limit(torch.compile(function, backend=backend, fullgraph=True))
 
 

@@ -84,3 +84,20 @@ def test_nothing_is_patched_later_or_elsewhere():
 def test_assignments_are_noticed():
     code = "from fairseq import trainer\nimport sys\ndef f(x):\n  trainer.torch, x.y = 1, 2\n  sys.excepthook: int = 3"
     assert set(assigned(ast.parse(code))) == {"fairseq.trainer.torch", "sys.excepthook"}
+
+
+PRIVATE = re.compile(r"torch(?:\.[a-z]\w*)*\._[a-z]\w*|\baten\._[a-z]\w*")
+
+
+def test_private_interfaces_of_torch_are_listed():
+    """Outside of `patches`, with their files; and those in `patches`, by module of torch or operator."""
+    text = (ROOT / "fairseq_xl/patches/README.md").read_text(encoding="utf-8")
+    text = " ".join(text[text.index("Some interfaces of torch") :].split())
+    files = [path for path in (ROOT / "fairseq_xl").rglob("*.py") if PRIVATE.search(path.read_text(encoding="utf-8"))]
+    assert len(files) >= 8
+    for path in files:
+        for found in PRIVATE.findall(path.read_text(encoding="utf-8")):
+            name = re.sub(r"_foreach_\w+", "_foreach_*", found.removeprefix("torch.ops."))
+            assert f"`{name}`" in text, f"{path}: {name}"
+        name = path.name if path.parent.name == "patches" else f"{path.parent.name}/{path.name}"
+        assert f"`{name}`" in text

@@ -1,11 +1,11 @@
 """Measures beam search with our encoder-decoder and in fairseq's Transformer with the same weights.
 
-    python -m recipes.benchmark.beam_search [--device cuda] [--precision bf16] [--shape layers=6 vocabulary=32000 …]
+    python -m recipes.benchmark.beam_search [--quick] [--device cuda] [--precision bf16] [--shape layers=6 …]
 
-In each round both systems translate the same batch of random tokens, one after the other. All outputs have the same
-length. Prints JSON: the machine, the versions of packages, the sizes, the seconds, the median of fairseq's seconds over
-ours with its 95 % bootstrap interval, and the operators that a step of the search runs without those that return a
-view: on a GPU, whose kernels they are, their number bounds the speed.
+In each round both systems translate the same batch of random tokens, one after the other. All outputs of a case have
+the same length, 25 or 250 tokens. Prints JSON: the machine, the versions of packages, and for each case its sizes, the
+seconds, the median of fairseq's seconds over ours with its 95 % bootstrap interval, and the operators that a step of
+the search runs without those that return a view: on a GPU, whose kernels they are, their number bounds the speed.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,27 +31,29 @@ from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generator import XLSequenceGenerator
 from recipes.benchmark.measure import ratio, surroundings
+from recipes.benchmark.systems import ModelShape, changed
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SYSTEMS = ("fairseq_xl", "fairseq")
+CASES = ("short", "long")
 COUNTED = (4, 12)  # lengths of the outputs whose numbers of operators are compared
 EOS = 2
 
 
 @dataclass(frozen=True)
-class Shape:
+class Shape(ModelShape):
     """Sizes of the model, of a batch and of its outputs."""
 
-    layers: int = 6  # of the encoder, and of the decoder
-    embed_dim: int = 512
-    ffn_dim: int = 2048
-    heads: int = 8
-    vocabulary: int = 32000
     sentences: int = 32
     beam: int = 5
     shortest: int = 20  # tokens of a source
     longest: int = 30
     length: int = 25  # tokens of an output, </s> included
+
+
+LONG = Shape(shortest=200, longest=250, length=250)
+#: the long case with --quick on CPU, where a batch of the other one takes minutes
+QUICK_LONG = replace(LONG, layers=2, embed_dim=256, ffn_dim=1024, heads=4, vocabulary=8000, sentences=4)
 
 
 class Language(Dictionary):
@@ -112,9 +114,9 @@ def batch_of(shape: Shape, number: int, device: str) -> dict[str, Any]:
     lengths = torch.randint(shape.shortest, shape.longest + 1, size[:1], generator=generator)
     lengths[0] = shape.longest
     tokens = torch.randint(EOS + 2, shape.vocabulary, size, generator=generator)
-    places = torch.arange(shape.longest)
-    tokens[places == lengths[:, None] - 1] = EOS
-    tokens[places >= lengths[:, None]] = 1
+    positions = torch.arange(shape.longest)
+    tokens[positions == lengths[:, None] - 1] = EOS
+    tokens[positions >= lengths[:, None]] = 1
     return {"net_input": {"src_tokens": tokens.to(device), "src_lengths": lengths.to(device)}}
 
 
@@ -172,10 +174,8 @@ def measure(shape: Shape, device: str, precision: str, rounds: int) -> dict[str,
             best[system] = [hypotheses[0]["tokens"].tolist() for hypotheses in found]
         same += math.fsum(one == other for one, other in zip(*best.values())) / shape.sentences
     seconds = {system: taken[1:] for system, taken in seconds.items()}
-    return surroundings(device) | {
-        "threads": torch.get_num_threads(),
+    return {
         "shape": asdict(shape),
-        "precision": precision,
         "times_fairseq": ratio(seconds["fairseq"], seconds["fairseq_xl"]),
         "same_outputs": same / (rounds + 1),
         "operators_per_step": {system: operators_per_step(every[system], batch) for system in SYSTEMS},
@@ -191,25 +191,28 @@ def _timed(run: Callable[[], Any], device: str) -> tuple[float, Any]:
     return time.perf_counter() - start, found
 
 
-def shape_of(changes: list[str]) -> Shape:
-    """The default sizes with changes such as ``layers=12``; exits with a message for an unknown name."""
-    values = dict(change.split("=", 1) for change in changes)
-    names = [field.name for field in fields(Shape)]
-    if unknown := sorted(values.keys() - set(names)):
-        sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(names)}")
-    return Shape(**{name: int(value) for name, value in values.items()})
+def cases(device: str, quick: bool, changes: list[str]) -> dict[str, Shape]:
+    """{name: shape}, with changes such as ``layers=12``; exits with a message for an unknown name."""
+    shapes = {"short": Shape(), "long": QUICK_LONG if quick and device == "cpu" else LONG}
+    return {name: changed(shape, changes) for name, shape in shapes.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m recipes.benchmark.beam_search", description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=10, help="counted batches (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a small model for the long case on CPU")
+    parser.add_argument("--cases", nargs="*", choices=CASES, default=CASES, help="default: %(default)s")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument(
         "--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: vocabulary=8000 …"
     )
     options = parser.parse_args(arguments)
-    found = measure(shape_of(options.shape), options.device, options.precision, options.rounds)
+    shapes = cases(options.device, options.quick, options.shape)
+    found = surroundings(options.device) | {"threads": torch.get_num_threads(), "precision": options.precision}
+    found["cases"] = {
+        name: measure(shapes[name], options.device, options.precision, options.rounds) for name in options.cases
+    }
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 
 

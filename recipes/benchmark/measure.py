@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,16 @@ import numpy as np
 
 from fairseq_xl.versions import versions
 from recipes.benchmark.report import write_picture, write_profile
-from recipes.benchmark.systems import COMPILED, LARGE_VOCABULARY, PRECISIONS, SHAPES, SYSTEMS, Shape, operations
+from recipes.benchmark.systems import (
+    COMPILED,
+    LARGE_VOCABULARY,
+    PRECISIONS,
+    SHAPES,
+    SYSTEMS,
+    Shape,
+    changed,
+    operations,
+)
 
 WARM_UP = 1  # rounds after the first step that do not count: they allocate memory and load code
 STEPS_FOR_MEMORY = 3
@@ -253,14 +262,7 @@ def cases(device: str, changes: list, precisions: list | None = None) -> list[Ca
 
     --compile is measured in the first precision only: compiling takes a minute for each case.
     """
-    types = {field.name: field.type for field in fields(Shape)}
-    values = dict(change.split("=", 1) for change in changes)
-    unknown = sorted(values.keys() - types)
-    if unknown:
-        sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(types)}")
-    shapes = SHAPES[device]
-    if values:
-        shapes = [replace(shapes[0], **{name: types[name](value) for name, value in values.items()})]
+    shapes = [changed(SHAPES[device][0], changes)] if changes else SHAPES[device]
     return [
         Case(shape, precision, device, EAGER if number else list(SYSTEMS))
         for number, precision in enumerate(precisions or PRECISIONS[device])

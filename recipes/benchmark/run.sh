@@ -5,7 +5,8 @@
 # back-translation. Writes benchmark.json, benchmark.png, profile.txt, beam-search.json and back-translation.json.
 # README.md describes the measurements.
 #
-# --quick: 5 counted steps of each system, and no back-translation.
+# --quick: 5 counted steps of each system, a small model for the long case of beam search on CPU, and no
+# back-translation.
 # --unsupervised CHECKPOINT DATA: a model of unsupervised translation and its data folder (default: 3 + 3 x 128 from
 # random weights, which is trained by smoke-unmt.yaml of recipes/xlm). Paths are relative to the repository.
 set -euo pipefail
@@ -17,7 +18,7 @@ case ${1:-} in
     "" | -*) ;;
     *) output=$1; shift ;;
 esac
-device=cpu quick= model=() flags=() sizes=()
+device=cpu quick= rounds=5 model=() flags=() sizes=()
 while [ $# -gt 0 ]; do
     case $1 in
         --unsupervised)
@@ -28,6 +29,7 @@ while [ $# -gt 0 ]; do
         --device) device=${2:-} flags+=("$1") ;;
         layers=* | embed_dim=* | ffn_dim=* | heads=* | vocabulary=*) flags+=("$1") sizes+=("$1") ;;
         --quick) quick=1 flags+=("$1") ;;
+        --rounds) rounds=${2:-} flags+=("$1") ;;
         *) flags+=("$1") ;;
     esac
     shift
@@ -38,8 +40,8 @@ for file in ${model[@]+"${model[@]}"}; do [ -e "$file" ] || refuse "--unsupervis
 XL_EXTRAS=${XL_EXTRAS:-recipes,hf} . recipes/environment.sh
 python -m recipes.benchmark.measure "$output" ${flags[@]+"${flags[@]}"}
 beam_search() { # FILE PRECISION
-    replacing "$output/$1" python -m recipes.benchmark.beam_search --rounds 5 --device "$device" --precision "$2" \
-        --shape ${sizes[@]+"${sizes[@]}"}
+    replacing "$output/$1" python -m recipes.benchmark.beam_search ${quick:+--quick} --rounds "$rounds" \
+        --device "$device" --precision "$2" --shape ${sizes[@]+"${sizes[@]}"}
 }
 beam_search beam-search.json fp32
 [ "$device" = cpu ] || beam_search beam-search-bf16.json bf16

@@ -6,11 +6,12 @@ Shapes: B sentences, T tokens per sentence, N predicted positions, C channels, H
 """
 
 import math
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,14 +23,20 @@ LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Sizes of a model and of its batches."""
+class ModelShape:
+    """Sizes of a model."""
 
-    layers: int = 6
+    layers: int = 6  # of an encoder, and of a decoder
     embed_dim: int = 512
     ffn_dim: int = 2048
     heads: int = 8
     vocabulary: int = 32000
+
+
+@dataclass(frozen=True)
+class Shape(ModelShape):
+    """Sizes of a model and of its batches in training."""
+
     sentences: int = 8
     length: int = 256
     dropout: float = 0.1  # of channels and of attention weights
@@ -44,6 +51,18 @@ class Shape:
     def predictions(self) -> int:
         """Predicted positions of a batch, N."""
         return round(self.tokens * self.predicted)
+
+
+AnyShape = TypeVar("AnyShape", bound=ModelShape)
+
+
+def changed(shape: AnyShape, changes: list[str]) -> AnyShape:
+    """The shape with changes such as ``layers=12``; exits with a message for an unknown name."""
+    types: dict[str, Any] = {field.name: field.type for field in fields(shape)}
+    values = dict(change.split("=", 1) for change in changes)
+    if unknown := sorted(values.keys() - types):
+        sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(types)}")
+    return replace(shape, **{name: types[name](value) for name, value in values.items()})
 
 
 LARGE_VOCABULARY = 250_000

@@ -154,8 +154,10 @@ def test_beam_search_is_kept(finished):
     folder, found = finished
     kept = json.loads((folder / "beam-search.json").read_text())
     assert all(kept[name] == found[name] for name in ("machine", "versions"))
-    assert (kept["shape"]["layers"], kept["shape"]["vocabulary"], kept["shape"]["sentences"]) == (1, 100, 32)
-    assert kept["times_fairseq"]["median"] > 0 and len(kept["seconds"]["fairseq_xl"]) == 5
+    assert [case["shape"]["length"] for case in kept["cases"].values()] == [25, 250]
+    for case in kept["cases"].values():
+        assert (case["shape"]["layers"], case["shape"]["vocabulary"], case["shape"]["sentences"]) == (1, 100, 32)
+        assert case["times_fairseq"]["median"] > 0 and len(case["seconds"]["fairseq_xl"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -193,15 +195,25 @@ TINY_SEARCH = beam_search.Shape(
 
 def test_beam_search_finds_the_same_as_fairseq_with_the_same_weights(capsys):
     sizes = [f"{name}={value}" for name, value in asdict(replace(TINY_SEARCH, layers=1)).items()]
-    beam_search.main(["--rounds", "2", "--shape", *sizes])
+    beam_search.main(["--rounds", "2", "--cases", "short", "--shape", *sizes])
     found = json.loads(capsys.readouterr().out)
-    assert (found["machine"]["device"], found["precision"], found["same_outputs"]) == ("cpu", "fp32", 1.0)
-    assert found["shape"] == asdict(replace(TINY_SEARCH, layers=1))
-    assert {system: len(taken) for system, taken in found["seconds"].items()} == {"fairseq_xl": 2, "fairseq": 2}
-    assert 0 < found["times_fairseq"]["low"] <= found["times_fairseq"]["median"] <= found["times_fairseq"]["high"]
-    assert set(found["operators_per_step"]) == {"fairseq_xl", "fairseq"}
+    assert (found["machine"]["device"], found["precision"]) == ("cpu", "fp32")
+    assert list(found["cases"]) == ["short"]
+    case = found["cases"]["short"]
+    assert (case["shape"], case["same_outputs"]) == (asdict(replace(TINY_SEARCH, layers=1)), 1.0)
+    assert {system: len(taken) for system, taken in case["seconds"].items()} == {"fairseq_xl": 2, "fairseq": 2}
+    assert 0 < case["times_fairseq"]["low"] <= case["times_fairseq"]["median"] <= case["times_fairseq"]["high"]
+    assert set(case["operators_per_step"]) == {"fairseq_xl", "fairseq"}
     with pytest.raises(SystemExit, match="--shape layer: expected one of layers, embed_dim"):
         beam_search.main(["--shape", "layer=2"])
+
+
+@pytest.mark.parametrize("device, quick, layers", [("cpu", False, 6), ("cpu", True, 2), ("cuda", True, 6)])
+def test_cases_of_beam_search(device, quick, layers):
+    """The long case has a small model with --quick on CPU, where a batch takes minutes else."""
+    short, long = beam_search.cases(device, quick, ["beam=4"]).values()
+    assert (short.layers, short.length, short.sentences, short.beam) == (6, 25, 32, 4)
+    assert (long.layers, long.length, long.longest, long.beam) == (layers, 250, 250, 4)
 
 
 def test_scores_of_beam_search_are_fairseqs():

@@ -89,20 +89,22 @@ class Worker:
         self.process.wait()
 
 
+#: what `_measure_group` finds of each system
+QUANTITIES = ("failed", "rounds", "threads", "seconds", "losses", "parameters", "peak_mib", "output_seconds", "profile")
+
+
 def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
     """Measures a case: steps, the output layer and its loss alone, peak memory, and a profile of each system.
 
     On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other. A system that
-    needs more memory than the GPU has is in `failed` only.
+    needs more memory than there is, is in `failed` only; without fairseq there are no ratios to it.
     """
     chosen = {system: workers[system] for system in [*case.systems, "matmul"]}
     groups = [chosen] if case.device == "cpu" else [{system: worker} for system, worker in chosen.items()]
-    measured: dict[str, dict] = {"failed": {}, "rounds": {}}
+    measured: dict[str, dict] = {quantity: {} for quantity in QUANTITIES}
     for group in groups:
         _measure_group(case, group, rounds, measured)
-    seconds = measured["seconds"]
-    systems = [system for system in case.systems if system in seconds]
-    output = measured.pop("output_seconds")
+    seconds, output = measured["seconds"], measured.pop("output_seconds")
     return {
         "shape": asdict(case.shape),
         "precision": case.precision,
@@ -110,73 +112,75 @@ def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
         "tokens_per_second": {
             system: case.shape.tokens / statistics.median(steps) for system, steps in seconds.items()
         },
-        "times_fairseq": _times_fairseq(seconds, systems),
-        "share_of_matmul_bound": {system: ratio(seconds["matmul"], seconds[system]) for system in systems},
-        "output_layer": {
-            "seconds": output,
-            "times_fairseq": _times_fairseq(output, systems),
-        },
+        "times_fairseq": _ratios(seconds, "fairseq"),
+        "share_of_matmul_bound": _ratios(seconds, "matmul"),
+        "output_layer": {"seconds": output, "times_fairseq": _ratios(output, "fairseq")},
         **measured,
     }
 
 
-def _times_fairseq(seconds: dict, systems: list) -> dict:
-    """{system: speed as a multiple of fairseq's}; {} if fairseq itself has failed."""
-    return {system: ratio(seconds["fairseq"], seconds[system]) for system in systems if "fairseq" in seconds}
+def _ratios(seconds: dict, baseline: str) -> dict:
+    """{system: speed as a multiple of the baseline's}; {} if the baseline has failed."""
+    systems = [system for system in seconds if system != "matmul" and baseline in seconds]
+    return {system: ratio(seconds[baseline], seconds[system]) for system in systems}
+
+
+def _ask_each(workers: dict, failed: dict, do: str, **request) -> dict:
+    """{system: its answer}. Moves a system that needs more memory than there is from `workers` to `failed`."""
+    answers = {system: worker.ask(do, **request) for system, worker in workers.items()}
+    for system, answer in answers.items():
+        if "failed" in answer:
+            failed[system] = answer["failed"]
+            _say(f"{system}: {do}: {answer['failed']}")
+            workers.pop(system).ask("free")
+    return {system: answers[system] for system in workers}
 
 
 def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None:
     """Measures systems that take turns, and adds {quantity: {system: value}} to `measured`."""
+    running, failed = dict(group), measured["failed"]
+    _say(case.name)
     build = {"shape": asdict(case.shape), "precision": case.precision, "optimize": True}
-    born = {system: worker.ask("build", **build) for system, worker in group.items()}
-    running = {}
-    for system, worker in group.items():
-        first = worker.ask("step", batch=0)
-        if "failed" in first:
-            measured["failed"][system] = first["failed"]
-            _say(f"{case.name}: {system}: {first['failed']}")
-            worker.ask("free")
-        else:
-            running[system] = worker
-    if not running:
-        return
-    taken = _alternate(running, rounds, "step")
+    born = _ask_each(running, failed, "build", **build)
+    _ask_each(running, failed, "step", batch=0)
+    taken = _alternate(running, failed, rounds, "step")
+    peaks = _ask_each({system: worker for system, worker in running.items() if system != "matmul"}, failed, "peak")
+    systems = {system: running[system] for system in peaks}
+    _ask_each(systems, failed, "output_step", batch=0)
+    outputs = _quietest(_alternate(systems, failed, rounds, "output_step")[WARM_UP:], rounds)
+    profiles = _ask_each(systems, failed, "profile", batch=PROFILED_BATCH)
     counted = _quietest(taken[WARM_UP:], rounds)
-    systems = {system: worker for system, worker in running.items() if system != "matmul"}
-    found = {
-        "threads": {system: born[system]["threads"] for system in running},
-        "seconds": {system: [round[system]["seconds"] for round in counted] for system in running},
-        "losses": {system: [round[system]["loss"] for round in taken] for system in systems},
-        "parameters": {system: born[system]["parameters"] for system in systems},
-        "peak_mib": {system: worker.ask("peak")["mib"] for system, worker in systems.items()},
-    }
-    if systems:
-        for worker in systems.values():
-            worker.ask("output_step", batch=0)
-        outputs = _quietest(_alternate(systems, rounds, "output_step")[WARM_UP:], rounds)
-        found["output_seconds"] = {system: [round[system]["seconds"] for round in outputs] for system in systems}
-        found["profile"] = {system: worker.ask("profile", batch=PROFILED_BATCH) for system, worker in systems.items()}
-    for worker in running.values():
-        worker.ask("free")
-    for quantity, values in found.items():
-        measured.setdefault(quantity, {}).update(values)
-    elsewhere = counted[-1]["elsewhere"]
-    measured["rounds"] |= {
-        system: {"run": len(taken), "counted": len(counted), "most_elsewhere": elsewhere} for system in running
-    }
+    for system in [system for system in group if system not in failed]:
+        steps = [round[system] for round in taken]
+        found = {
+            "threads": born[system]["threads"],
+            "seconds": [round[system]["seconds"] for round in counted],
+            "rounds": {"run": len(taken), "counted": len(counted), "most_elsewhere": counted[-1]["elsewhere"]},
+        }
+        if system in systems:
+            found |= {
+                "losses": [step["loss"] for step in steps],
+                "parameters": born[system]["parameters"],
+                "peak_mib": peaks[system]["mib"],
+                "output_seconds": [round[system]["seconds"] for round in outputs],
+                "profile": profiles[system],
+            }
+        for quantity, value in found.items():
+            measured[quantity][system] = value
+        group[system].ask("free")
 
 
-def _alternate(workers: dict, rounds: int, do: str) -> list:
+def _alternate(workers: dict, failed: dict, rounds: int, do: str) -> list:
     """Runs rounds of one step per system on the same batch, until `rounds` of them had few other programs.
 
     Returns:
         for each round {system: its answer, "elsewhere": share of the machine's CPUs that other programs used}
     """
     taken, quiet = [], 0
-    last = {system: worker.ask(do, batch=0) for system, worker in workers.items()}
-    while quiet < rounds and len(taken) < WARM_UP + ATTEMPTS * rounds:
+    last = _ask_each(workers, failed, do, batch=0)
+    while workers and quiet < rounds and len(taken) < WARM_UP + ATTEMPTS * rounds:
         start, busy = time.perf_counter(), _busy()
-        steps = {system: worker.ask(do, batch=len(taken) + 1) for system, worker in workers.items()}
+        steps = _ask_each(workers, failed, do, batch=len(taken) + 1)
         spent, busy = time.perf_counter() - start, _busy() - busy
         own = sum(steps[system]["processor_seconds"] - last[system]["processor_seconds"] for system in workers)
         elsewhere, last = max(busy - own, 0) / spent / os.cpu_count(), steps
@@ -194,19 +198,22 @@ def _quietest(taken: list, rounds: int) -> list:
 
 def measure_memory(case: Case, backend: str, log: Path) -> dict:
     """Measures the peak in MiB of model, gradients and activations: steps without update, one process at a time."""
-    peaks = {}
+    peaks, failed = {}, {}
     for system in case.systems:
         worker = Worker(system, case.device, backend, log)
-        worker.ask("build", shape=asdict(case.shape), precision=case.precision, optimize=False)
+        running = {system: worker}
+        _ask_each(running, failed, "build", shape=asdict(case.shape), precision=case.precision, optimize=False)
         for number in range(STEPS_FOR_MEMORY):
-            worker.ask("step", batch=number)
-        peaks[system] = worker.ask("peak")["mib"]
+            _ask_each(running, failed, "step", batch=number)
+        if running:
+            peaks[system] = worker.ask("peak")["mib"]
+            _say(f"vocabulary {case.shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
         worker.end()
-        _say(f"vocabulary {case.shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
     return {
         "vocabulary": case.shape.vocabulary,
         "peak_mib": peaks,
-        "times_fairseq": {system: peaks[system] / peaks["fairseq"] for system in case.systems},
+        "times_fairseq": {system: peak / peaks["fairseq"] for system, peak in peaks.items() if "fairseq" in peaks},
+        "failed": failed,
     }
 
 

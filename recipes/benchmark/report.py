@@ -1,6 +1,7 @@
 """Writes the results of `measure` as a picture, and the profiles as tables."""
 
 import logging
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ def write_profile(found: dict, output: Path) -> None:
     lines = []
     for name, case in found["cases"].items():
         profiles = case["profile"]
+        if not profiles:  # all systems have failed
+            continue
         lines += [name, f"{'milliseconds of a step':24}" + "".join(f"{system:>22}" for system in profiles)]
         for kind in next(iter(profiles.values()))["kinds"]:
             lines.append(f"{kind:24}" + "".join(f"{profile['kinds'][kind]:22.1f}" for profile in profiles.values()))
@@ -43,9 +46,10 @@ def write_picture(found: dict, output: Path) -> None:
     (speed, memory), (head, time) = axes
     tokens = {name: case["tokens_per_second"] for name, case in cases.items()}
     _bars(speed, "training step", "tokens per second", tokens)
-    for place, case in enumerate(cases.values()):
-        label = "matrix products alone" if place == 0 else None
-        speed.plot([case["tokens_per_second"]["matmul"]] * 2, [place - 0.4, place + 0.4], "k--", label=label)
+    bounds = [case["tokens_per_second"].get("matmul", nan) for case in cases.values()]
+    for row, bound in enumerate(bounds):
+        label = "matrix products alone" if row == 0 else None
+        speed.plot([bound] * 2, [row - 0.4, row + 0.4], "k--", label=label)
     speed.legend(fontsize="small")
     peaks = {name: {system: peak / 1024 for system, peak in case["peak_mib"].items()} for name, case in cases.items()}
     if "memory" in found:
@@ -54,7 +58,14 @@ def write_picture(found: dict, output: Path) -> None:
     _bars(memory, "peak memory", "GiB", peaks)
     outputs = {name: _medians(case["output_layer"]["times_fairseq"]) for name, case in cases.items()}
     _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs)
-    first, case = next(iter(cases.items()))
+    for name, case in [item for item in cases.items() if item[1]["profile"]][:1]:
+        _draw_profile(time, name, case)
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+
+
+def _draw_profile(time: Any, name: str, case: dict) -> None:
+    """Draws the milliseconds of one profiled step of each system by kind of operation."""
     systems, beneath = list(case["profile"]), [0.0] * len(case["profile"])
     for number, kind in enumerate(case["profile"][systems[0]]["kinds"]):
         widths = [case["profile"][system]["kinds"][kind] for system in systems]
@@ -62,11 +73,9 @@ def write_picture(found: dict, output: Path) -> None:
         time.barh([NAMES[system] for system in systems], widths, left=beneath, label=kind, color=color)
         beneath = [low + width for low, width in zip(beneath, widths)]
     time.invert_yaxis()
-    time.set(title=f"one profiled step, {first}", xlabel="milliseconds")
+    time.set(title=f"one profiled step, {name}", xlabel="milliseconds")
     time.title.set_fontsize("medium")
     time.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
-    figure.savefig(output, dpi=120)
-    pyplot.close(figure)
 
 
 def _medians(ratios: dict) -> dict:
@@ -76,9 +85,9 @@ def _medians(ratios: dict) -> dict:
 def _bars(axes: Any, title: str, label: str, values: dict) -> None:
     """Draws a group of bars, one of each system, for each case: {case: {system: value}}."""
     for number, system in enumerate(NAMES):
-        places = [place + 0.2 * number - 0.3 for place, of_case in enumerate(values.values()) if system in of_case]
+        rows = [row + 0.2 * number - 0.3 for row, of_case in enumerate(values.values()) if system in of_case]
         widths = [of_case[system] for of_case in values.values() if system in of_case]
-        axes.barh(places, widths, height=0.2, label=NAMES[system], color=COLORS[system])
+        axes.barh(rows, widths, height=0.2, label=NAMES[system], color=COLORS[system])
     axes.set_yticks(range(len(values)), [name.replace(", vocabulary", ",\nvocabulary") for name in values])
     axes.invert_yaxis()
     axes.set(title=title, xlabel=label)

@@ -4,7 +4,7 @@
 
 Requests: {"do": "build", "shape": {…}, "precision": "float32", "optimize": true}, {"do": "step", "batch": 3},
 {"do": "output_step", "batch": 3}, {"do": "peak"}, {"do": "profile", "batch": 3}, {"do": "free"}. A request that needs
-more memory than the GPU has gets the answer {"failed": "out of memory"}.
+more memory than there is gets the answer {"failed": "out of memory"}.
 """
 
 import functools
@@ -101,6 +101,11 @@ def _memory(line: str) -> float:
         return next(int(found.split()[1]) for found in status if found.startswith(line)) / 1024
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether there was too little memory, on a GPU or on CPU, where torch raises a RuntimeError."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
 def main() -> None:
     """Answers requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -110,7 +115,9 @@ def main() -> None:
         request = json.loads(line)
         try:
             answer = getattr(worker, request.pop("do"))(**request)
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             answer = {"failed": "out of memory"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -6,6 +6,7 @@ import os
 import subprocess
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ import torch
 
 from fairseq_xl.checkpoints.formats.layouts import to_ours
 from fairseq_xl.models.encoder_decoder import Decoder
-from recipes.benchmark import back_translation, beam_search, systems
+from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.measure import cases
 from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
+from recipes.benchmark.worker import is_out_of_memory
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
 
@@ -99,6 +101,74 @@ def test_cases_of_a_gpu():
     ]
     assert [case.precision for case in found] == ["bfloat16"] * 3 + ["float32"] * 3
     assert [case.systems == list(SYSTEMS) for case in found] == [True] * 3 + [False] * 3
+
+
+class Failing:
+    """A worker without a process, for which the memory does not suffice in the request `at`."""
+
+    def __init__(self, at=None):
+        self.at, self.requests = at, []
+
+    def ask(self, do, **request):
+        self.requests.append(do)
+        if do == self.at:
+            return {"failed": "out of memory"}
+        kinds = dict.fromkeys([*KINDS, "other"], 1.0)
+        return {
+            "build": {"parameters": 7, "threads": 1},
+            "peak": {"mib": 5.0},
+            "profile": {"kinds": kinds, "operators": [["aten::mm", 1.0, 2]]},
+            "free": {},
+        }.get(do, {"seconds": 0.5, "loss": 3.0, "processor_seconds": 1.0})
+
+
+EVERY = [*SYSTEMS, "matmul"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("at", ["build", "step", "peak", "output_step", "profile"])
+@pytest.mark.parametrize("systems", [["fairseq"], ["matmul"], list(SYSTEMS), EVERY])
+def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, at, device):
+    (case, *_) = cases(device, [])
+    workers = {system: Failing(at if system in systems else None) for system in EVERY}
+    found = measure.measure_speed(case, workers, 2)
+    failed = {system for system in systems if system != "matmul" or at in ("build", "step")}
+    assert found["failed"] == dict.fromkeys(failed, "out of memory")
+    left = [system for system in SYSTEMS if system not in failed]
+    assert set(found["seconds"]) == {*left, "matmul"} - failed
+    assert all(set(found[quantity]) == set(left) for quantity in ("losses", "peak_mib", "profile", "parameters"))
+    with_ratios = set() if "fairseq" in failed else set(left)
+    assert set(found["times_fairseq"]) == set(found["output_layer"]["times_fairseq"]) == with_ratios
+    assert set(found["share_of_matmul_bound"]) == (set() if "matmul" in failed else set(left))
+    assert all(worker.requests.count("free") == 1 for worker in workers.values())
+
+
+def test_results_without_some_systems_are_written(tmp_path):
+    """Of one case without fairseq, of one without the matrix products, and of one with nothing."""
+    found = {}
+    for case, failed in zip(cases("cuda", []), (["fairseq"], ["matmul"], EVERY)):
+        workers = {system: Failing("step" if system in failed else None) for system in EVERY}
+        found[case.name] = measure.measure_speed(case, workers, 2)
+    measure._write(tmp_path, {"cases": found})
+    assert {path.name for path in tmp_path.iterdir()} == {"benchmark.json", "benchmark.png", "profile.txt"}
+
+
+def test_memory_of_a_system_that_fails(monkeypatch, tmp_path):
+    made = lambda system, *more: SimpleNamespace(  # noqa: E731
+        ask=Failing("step" if system == "fairseq" else None).ask, end=lambda: None
+    )
+    monkeypatch.setattr(measure, "Worker", made)
+    (case,) = cases("cpu", [])
+    found = measure.measure_memory(case, "aot_eager", tmp_path / "log")
+    assert found["failed"] == {"fairseq": "out of memory"} and found["times_fairseq"] == {}
+    assert found["peak_mib"] == dict.fromkeys([system for system in SYSTEMS if system != "fairseq"], 5.0)
+
+
+def test_too_little_memory_is_noticed():
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**55)
+    assert is_out_of_memory(raised.value) and is_out_of_memory(torch.OutOfMemoryError())
+    assert not is_out_of_memory(RuntimeError("sizes differ"))
 
 
 def test_an_unknown_size_is_refused(tmp_path):

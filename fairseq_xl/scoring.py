@@ -111,7 +111,7 @@ def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor)
 
     At most `LOGITS` logits, or the logits of one prediction, are in memory at a time.
     """
-    rows = max(1, LOGITS // len(output.token_embeddings.output_table))
+    rows = max(1, LOGITS // len(output.token_embeddings.output_matrix))
     found = []
     for states, tokens in zip(hidden.split(rows), target.split(rows)):
         logits = output(states).float()

@@ -49,13 +49,13 @@ class BeamCaches:
             self._make_room()
         self.length += 1
 
-    def of_layers(self) -> list[LayerCache]:
+    def layer_caches(self) -> list[LayerCache]:
         """The caches of the layers; each appends the K keys and values of the current position."""
         end = self.length * self.beam
         known = self.past[:, :, :, :, :end].flatten(0, 1).unbind()
         new = self.past[:, :, :, :, end - self.beam : end].unbind()
         pairs = zip(known[::2], known[1::2], new, self._memory_caches)
-        return [LayerCache(_Row(key, value, row), memory) for key, value, row, memory in pairs]
+        return [LayerCache(_SharedSelfAttentionCache(key, value, row), memory) for key, value, row, memory in pairs]
 
     def history_mask(self) -> Tensor | None:
         """Mask of the keys that are not of a hypothesis, (B, 1, K, T * K): 0 or -inf; None for K = 1."""
@@ -63,7 +63,7 @@ class BeamCaches:
             return None
         return self.mask[:, : self.length * self.beam].unflatten(0, (-1, self.beam))[:, None]
 
-    def choose(self, hypotheses: Tensor, sentences: Tensor | None = None) -> None:
+    def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> None:
         """Goes on with some hypotheses.
 
         Args:
@@ -105,7 +105,7 @@ class BeamCaches:
         self.attend_memory = masked_attention(mask)
 
 
-class _Row(Cache):
+class _SharedSelfAttentionCache(Cache):
     """Cache of a layer's self-attention: views of `BeamCaches.past`, with room for K new keys and values."""
 
     def __init__(self, key: Tensor, value: Tensor, new: Tensor):

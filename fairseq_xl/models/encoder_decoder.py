@@ -248,7 +248,7 @@ class Decoder(FairseqIncrementalDecoder):
         """As `through_layers`; for inputs (B, K, C) of K hypotheses at the current position."""
         masks = [] if caches.padding_mask is None else [caches.padding_mask]
         memory = {"encoder_out": [caches.memory], "encoder_padding_mask": masks}
-        return self.through_layers(hidden, memory, {"caches": caches.of_layers()}, attend, caches.attend_memory)
+        return self.through_layers(hidden, memory, {"caches": caches.layer_caches()}, attend, caches.attend_memory)
 
     def caches(self, incremental_state: IncrementalState) -> List[LayerCache]:
         """The cache of each layer, which {} gets at the first step."""
@@ -336,11 +336,11 @@ class XLEncoderDecoderModel(XLTransformer):
         return self.decoder(prev_output_tokens, encoder_out, packing=target_packing, memory_packing=src_packing)
 
     def computed(self, compute: Callable, batch: Any) -> Any:
-        """Returns `compute(self, batch)`, in which each table of token embeddings has one gradient."""
-        tables = {part.token_embeddings for part in (self.encoder, self.decoder) if hasattr(part, "token_embeddings")}
+        """Returns `compute(self, batch)`, in which each embedding matrix has one gradient."""
+        every = {part.token_embeddings for part in (self.encoder, self.decoder) if hasattr(part, "token_embeddings")}
         with contextlib.ExitStack() as stack:
-            for table in tables:
-                stack.enter_context(table.one_gradient())
+            for token_embeddings in every:
+                stack.enter_context(token_embeddings.one_gradient())
             return compute(self, batch)
 
     @torch.no_grad()
@@ -377,7 +377,7 @@ class XLEncoderDecoderModel(XLTransformer):
                     return finished[:, : step + 1]
                 if len(open_rows) < len(rows):  # finished rows cost nothing
                     rows, symbols = rows[open_rows], symbols[open_rows]
-                    caches.choose(open_rows, open_rows)
+                    caches.select(open_rows, open_rows)
             return finished
         finally:
             self.train(was_training)

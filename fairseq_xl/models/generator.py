@@ -20,7 +20,7 @@ Hypotheses = list[list[dict[str, Tensor]]]
 
 
 @dataclass
-class _Open:
+class _ActiveSentences:
     """The sentences that are not finished, with K hypotheses each."""
 
     caches: list[BeamCaches]  # of each model
@@ -40,19 +40,19 @@ class _Open:
         return self.first_rows[: len(self.rows)]
 
     def keep(self, sentences: Tensor, numbers: list[int]) -> None:
-        """Keeps the sentences (B',), given twice, without what `choose` changes."""
+        """Keeps the sentences (B',), given twice, without what `select` changes."""
         self.ids, self.source_lengths = self.ids[sentences], self.source_lengths[sentences]
         self.prefix = None if self.prefix is None else self.prefix[sentences]
         self.rows = [self.rows[number] for number in numbers]
 
-    def choose(self, hypotheses: Tensor, symbols: Tensor, scores: Tensor, sentences: Tensor | None) -> None:
+    def select(self, hypotheses: Tensor, symbols: Tensor, scores: Tensor, sentences: Tensor | None) -> None:
         """Goes on with hypotheses, rows (B' * K,) of the old ones, and their next symbols and scores (B', K)."""
         self.tokens = _extended(self.tokens.index_select(0, hypotheses), symbols)
         self.scores = _extended(self.scores.index_select(0, hypotheses), scores)
         if self.attention is not None:
             self.attention = self.attention.index_select(0, hypotheses)
         for caches in self.caches:
-            caches.choose(hypotheses, sentences)
+            caches.select(hypotheses, sentences)
 
 
 class XLSequenceGenerator(SequenceGenerator):
@@ -74,7 +74,7 @@ class XLSequenceGenerator(SequenceGenerator):
             UserError: --min-len above the maximum length
         """
         if constraints is not None and not self.search.supports_constraints:
-            raise NotImplementedError("constraints are given, and the search does not support them")
+            raise NotImplementedError("this search strategy does not support constraints")
         self.search.init_constraints(constraints, self.beam_size)
         source = sample["net_input"]["src_tokens"]
         lengths = sample["net_input"].get("src_lengths")
@@ -84,7 +84,7 @@ class XLSequenceGenerator(SequenceGenerator):
         if self.match_source_len:
             longest = int(lengths.max())
         if self.min_len > longest:
-            raise UserError(f"--min-len {self.min_len} is more than the maximum length of an output, {longest}")
+            raise UserError(f"--min-len {self.min_len} is larger than the maximum output length {longest}")
         start, found = self.eos if bos_token is None else bos_token, [[] for _ in source]
         with torch.inference_mode():  # spares a tenth of the time of small operators
             beams = self._begin(sample, lengths, prefix_tokens, longest, start)
@@ -93,14 +93,14 @@ class XLSequenceGenerator(SequenceGenerator):
                     break
         return _sorted(found)
 
-    def _begin(self, sample: Any, lengths: Tensor, prefix: Tensor | None, longest: int, start: int) -> _Open:
+    def _begin(self, sample: Any, lengths: Tensor, prefix: Tensor | None, longest: int, start: int) -> _ActiveSentences:
         """The search before its first step, from the symbol `start`; hypotheses have at most `longest` tokens."""
         source, beam = sample["net_input"]["src_tokens"], self.beam_size
         sentences = len(source)
         ids = sample.get("id")
         encoder_outs = self.model.forward_encoder(sample["net_input"])
         starts = source.new_full((sentences, 1), start)
-        return _Open(
+        return _ActiveSentences(
             caches=[
                 model.decoder.begin(encoder_out, starts, beam, longest + 1)
                 for model, encoder_out in zip(self.model.models, encoder_outs)
@@ -115,7 +115,7 @@ class XLSequenceGenerator(SequenceGenerator):
             prefix=prefix,
         )
 
-    def _step(self, step: int, longest: int, beams: _Open, found: Hypotheses) -> bool:
+    def _step(self, step: int, longest: int, beams: _ActiveSentences, found: Hypotheses) -> bool:
         """Adds a token to each hypothesis, and those that end to `found`; returns whether sentences are left."""
         beam, sentences = self.beam_size, len(beams.rows)
         log_probabilities = self._allowed(step, longest, self._log_probabilities(beams), beams)
@@ -137,7 +137,9 @@ class XLSequenceGenerator(SequenceGenerator):
         self._choose(beams, closed, full, (parents, symbols, scores))
         return True
 
-    def _choose(self, beams: _Open, closed: np.ndarray, full: set[int], candidates: tuple[Tensor, ...]) -> None:
+    def _choose(
+        self, beams: _ActiveSentences, closed: np.ndarray, full: set[int], candidates: tuple[Tensor, ...]
+    ) -> None:
         """Goes on with K candidates of each sentence: the first that do not end, then others if there are too few.
 
         Args:
@@ -162,9 +164,9 @@ class XLSequenceGenerator(SequenceGenerator):
             chosen = torch.from_numpy(order).to(device, non_blocking=True)
             candidates = tuple(each.gather(1, chosen) for each in candidates)
         parents, symbols, scores = (each[:, :beam] for each in candidates)
-        beams.choose((parents + offsets).view(-1), symbols, scores, kept)
+        beams.select((parents + offsets).view(-1), symbols, scores, kept)
 
-    def _log_probabilities(self, beams: _Open) -> Tensor:
+    def _log_probabilities(self, beams: _ActiveSentences) -> Tensor:
         """Log-probabilities (B * K, V) of the next token, averaged over the models; keeps their attention."""
         tokens = beams.tokens[:, -1].view(-1, self.beam_size)
         found, attentions = [], []
@@ -186,7 +188,7 @@ class XLSequenceGenerator(SequenceGenerator):
             found[0] += self.lm_weight * self.lm_model.get_normalized_probs(output, log_probs=True)[:, -1]
         return found[0]
 
-    def _allowed(self, step: int, longest: int, log_probabilities: Tensor, beams: _Open) -> Tensor:
+    def _allowed(self, step: int, longest: int, log_probabilities: Tensor, beams: _ActiveSentences) -> Tensor:
         """Log-probabilities (B * K, V) with -inf for what must not follow; changes the hypotheses to fit a prefix."""
         found = log_probabilities.nan_to_num_(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
         found[:, self.pad] = -math.inf
@@ -213,7 +215,7 @@ class XLSequenceGenerator(SequenceGenerator):
         self,
         step: int,
         longest: int,
-        beams: _Open,
+        beams: _ActiveSentences,
         ended: np.ndarray,
         parents: Tensor,
         scores: Tensor,

@@ -62,9 +62,9 @@ class MonoTransConfig(EncoderConfig):
 
 
 class SpecialTokenEmbeddings(TokenEmbeddings):
-    """Token embeddings with a separate table (5, C) of the special symbols, which all languages share.
+    """Token embeddings with a separate matrix (5, C) for the special symbols, which all languages share.
 
-    The rows of special symbols in the other table are not used. The output bias, also that of the special symbols,
+    The rows of special symbols in the other matrix are not used. The output bias, also that of the special symbols,
     belongs to the language (Artetxe et al. 2020, section 3.2).
 
     Args:
@@ -74,20 +74,20 @@ class SpecialTokenEmbeddings(TokenEmbeddings):
     def __init__(self, vocab_size: int, embed_dim: int, pad: int, special):
         super().__init__(vocab_size, embed_dim, pad, output_bias=True)
         self.special = nn.Embedding(len(special), embed_dim, padding_idx=special.index(pad))
-        places = torch.full((vocab_size,), -1)  # row of each symbol in the table of special symbols
-        places[special] = torch.arange(len(special))
-        self.register_buffer("places", places, persistent=False)
+        special_rows = torch.full((vocab_size,), -1)  # row of each special symbol, else -1
+        special_rows[special] = torch.arange(len(special))
+        self.register_buffer("special_rows", special_rows, persistent=False)
         self.register_buffer("ids", torch.tensor(special), persistent=False)
 
     @property
-    def output_table(self) -> Tensor:
-        """The table (V, C) with the special symbols in their rows."""
-        return super().output_table.index_copy(0, self.ids, self.special.weight)
+    def output_matrix(self) -> Tensor:
+        """The embedding matrix (V, C) with the special symbols in their rows."""
+        return super().output_matrix.index_copy(0, self.ids, self.special.weight)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(B, T) -> (B, T, C)"""
-        places = self.places[tokens][..., None]  # (B, T, 1)
-        return torch.where(places < 0, super().forward(tokens), self.special(places.squeeze(-1).clamp(min=0)))
+        rows = self.special_rows[tokens]  # (B, T)
+        return torch.where(rows[..., None] < 0, super().forward(tokens), self.special(rows.clamp(min=0)))
 
 
 class MonoTransEmbeddings(Embeddings):

@@ -41,7 +41,7 @@ def attend(
     Returns:
         (B, H, T, D)
     """
-    if _by_products(query, dropout):
+    if _uses_matmul_attention(query, dropout):
         return attend_by_products(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout)
     queries, keys = query.size(2), key.size(2)
     if queries == 1:
@@ -85,7 +85,7 @@ def attend_packed(
     if packing.fits_varlen(query.dtype, query.size(-1)):
         offsets, longest = (packing.offsets, key_packing.offsets), (packing.longest, key_packing.longest)
         return attend_varlen(query, key, value, offsets, longest, causal, dropout)
-    if _by_products(query, dropout):
+    if _uses_matmul_attention(query, dropout):
         later = _hidden_keys(packing.longest, key_packing.longest, query.device, None, causal)
         return _Products.apply(query, key, value, later, (packing.lengths(), key_packing.lengths()), dropout)
     padded = [
@@ -114,7 +114,7 @@ def attend_by_products(
     return _Products.apply(query, key, value, hidden_keys, None, dropout)
 
 
-def _by_products(query: Tensor, dropout: float) -> bool:
+def _uses_matmul_attention(query: Tensor, dropout: float) -> bool:
     """Whether to compute attention with `_Products`; torch.compile cannot trace its loop."""
     return dropout > 0.0 and query.device.type == "cpu" and not torch.compiler.is_compiling()
 

@@ -43,7 +43,7 @@ class TokenEmbeddings(nn.Module):
             self._uses = None
 
     @property
-    def output_table(self) -> Tensor:
+    def output_matrix(self) -> Tensor:
         """The embedding matrix (V, C) that the output layer uses."""
         return self.table.weight if self._uses is None else self._uses[1]
 
@@ -51,8 +51,8 @@ class TokenEmbeddings(nn.Module):
         """Rows of the embedding matrix: (B, T) -> (B, T, C)"""
         if self._uses is None:
             return self.table(tokens)
-        table, _, lookups = self._uses
-        return _Lookup.apply(tokens, table, self.table.padding_idx, lookups)
+        matrix, _, lookups = self._uses
+        return _Lookup.apply(tokens, matrix, self.table.padding_idx, lookups)
 
 
 class _Lookup(torch.autograd.Function):
@@ -63,11 +63,11 @@ class _Lookup(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, tokens: Tensor, table: Tensor, pad: int, lookups: Lookups) -> Tensor:
+    def forward(ctx: Any, tokens: Tensor, matrix: Tensor, pad: int, lookups: Lookups) -> Tensor:
         """(B, T), (V, C) -> (B, T, C)"""
         ctx.save_for_backward(tokens)
         ctx.pad, ctx.lookups = pad, lookups
-        return F.embedding(tokens, table)
+        return F.embedding(tokens, matrix)
 
     @staticmethod
     @once_differentiable
@@ -82,28 +82,28 @@ class _TwoUses(torch.autograd.Function):
     """The embedding matrix, twice. The backward pass adds the gradients of lookups to that of prediction in place."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, lookups: Lookups) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, matrix: Tensor, lookups: Lookups) -> tuple[Tensor, Tensor]:
         """Returns the embedding matrix (V, C) twice: for `_Lookup` and for prediction."""
         ctx.set_materialize_grads(False)
-        ctx.shape, ctx.lookups = table.shape, lookups
-        return table.view_as(table), table.view_as(table)
+        ctx.shape, ctx.lookups = matrix.shape, lookups
+        return matrix.view_as(matrix), matrix.view_as(matrix)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: None, of_table: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, _: None, by_matrix: Tensor | None) -> tuple[Tensor | None, None]:
         """Adds the gradients of lookups to the gradient of prediction: (V, C)."""
         for tokens, of_rows in ctx.lookups:
-            of_table = of_rows.new_zeros(ctx.shape) if of_table is None else of_table
-            of_table.index_add_(0, *_summed(tokens.flatten(), of_rows.flatten(0, -2)))
+            by_matrix = of_rows.new_zeros(ctx.shape) if by_matrix is None else by_matrix
+            by_matrix.index_add_(0, *_summed(tokens.flatten(), of_rows.flatten(0, -2)))
         ctx.lookups.clear()
-        return of_table, None
+        return by_matrix, None
 
 
 def _summed(tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Sums rows (N, C) in 16 bits that have the same of the tokens (N,), in float32: tokens (N,), sums (N, C).
 
     Sums stand at the first tokens, with zeros after them, since nothing may wait for their number. Adding thousands of
-    rows to a row of the table in 16 bits would round after each of them. Rows in float32 are returned as they are.
+    rows to a row of the gradient in 16 bits would round after each of them. Rows in float32 are returned as they are.
     """
     if rows.dtype not in (torch.float16, torch.bfloat16):
         return tokens, rows

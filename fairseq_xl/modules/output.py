@@ -54,8 +54,8 @@ class OutputLayer(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., C) -> logits (..., V)"""
-        table, bias = self.token_embeddings.output_table, self.token_embeddings.output_bias
-        return F.linear(self.transform(hidden), table, bias)
+        matrix, bias = self.token_embeddings.output_matrix, self.token_embeddings.output_bias
+        return F.linear(self.transform(hidden), matrix, bias)
 
     def cross_entropy(self, hidden: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Summed cross-entropy, in nats, of target (N,) at hidden (N, C); arguments as in `losses`."""
@@ -70,7 +70,7 @@ class OutputLayer(nn.Module):
             label_smoothing: probability that is spread evenly over all other symbols, as in fairseq's
                 label_smoothed_cross_entropy
         """
-        inputs = [self.transform(hidden), self.token_embeddings.output_table, self.token_embeddings.output_bias]
+        inputs = [self.transform(hidden), self.token_embeddings.output_matrix, self.token_embeddings.output_bias]
         device, context = hidden.device.type, contextlib.nullcontext()
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             # as a whole: autocast itself would change some products of the loss
@@ -103,9 +103,9 @@ class _CrossEntropy(torch.autograd.Function):
         needed = [differentiable and each for each in ctx.needs_input_grad[:3]]
         size, factor = _chunk_size(hidden, weight), _FLOAT16_FACTOR if is_half else 1.0
         # in 16 bits sums over chunks would lose the smaller terms, and in float16 a single product may be too small
-        of_table = exact if is_half or len(target) > size else weight.dtype
+        weight_type = exact if is_half or len(target) > size else weight.dtype
         by_hidden = torch.empty_like(hidden, dtype=exact) if needed[0] else None
-        by_weight = torch.empty_like(weight, dtype=of_table) if needed[1] else None
+        by_weight = torch.empty_like(weight, dtype=weight_type) if needed[1] else None
         by_bias = torch.zeros_like(bias, dtype=exact) if needed[2] else None
         log_probs = hidden.new_empty(2, len(target), dtype=exact)
         buffer, scaled = hidden.new_empty(min(size, len(target)), len(weight)), hidden / factor if is_half else hidden
@@ -134,7 +134,7 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         """Returns the gradients of hidden (N, C), weight (V, C) and bias (V,), and frees them."""
         if ctx.gradients is None:
-            raise RuntimeError("the gradient of the loss can be computed once: its parts are freed on the way")
+            raise RuntimeError("this loss has no second backward pass: its gradients are freed after the first one")
         parts, ctx.gradients = zip(ctx.gradients, ctx.factors, ctx.dtypes), None
         found = [None if each is None else each.mul_(gradient / factor).to(dtype) for each, factor, dtype in parts]
         return *found, None, None, None

@@ -22,7 +22,7 @@ class Stack(nn.ModuleList):
         #: backend of torch.compile that compiles the layers for training; None: they are not compiled
         self.backend: str | None = None
         #: whether training stores the inputs of the layers only, and computes the rest again for the backward pass
-        self.checkpoints = False
+        self.checkpoint_activations = False
 
     def forward(
         self,
@@ -64,14 +64,14 @@ class Stack(nn.ModuleList):
         return found[0].fits_varlen(dtype, channels) or any(packing.has_much_padding for packing in found)
 
     def _run(self, hidden: Tensor, **inputs: Any) -> Tensor:
-        """Runs the layers, in training as `backend` and `checkpoints` say: (B, T, C) or packed (N, C) -> the same."""
+        """(B, T, C) or packed (N, C) -> the same; training compiles and checkpoints as the attributes say."""
         training = self.training and torch.is_grad_enabled()
         run = _run_layer
         if self.backend is not None and training:
             run = compiled(_run_layer, self.backend)
             mark_sizes(hidden, *inputs.values())
         for layer in self:
-            if self.checkpoints and training:
+            if self.checkpoint_activations and training:
                 hidden = checkpoint(run, layer, hidden, inputs, use_reentrant=False)
             else:
                 hidden = run(layer, hidden, inputs)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from fairseq_xl.errors import check_ranges
-from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, first_rate, gradients, in_float32, parsed_betas
+from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
 
 #: devices for which all supported versions of torch have a fused update; others run one that is made of lists
 FUSED = ("cuda", "cpu", "mps", "xpu")
@@ -31,7 +31,10 @@ class AdamConfig(FairseqDataclass):
     )
     weight_decay: float = field(
         default=0.0,
-        metadata={"help": "each update subtracts this times --lr of a weight", "range": "0 or more"},
+        metadata={
+            "help": "decoupled weight decay: each update subtracts this times --lr times the weight",
+            "range": "0 or more",
+        },
     )
     lr: List[float] = II("optimization.lr")
 
@@ -95,14 +98,14 @@ class XLAdam(FairseqOptimizer):
     def __init__(self, cfg: Any, params: Any):
         super().__init__(cfg)
         check_ranges(AdamConfig, cfg)
-        self.betas = parsed_betas("--adam-betas", cfg.adam_betas)
+        self.betas = parse_betas("--adam-betas", cfg.adam_betas)
         self._optimizer = Adam(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> "dict[str, Any]":
         """Settings, which replace those in a checkpoint."""
         return {
-            "lr": first_rate(self.cfg.lr),
+            "lr": initial_lr(self.cfg.lr),
             "betas": self.betas,
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,

@@ -127,7 +127,7 @@ def chunks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
         yield chunk
 
 
-def parsed_betas(option: str, text: str) -> tuple[float, float]:
+def parse_betas(option: str, text: str) -> tuple[float, float]:
     """``(0.9, 0.98)`` -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
     try:
         numbers: Any = OmegaConf.create(f"[{text.strip('()[] ')}]")
@@ -139,6 +139,6 @@ def parsed_betas(option: str, text: str) -> tuple[float, float]:
     return betas[0], betas[1]
 
 
-def first_rate(rates: Any) -> float:
+def initial_lr(rates: Any) -> float:
     """The learning rate that an optimizer is built with: the first of a schedule's."""
     return float(next(iter(rates)) if isinstance(rates, Collection) else rates)

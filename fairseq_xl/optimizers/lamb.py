@@ -13,7 +13,7 @@ from omegaconf import II
 from torch import Tensor
 
 from fairseq_xl.errors import check_ranges
-from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, first_rate, gradients, in_float32, parsed_betas
+from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
 
 
 @dataclass
@@ -98,14 +98,14 @@ class XLLamb(FairseqOptimizer):
     def __init__(self, cfg: Any, params: Any):
         super().__init__(cfg)
         check_ranges(LambConfig, cfg)
-        self.betas = parsed_betas("--lamb-betas", cfg.lamb_betas)
+        self.betas = parse_betas("--lamb-betas", cfg.lamb_betas)
         self._optimizer = Lamb(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> "dict[str, Any]":
         """Settings, which replace those in a checkpoint."""
         return {
-            "lr": first_rate(self.cfg.lr),
+            "lr": initial_lr(self.cfg.lr),
             "betas": self.betas,
             "eps": self.cfg.lamb_eps,
             "weight_decay": self.cfg.weight_decay,

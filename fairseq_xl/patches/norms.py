@@ -18,7 +18,7 @@ TOLERANCE = 1e-6
 
 def install() -> None:
     """Makes updates of 32 bits and --bf16 run without a wait for the device, if the optimizer can skip them there."""
-    utils.clip_grad_norm_ = _by_lists(utils.clip_grad_norm_)
+    utils.clip_grad_norm_ = _foreach_clip(utils.clip_grad_norm_)
     trainer.Trainer._check_grad_norms = _check_later(trainer.Trainer._check_grad_norms)
     trainer.Trainer._reduce_and_log_stats = _log_without_reading(trainer.Trainer._reduce_and_log_stats)
 
@@ -119,7 +119,7 @@ def _log_without_reading(original: Callable) -> Callable:
     return _reduce_and_log_stats
 
 
-def _by_lists(original: Callable) -> Callable:
+def _foreach_clip(original: Callable) -> Callable:
     """Clips with operations for all gradients at once; fairseq's, without apex, are one for each."""
 
     @functools.wraps(original)

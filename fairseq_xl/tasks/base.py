@@ -195,7 +195,7 @@ class XLTask(FairseqTask):
             check_compiler(self.cfg.compile_backend, on_gpu=torch.cuda.is_available() and not self._on_cpu())
         for stack in stacks:
             stack.backend = self.cfg.compile_backend if self.cfg.compile else None
-            stack.checkpoints = self.cfg.checkpoint_activations
+            stack.checkpoint_activations = self.cfg.checkpoint_activations
 
     def _on_cpu(self):
         run = run_config(self.cfg)

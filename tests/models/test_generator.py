@@ -215,7 +215,7 @@ def test_constraints_are_fulfilled(dictionary):
 
 def test_a_minimum_above_the_maximum(dictionary):
     made = XLSequenceGenerator([make(dictionary)], dictionary, min_len=9, max_len_b=5)
-    with pytest.raises(UserError, match="--min-len 9 is more than the maximum length of an output, 5"):
+    with pytest.raises(UserError, match="--min-len 9 is larger than the maximum output length 5"):
         made.generate(made.model.models, sample(), bos_token=dictionary.language_symbol("en"))
 
 
@@ -261,7 +261,7 @@ def test_layout_choosing_hypotheses_copies_no_keys(dictionary):
         places.add((caches.past.data_ptr(), tuple(caches.past.shape)))
         memory = caches.memory.data_ptr()
         rows.append(caches.past[..., 3 * step : 3 * step + 3, :].clone())
-        caches.choose(torch.randint(3, (SENTENCES, 3)).add(torch.arange(SENTENCES)[:, None] * 3).view(-1))
+        caches.select(torch.randint(3, (SENTENCES, 3)).add(torch.arange(SENTENCES)[:, None] * 3).view(-1))
         assert caches.memory.data_ptr() == memory
     assert sorted(shape for _, shape in places) == [(2, 2, SENTENCES, 2, 3 * 32, 8), (2, 2, SENTENCES, 2, 3 * 40, 8)]
     assert torch.equal(caches.past, torch.cat(rows, dim=4))
@@ -276,7 +276,7 @@ def test_the_mask_follows_the_choices(dictionary):
     caches = BeamCaches(model.decoder.layers, encoder_out, None, 3, 9)
     for choice in ([2, 2, 0], [0, 1, 1]):
         caches.advance()
-        caches.choose(torch.tensor(choice))
+        caches.select(torch.tensor(choice))
     caches.advance()
     seen = caches.history_mask()[0, 0].eq(0).int().tolist()
     assert seen == [[0, 0, 1, 1, 0, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 1, 0, 0, 0, 1]]

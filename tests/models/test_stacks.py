@@ -312,7 +312,7 @@ def test_checkpointed_layers_give_the_same_bits(family, dtype, dictionary):
     batch = make_batch(dictionary, LENGTHS)
     for checkpoints in (False, True):
         for stack in stacks(model):
-            stack.checkpoints = checkpoints
+            stack.checkpoint_activations = checkpoints
         torch.manual_seed(3)
         found.append(step(family, model, batch))
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0, equal_nan=True)
@@ -349,7 +349,7 @@ def test_checkpoints_hold_the_inputs_of_layers_only(packed, dictionary):
     held = []
     for checkpoints in (False, True):
         (stack,) = stacks(model)
-        stack.checkpoints = checkpoints
+        stack.checkpoint_activations = checkpoints
         hidden = model.encoder.embeddings(batch["tokens"], languages=batch["languages"])
         with Storages(model.parameters()) as storages:
             packing = {"packing": None if batch["packing"] is None else attention.Packing.of(batch["packing"])}
@@ -368,7 +368,7 @@ def test_checkpointed_layers_are_compiled_too(dictionary, counters):
     batch = make_batch(dictionary, LENGTHS)
     expected = step("veco", model, batch)
     for stack in stacks(compiled(model)):
-        stack.checkpoints = True
+        stack.checkpoint_activations = True
     torch.testing.assert_close(step("veco", model, batch), expected, rtol=1e-4, atol=1e-5)
     assert counters["stats"]["unique_graphs"] == 2 and not counters["graph_break"]
 
@@ -384,7 +384,7 @@ def test_no_sync_in_forward_and_backward(family, lengths, checkpoints, device, d
     """The meta device takes the paths of a GPU and has no values to read."""
     model = build(family, dictionary, torch.float32, **DROPOUT).to(device)
     for stack in stacks(model):
-        stack.checkpoints = checkpoints
+        stack.checkpoint_activations = checkpoints
     for batch in (make_batch(dictionary, lengths), unpacked(make_batch(dictionary, lengths))):
         batch = moved(batch, device)
         with no_sync(device):

@@ -97,7 +97,7 @@ def test_one_gradient_is_that_of_all_uses(uses):
         return (number + 1) * (
             (token_embeddings(tokens) * weights).sum()
             if use == "rows"
-            else token_embeddings.output_table.square().sum()
+            else token_embeddings.output_matrix.square().sum()
         )
 
     expected = torch.autograd.grad(sum(map(loss, *zip(*enumerate(uses.split())))), token_embeddings.table.weight)[0]
@@ -105,7 +105,7 @@ def test_one_gradient_is_that_of_all_uses(uses):
         total = sum(map(loss, *zip(*enumerate(uses.split()))))
     total.backward()
     torch.testing.assert_close(token_embeddings.table.weight.grad, expected)
-    assert token_embeddings.output_table is token_embeddings.table.weight
+    assert token_embeddings.output_matrix is token_embeddings.table.weight
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -139,8 +139,8 @@ def test_one_gradient_is_one_tensor():
     token_embeddings, _ = embeddings()
     seen = []
     with token_embeddings.one_gradient():
-        token_embeddings.output_table.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
-        (token_embeddings(torch.tensor([[4, 5]])).sum() + token_embeddings.output_table.square().sum()).backward()
+        token_embeddings.output_matrix.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+        (token_embeddings(torch.tensor([[4, 5]])).sum() + token_embeddings.output_matrix.square().sum()).backward()
     assert seen == [token_embeddings.table.weight.grad.data_ptr()]
 
 
@@ -152,7 +152,7 @@ def test_the_gradient_of_lookup_needs_no_sync(dtype, device):
     token_embeddings.to(device, dtype)
     tokens = torch.tensor([[4, 5, 4], [PAD, 6, 4]]).to(device)
     with token_embeddings.one_gradient():
-        loss = (token_embeddings(tokens) @ token_embeddings.output_table.t()).float().square().sum()
+        loss = (token_embeddings(tokens) @ token_embeddings.output_matrix.t()).float().square().sum()
     with no_sync(device):
         loss.backward()
     loss = F.embedding(tokens, token_embeddings.table.weight, PAD, sparse=True).float().square().sum()

@@ -19,8 +19,8 @@ from fairseq_xl.patches import features
 LOSS_BYTES = 2 * 10**9
 #: minimum bytes of a chunk's logits, whatever the gradients leave
 _LEAST_CHUNK_BYTES = 2**28
-#: predictions in a chunk on CPU, where memory traffic is negligible against the products
-_CPU_CHUNK = 256
+#: maximum bytes of a chunk's logits on CPU: products of few rows are slow there, more rows take memory
+_CPU_CHUNK_BYTES = 2**27
 #: logits whose softmax is computed at a time, in float32: on CPU they stay in its cache
 _CPU_PART, _PART = 2**20, 2**25
 #: factor of logit gradients in float16, which stores probabilities near 1/250,000 with few digits and none below 6e-8;
@@ -146,7 +146,7 @@ def _chunk_size(hidden: Tensor, weight: Tensor) -> int:
     left = LOSS_BYTES - 4 * (symbols * channels + 2 * hidden.numel() + 2 * _PART)
     most = max(left, _LEAST_CHUNK_BYTES) // (symbols * hidden.element_size())
     if hidden.device.type == "cpu":
-        most = min(most, _CPU_CHUNK)
+        most = min(most, _CPU_CHUNK_BYTES // (symbols * hidden.element_size()))
     chunks = -(-len(hidden) // max(most, 1))
     return max(-(-len(hidden) // max(chunks, 1)), 1)
 

@@ -113,7 +113,7 @@ def test_one_gradient_is_that_of_all_uses(uses):
 def test_one_gradient_of_the_output_layers_losses(chunked, losses, monkeypatch):
     """Output losses keep a gradient of the table themselves: one or two in a forward pass, accumulated twice."""
     if chunked:
-        monkeypatch.setattr(output, "_CPU_CHUNK", 3)
+        monkeypatch.setattr(output, "_chunk_size", lambda hidden, weight: 3)
     torch.manual_seed(0)
     token_embeddings = TokenEmbeddings(10, 4, PAD, output_bias=True)
     layer = output.OutputLayer(BackboneConfig(embed_dim=4, heads=2), token_embeddings)

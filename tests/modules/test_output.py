@@ -51,9 +51,16 @@ def test_loss_by_hand():
 
 def in_small_chunks(monkeypatch, predictions=3, part=20):
     """Chunks of at most that many predictions, and softmax and 16-bit products of so many elements at a time."""
-    monkeypatch.setattr(output_module, "_CPU_CHUNK", predictions)
+    monkeypatch.setattr(output_module, "_chunk_size", lambda hidden, weight: predictions)
     monkeypatch.setattr(output_module, "_CPU_PART", part)
     monkeypatch.setattr(output_module, "_PART", part)
+
+
+@pytest.mark.parametrize("symbols, predictions, size", [(32_000, 307, 307), (32_000, 1100, 550), (250_000, 307, 103)])
+def test_a_chunk_on_cpu_has_at_most_128_mebibytes(symbols, predictions, size):
+    hidden, weight = torch.empty(predictions, 1), torch.empty(1, 1).expand(symbols, 1)
+    assert output_module._chunk_size(hidden, weight) == size
+    assert size * symbols * 4 <= 2**27
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
@@ -106,8 +113,6 @@ def test_precision_of_gradients(dtype, chunked, device, monkeypatch):
     float16 represents such a probability to 1.5 %, and no sum above 65504.
     """
     in_small_chunks(monkeypatch, *((60, 1000) if chunked else (10**6, 2**20)))
-    if device == "cuda":
-        monkeypatch.setattr(output_module, "_chunk_size", lambda hidden, weight: 60 if chunked else 10**6)
     torch.manual_seed(0)
     token_embeddings = TokenEmbeddings(300, 8, 1, output_bias=True)
     layer_ = OutputLayer(BackboneConfig(embed_dim=8, heads=2), token_embeddings)
@@ -228,8 +233,9 @@ def test_all_tokens_of_a_large_batch_fit_into_2_gb(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_logits_are_held_by_chunks(dtype):
+def test_logits_are_held_by_chunks(dtype, monkeypatch):
     """3,000 predictions of 999 symbols: no tensor of even a tenth of their logits, in the forward and backward pass."""
+    monkeypatch.setattr(output_module, "_CPU_CHUNK_BYTES", 256 * 999 * dtype.itemsize)
     found = loss_with_allocations(3000, 999, 16, dtype, "cpu")
     assert max(found.elements) == 250 * 999  # 12 chunks
 

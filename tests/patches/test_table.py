@@ -99,5 +99,5 @@ def test_private_interfaces_of_torch_are_listed():
         for found in PRIVATE.findall(path.read_text(encoding="utf-8")):
             name = re.sub(r"_foreach_\w+", "_foreach_*", found.removeprefix("torch.ops."))
             assert f"`{name}`" in text, f"{path}: {name}"
-        name = path.name if path.parent.name == "patches" else f"{path.parent.name}/{path.name}"
+        name = path.name if path.parent.name == "patches" else path.relative_to(ROOT)
         assert f"`{name}`" in text

@@ -95,9 +95,15 @@ _kept = []  # what would end the server if it was released
 
 @contextlib.contextmanager
 def warm_environment(folder):
-    """FOLDER becomes the active environment of scripts: recipes/environment.sh takes it for prepared (extra: tests)."""
+    """FOLDER becomes the active environment of scripts: recipes/environment.sh takes it for prepared (extra: tests).
+
+    Its Python is also `sys.executable`, with which recipes/experiment.py starts commands.
+    """
     (folder / "bin").mkdir()
     (folder / "bin/python").symlink_to(python())
+    train = folder / "bin/fairseq-train"
+    train.write_text(f'#!/bin/sh\nexec {python()} -m fairseq_cli.train "$@"\n', encoding="utf-8")
+    train.chmod(0o755)
     key = "cat setup.cfg recipes/constraints.txt recipes/environment.sh recipes/environment.py | cksum"
     stamp = subprocess.run(["bash", "-c", key], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (folder / ".fairseq_xl-tests").write_text(stamp, encoding="utf-8")
@@ -105,4 +111,5 @@ def warm_environment(folder):
         patch.setenv("PATH", str(folder / "bin"), prepend=os.pathsep)
         patch.setenv("VIRTUAL_ENV", str(folder))
         patch.setenv("XL_EXTRAS", "tests")
+        patch.setattr(sys, "executable", str(folder / "bin/python"))
         yield

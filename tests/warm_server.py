@@ -26,7 +26,9 @@ def _serve(listening, end):
     """Returns in a fork, with its call; or in the server, with None, when nobody needs it any longer."""
     logging.getLogger().handlers.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.freeze()  # collecting garbage would copy in each fork what all share
+    gc.collect()
+    gc.freeze()  # looking for garbage would copy in each fork what all share
+    gc.set_threshold(10_000, 10, 10)
     while listening in select([listening, end], [], [])[0]:
         connection, _ = listening.accept()
         if os.fork() == 0:

@@ -21,6 +21,7 @@ from tests.recipes.test_configurations import RECIPES
 from tests.recipes.test_veco import run, succeeded
 from tests.tasks.conftest import write_encoded
 
+pytestmark = pytest.mark.usefixtures("warm")
 TAGGED = "the\tO\nriver\tB-X\nstone\tI-X\n\nwater\tO\n\n"
 RANKED = "1\triver\tthe river\n0\triver\twater\n"
 

@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shutil
-import sys
 
 import pytest
 
@@ -79,14 +78,6 @@ def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
     recipient = build(configuration(CLASSIFICATION[size]), dictionary).state_dict()
     _, new = copy_stack(recipient, pretrained, "encoder", size)
     assert new == []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm_driver(warm):
-    """The driver's commands find the warm Python too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", shutil.which("python"))
-        yield
 
 
 def write(path, content):

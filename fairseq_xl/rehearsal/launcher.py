@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # here, as optimizers import it, which takes more than a second in each fork
+import torch._dynamo  # before the forks: optimizers import it, which takes more than a second
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 from omegaconf import open_dict
@@ -158,7 +158,7 @@ def _train(made: Prepared) -> list[float]:
         checkpoint.save_dir, checkpoint.no_save = str(made.folder / "save"), True
         cfg.dataset.num_workers = 0
         cfg.distributed_training.distributed_init_method = None
-    logging.getLogger().handlers = [handler]
+    logging.basicConfig(handlers=[handler], force=True)
     distributed_utils.call_main(cfg, train.main)
     return handler.losses
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 ROW = re.compile(r"\| `(\w+)` \| ((?:`[\w.]+`(?:, )?)+) \| (.+) \| (.+) \| (.+) \|")
@@ -86,18 +87,34 @@ def test_assignments_are_noticed():
     assert set(assigned(ast.parse(code))) == {"fairseq.trainer.torch", "sys.excepthook"}
 
 
-PRIVATE = re.compile(r"torch(?:\.[a-z]\w*)*\._[a-z]\w*|\baten\._[a-z]\w*")
+PRIVATE = re.compile(r"torch(?:\.[a-z]\w*)*(?:\._[A-Za-z]\w*)+|\baten\._[a-z]\w*")
+MEMBER = re.compile(r"(?<!\bself)(?<!\bcls)\.(_[a-z]\w*)")
+
+
+def private(code):
+    """The private names of torch in the text of a module: its modules and functions, members of tensors, `_schema`."""
+    members = MEMBER.findall(PRIVATE.sub("", code))
+    names = [name.removeprefix("torch.ops.") for name in PRIVATE.findall(code)]
+    names += [name for name in members if name == "_schema" or hasattr(torch.Tensor, name)]
+    return [re.sub(r"_foreach_\w+", "_foreach_*", name) for name in names]
+
+
+def test_private_interfaces_of_torch_are_noticed():
+    assert private("torch._C._f(aten._g, self._values)") == ["torch._C._f", "aten._g"]
+    assert private("from torch.utils._python_dispatch import x") == ["torch.utils._python_dispatch"]
+    assert private("torch._foreach_add_(torch.ops.aten._to(x), torch.__version__)") == ["torch._foreach_*", "aten._to"]
+    assert private("f._schema, x.storage()._cdata, sum(t._values()), cfg._name") == ["_schema", "_cdata", "_values"]
 
 
 def test_private_interfaces_of_torch_are_listed():
     """Outside of `patches`, with their files; and those in `patches`, by module of torch or operator."""
     text = (ROOT / "fairseq_xl/patches/README.md").read_text(encoding="utf-8")
     text = " ".join(text[text.index("Some interfaces of torch") :].split())
-    files = [path for path in (ROOT / "fairseq_xl").rglob("*.py") if PRIVATE.search(path.read_text(encoding="utf-8"))]
-    assert len(files) >= 8
-    for path in files:
-        for found in PRIVATE.findall(path.read_text(encoding="utf-8")):
-            name = re.sub(r"_foreach_\w+", "_foreach_*", found.removeprefix("torch.ops."))
+    found = {path: private(path.read_text(encoding="utf-8")) for path in (ROOT / "fairseq_xl").rglob("*.py")}
+    found = {path: names for path, names in found.items() if names}
+    assert len(found) >= 9
+    for path, names in found.items():
+        for name in names:
             assert f"`{name}`" in text, f"{path}: {name}"
         name = path.name if path.parent.name == "patches" else path.relative_to(ROOT)
         assert f"`{name}`" in text

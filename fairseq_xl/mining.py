@@ -5,11 +5,10 @@ by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It i
 another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
 would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
 
-Memory does not grow with the text. An exact index, for fewer than --exact-below distinct sentences of the second side,
-holds 2 kB for each at 512 channels, and twice that while it grows. The vectors of a larger index are on disk
-(`fairseq_xl.disk_index`). Hashes, lines and negatives of all pairs are in mapped files. All of these are in a folder
-beside the result until it is complete.
-The command is `fairseq-xl mine-negatives`.
+Memory is bounded whatever the size of the text. The largest part is the exact index of fewer than --exact-below
+distinct sentences of the second side: 2 kB each at 512 channels, twice that while it grows. A larger index keeps its
+vectors on disk (`fairseq_xl.disk_index`). Hashes, lines and negatives of all pairs are in mapped files. All of these
+are in a folder beside the result until it is complete. The command is `fairseq-xl mine-negatives`.
 """
 
 import logging

@@ -131,8 +131,9 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
     The size is the number of tokens without padding, for which packed layers compute nothing (`modules/packing.py`).
     Within `EXCHANGE_UPDATES` updates of an objective the batches are sorted by size, neighbors go to the same update,
     and the updates are shuffled. The batches of an update are in the order of their sizes, so that a micro-step gets
-    neighbors too. Batches of one size class, such as blocks of a text, keep the order drawn, so that an update still
-    mixes languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches in each update.
+    neighbors too. Batches of one size class (of `SIZE_CLASSES`), such as blocks of a text, stay in the order drawn
+    before the updates are shuffled, so that an update still mixes languages. n ranks with k micro-steps and one rank
+    with n k micro-steps get the same batches in each update.
 
     Args:
         plan: what `training_plan` returns.

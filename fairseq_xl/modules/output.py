@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.patches import features
 
-#: bytes that a loss may hold: a chunk of logits and a float32 gradient of the embedding matrix (V, C). Each further
-#: chunk reads the matrix and its gradient again, so larger chunks are faster
+#: bytes that one call of `losses` may hold: a chunk of logits and a float32 gradient of the embedding matrix (V, C).
+#: Each further chunk reads the matrix and its gradient again, so larger chunks are faster
 LOSS_BYTES = 2 * 10**9
 #: minimum bytes of a chunk's logits, whatever the gradients leave
 _LEAST_CHUNK_BYTES = 2**28

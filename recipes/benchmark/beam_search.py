@@ -4,8 +4,8 @@
 
 In each round both systems translate the same batch of random tokens, one after the other. All outputs of a case have
 the same length, 25 or 250 tokens. Prints JSON: the machine, the versions of packages, and for each case its sizes, the
-seconds, the median of fairseq's seconds over ours with its 95 % bootstrap interval, and the operators that a step of
-the search runs without those that return a view: on a GPU, whose kernels they are, their number bounds the speed.
+seconds, the median of fairseq's seconds over ours with its 95 % bootstrap interval, and the operators per search step,
+not counting views; on a GPU most of them launch a kernel.
 """
 
 import argparse

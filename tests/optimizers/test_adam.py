@@ -198,7 +198,7 @@ def operations(optimizer, weights):
 
 
 @pytest.mark.parametrize("number", [10, 300])
-def test_an_update_is_one_operation_for_all_parameters(number):
+def test_an_update_is_four_operators_for_any_number_of_parameters(number):
     """Four for any number of parameters: the counts of their updates, made, split and increased, and Adam.
 
     fairseq's runs 7 a parameter without decay: 2,100 for 300, and with 16 bits 10.

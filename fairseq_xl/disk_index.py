@@ -22,7 +22,7 @@ from fairseq_xl.nearest import BLOCK_VECTORS, Vectors, import_faiss, unit
 PER_CELL = 64  # vectors that each cell is learned from
 MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
 PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to disk
-CHUNK = 8192  # vectors that are read, or searched for, between two notes of progress
+LOGGED_VECTORS = 8192  # vectors that are read or searched between two log lines
 PROBES = 32  # cells that a search looks into first
 
 #: program that merges indices: files of the empty index, of the vectors, of the merged index, and of its parts
@@ -47,7 +47,7 @@ def number_of_cells(count: int) -> int:
 def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
     """Builds an index for inner products in a folder, or opens the one that is complete there.
 
-    A stopped build continues; the caller removes a folder of other vectors.
+    A stopped build continues; the caller must remove a folder that was built from other vectors.
 
     Args:
         folder: where the index is written: about 4 m C bytes, and twice as many while its parts are merged.
@@ -67,7 +67,7 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
 
 
 def _read(path: Path) -> Any:
-    """The complete index in a file; None if there is none, or if it was moved: it has the path of its vectors."""
+    """The complete index in a file; None if there is none, or if it was moved: it stores the path of its vectors."""
     try:
         return import_faiss().read_index(str(path)) if path.exists() else None
     except RuntimeError:
@@ -79,7 +79,7 @@ def nearest_approximately(
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `fairseq_xl.nearest.nearest`, but with an index of the targets in a folder, so that some may be missed."""
     channels, count = target[:1].shape[1], min(count, len(target))
-    index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, CHUNK))
+    index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, LOGGED_VECTORS))
     starts = range(0, len(source), block)
     found = [search(index, unit(source[start : start + block]), count) for start in starts]
     return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])

@@ -26,7 +26,7 @@ from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import LengthRange, RandomNegatives, hashes_of_block, negatives_file, read_negatives
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.tables import table
-from fairseq_xl.disk_index import CHUNK, PROBES, disk_index, search_parameters
+from fairseq_xl.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.files import read_json, replacing, write_json
@@ -37,6 +37,7 @@ from fairseq_xl.retrieval import batches
 logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 65536
+LINES_AT_ONCE = 8192  # sentences that are embedded, searched for or mined at a time
 SPARE = 8  # extra candidates looked up for each sentence, since some are translations
 BLOCK_ROWS = 1 << 20  # rows of a mapped file that are in memory at a time
 
@@ -77,10 +78,10 @@ def build_index(vectors, side, lines, exact_below, folder):
         folder: where the vectors of an index with cells are stored; one that is complete there is opened.
     """
     if len(lines) >= exact_below:
-        return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, CHUNK)
+        return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, LINES_AT_ONCE)
     index = import_faiss().IndexFlatIP(vectors.channels)
-    for start in range(0, len(lines), CHUNK):
-        index.add(vectors(side, lines[start : start + CHUNK]))
+    for start in range(0, len(lines), LINES_AT_ONCE):
+        index.add(vectors(side, lines[start : start + LINES_AT_ONCE]))
         logger.info("index: %d of %d distinct sentences", index.ntotal, len(lines))
     return index
 
@@ -88,8 +89,8 @@ def build_index(vectors, side, lines, exact_below, folder):
 class Pool:
     """The distinct sentences of the second side, sorted by length, which is the order of the index.
 
-    Their keys and lines are in files of a folder if there are many. Sentences are compared by hashes of 64 bits less
-    those of a length.
+    Their hashes and lines are in files of a folder if there are many. Sentences count as equal if their lengths and the
+    first 64 - b bits of their hashes are equal, where b bits hold the length.
 
     Args:
         pairs: the `SentencePairs`.
@@ -102,34 +103,34 @@ class Pool:
         pairs.measured(longest)  # raises `UserError` if all are longer
         self.length_bits = np.uint64((longest + 1).bit_length())
         tables = folder, pairs.table_prefixes, pairs.lines
-        sentences = _table("sentences", *tables, lambda: self._keys_of_pairs(pairs, longest))
-        self.keys = _table("candidates", *tables, lambda: _distinct(sentences))  # (m,) length, hash
+        sentences = _table("sentences", *tables, lambda: self._hashes_of_pairs(pairs, longest))
+        self.hashes = _table("candidates", *tables, lambda: _distinct(sentences))  # (m,) length, hash
         self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
-        reach = LengthRange(pairs, longest)
-        bounds = [self._key(lengths, np.zeros(1, np.uint64)) for lengths in (reach.least, reach.most + 1)]
-        self.bounds = np.searchsorted(self.keys, np.stack(bounds, axis=1))  # of sentences in reach, by length
+        lengths = LengthRange(pairs, longest)
+        bounds = [self._hashes(each, np.zeros(1, np.uint64)) for each in (lengths.least, lengths.most + 1)]
+        self.bounds = np.searchsorted(self.hashes, np.stack(bounds, axis=1))  # of sentences in the range of each length
 
-    def _key(self, lengths, hashes):
-        """Keys (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
+    def _hashes(self, lengths, hashes):
+        """Numbers (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
         return lengths.astype(np.uint64) << (np.uint64(64) - self.length_bits) | hashes >> self.length_bits
 
-    def _keys_of_pairs(self, pairs, longest):
-        """Yields the keys (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
+    def _hashes_of_pairs(self, pairs, longest):
+        """Yields the `_hashes` (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
         for first, sizes in pairs.blocks():
             fits = ((sizes > 1) & (sizes <= longest)).all(axis=1)
-            yield self._key(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
+            yield self._hashes(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
 
     def _lines(self, pairs, longest, folder):
         """The first line of each sentence, (m,), of any pair; a mapped file."""
-        found = open_memmap(folder / "lines.npy", "w+", np.int64, (len(self.keys),))
+        found = open_memmap(folder / "lines.npy", "w+", np.int64, (len(self.hashes),))
         for start in range(0, len(found), BLOCK_ROWS):
             found[start : start + BLOCK_ROWS] = -1
         for first, sizes in pairs.blocks():
             usable = np.flatnonzero((sizes > 1).all(axis=1) & (sizes[:, 1] <= longest))
-            keys = self._key(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
-            keys, firsts = np.unique(keys, return_index=True)
-            indices = np.searchsorted(self.keys, keys).clip(max=len(found) - 1)
-            new = (self.keys[indices] == keys) & (found[indices] < 0)
+            numbers = self._hashes(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
+            numbers, firsts = np.unique(numbers, return_index=True)
+            indices = np.searchsorted(self.hashes, numbers).clip(max=len(found) - 1)
+            new = (self.hashes[indices] == numbers) & (found[indices] < 0)
             found[indices[new]] = first + usable[firsts[new]]
         return found
 
@@ -139,14 +140,14 @@ class Pool:
 
 
 def _table(name, folder, prefixes, lines, blocks):
-    """Sorted keys, in a file of the folder if the text is long."""
+    """Sorted numbers, in a file of the folder if the text is long."""
     return table(str(folder / f"{name}.table"), prefixes, lines, blocks, None)
 
 
-def _distinct(keys):
-    """Yields the distinct ones of sorted keys (n,), in blocks."""
-    for start in range(0, len(keys), BLOCK_ROWS):
-        block = np.asarray(keys[max(0, start - 1) : start + BLOCK_ROWS])
+def _distinct(numbers):
+    """Yields the distinct ones of sorted numbers (n,), in blocks."""
+    for start in range(0, len(numbers), BLOCK_ROWS):
+        block = np.asarray(numbers[max(0, start - 1) : start + BLOCK_ROWS])
         new = np.flatnonzero(block[1:] != block[:-1]) + 1
         yield block[new] if start else np.append(block[:1], block[new])
 
@@ -258,20 +259,20 @@ def _no_negatives(folder, lines, count):
 
 
 def _chunks(pairs, longest):
-    """Yields lines (c,) of pairs with sides of at most `longest` tokens, `CHUNK` at a time."""
+    """Yields lines (c,) of pairs with sides of at most `longest` tokens, `LINES_AT_ONCE` at a time."""
     left = np.zeros(0, np.int64)
     for first, sizes in pairs.blocks():
         fitting = first + np.flatnonzero(((sizes > 1) & (sizes <= longest)).all(axis=1))
         left = np.concatenate((left, fitting))
-        whole = len(left) // CHUNK * CHUNK
-        yield from left[:whole].reshape(-1, CHUNK)
+        whole = len(left) // LINES_AT_ONCE * LINES_AT_ONCE
+        yield from left[:whole].reshape(-1, LINES_AT_ONCE)
         left = left[whole:]
     if len(left):
         yield left
 
 
 def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
-    """Yields lines and the result of `_mine_part` for each `CHUNK` of the pairs; writes it to a folder, or reads it."""
+    """Yields lines and the result of `_mine_part`, `LINES_AT_ONCE` at a time; writes it to a folder, or reads it."""
     random, index, start = RandomNegatives(pairs, longest), None, 0
     total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
     for lines in _chunks(pairs, longest):

@@ -19,13 +19,13 @@ logger = logging.getLogger("preprocess")
 def write_shard(run: Run, shard: str, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
     """Completes a shard: links the dictionary and the sub-words, and writes its manifest."""
     folder = run.data_bin / shard
-    for path in (run.dictionary, *run.source.files):
+    for path in (run.dictionary, *run.subwords.files):
         linked = folder / path.name
         if not linked.exists() or not linked.samefile(path):
             linked.unlink(missing_ok=True)
             link(path, folder)
     for name in (name for names in subwords.FILES.values() for name in names):
-        if run.joint / name not in run.source.files:
+        if run.joint / name not in run.subwords.files:
             (folder / name).unlink(missing_ok=True)
     write_manifest(run, sampling, described, units, written, shard)
 
@@ -40,7 +40,7 @@ def write_manifest(
     versions = {
         "python": platform.python_version(),
         "fairseq": fairseq_version(),
-        **splitter_version(run.source.kind),
+        **splitter_version(run.subwords.kind),
         **tokenizers.versions(run.config.tokenizers),
     }
     datasets = _datasets(run, units, [shard] if shard else run.shards)
@@ -50,14 +50,14 @@ def write_manifest(
         **({"shard": int(shard)} if shard else {}),
         "sampling": sampling,
         "seed": vocabulary.SEED,
-        **run.source.described(),
+        **run.subwords.described(),
         "dictionary": described,
         "datasets": datasets,
         "files": list(_parts_of_shard(run, units, shard) if shard else _files(run, units)),
         "versions": versions,
     }
     if written is not None:
-        own = (run.dictionary, *run.source.files)
+        own = (run.dictionary, *run.subwords.files)
         manifest["fingerprints"] = {path.name: fingerprints.fingerprint(path) for path in own} | written
     path = run.data_bin / shard / "manifest.json"
     name = str(path.relative_to(run.data_bin))
@@ -87,7 +87,7 @@ def _files(run: Run, units: dict) -> Iterator[dict]:
     """Describes each file, with its counts of tokens in all shards."""
     for folder, split, side in run.config.sides():
         counts = [Counter() for _ in side.files]
-        for name, parts, _ in run.parts(folder, split, side):
+        for name, parts, _ in run.encoded_texts(folder, split, side):
             for part, counted in zip(parts, units[name]["files"]):
                 counts[part.file].update({key: counted[key] for key in ("tokens", "unknown")})
         for name, counted in zip(side.files, counts):
@@ -104,7 +104,7 @@ def _parts_of_shard(run: Run, units: dict, shard: str) -> Iterator[dict]:
     """Describes each part of a file in a shard, by its bytes in the text, with its counts."""
     for folder, split, side in run.config.sides():
         wanted = encoded_name(folder, split.name, side.language, shard)
-        for name, parts, _ in run.parts(folder, split, side):
+        for name, parts, _ in run.encoded_texts(folder, split, side):
             for part, counted in zip(parts, units[name]["files"]) if name == wanted else ():
                 file = side.files[part.file]
                 section = {"begin": part.begin, "end": part.end, "sha256": run.reports[file].sha256}

@@ -151,39 +151,39 @@ class _Preparation(Run):
             options.normalization,
             sentencepiece.__version__,
         ]
-        (model,) = self.source.files
+        (model,) = self.subwords.files
         self.stages.run("vocabulary", inputs, [model], lambda: vocabulary.train_model(sample, options, model))
         return sampling
 
     def reuse(self, existing: list[Path]) -> None:
         """Copies the files of an existing vocabulary, that of the description or of the command line."""
-        replace(self.source, files=tuple(existing)).open()
-        if self.source.kind == "xlm" and self.config.tokenizers.get("zh") == tokenizers.XLM:
+        replace(self.subwords, files=tuple(existing)).open()
+        if self.subwords.kind == "xlm" and self.config.tokenizers.get("zh") == tokenizers.XLM:
             logger.warning(
                 "tokenizer zh: jieba takes the place of Stanford's segmenter, with which XLM was trained; tokenizer: "
                 "{zh: segmented} is for text that has been segmented"
             )
 
         def copy():
-            for path, copied in zip(existing, self.source.files):
+            for path, copied in zip(existing, self.subwords.files):
                 with open(path, "rb") as source, replacing(copied) as target:
                     shutil.copyfileobj(source, target)
             return {}
 
         hashes = [sha256_of(path) for path in existing]
-        self.stages.run("vocabulary", [FORMAT, "reused", *hashes], list(self.source.files), copy)
+        self.stages.run("vocabulary", [FORMAT, "reused", *hashes], list(self.subwords.files), copy)
 
     def remove_another_vocabulary(self) -> None:
         """Removes the vocabulary of another kind that an earlier description named."""
         for name in (name for names in subwords.FILES.values() for name in names):
-            if self.data_bin / name not in self.source.files:
+            if self.data_bin / name not in self.subwords.files:
                 (self.data_bin / name).unlink(missing_ok=True)
 
     def symbols(self, dictionary) -> list[str]:
         """Symbols of dict.txt in order."""
         if dictionary:
             return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
-        return vocabulary.new_symbols(self.source.open(), self.config.languages)
+        return vocabulary.new_symbols(self.subwords.open(), self.config.languages)
 
     def encode_all(self) -> dict[str, dict]:
         """Encodes every side of every split, and of every shard; returns counts by encoded name."""
@@ -192,14 +192,14 @@ class _Preparation(Run):
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
         with (
-            Workers(self.jobs, encode.start, (self.source, reserved)) as workers,
+            Workers(self.jobs, encode.start, (self.subwords, reserved)) as workers,
             tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
             Sections() as opened,
         ):
             done = 0  # a hidden bar does not count
             for folder, split, side in self.config.sides():
                 tokenizer = self.tokenizer(side.language)
-                for name, parts, boundaries in self.parts(folder, split, side):
+                for name, parts, boundaries in self.encoded_texts(folder, split, side):
                     output = self.encoded / name
                     texts = [(self.config.root / side.files[part.file], part.begin, part.end) for part in parts]
                     inputs = [fixed, [self.described_part(side, part) for part in parts], boundaries, *tokenizer]
@@ -230,17 +230,17 @@ class _Preparation(Run):
 
     def identity(self) -> list:
         """Returns all that determines the pieces of a text: files and options of the vocabulary, and versions."""
-        hashes = [sha256_of(path) for path in self.source.files]
-        if self.source.kind == "sentencepiece":
+        hashes = [sha256_of(path) for path in self.subwords.files]
+        if self.subwords.kind == "sentencepiece":
             return [*hashes, sentencepiece.__version__]
-        return [self.source.kind, *hashes, self.source.options, *splitter_version(self.source.kind).values()]
+        return [self.subwords.kind, *hashes, self.subwords.options, *splitter_version(self.subwords.kind).values()]
 
     def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
         """Warns of characters, or of pieces of XLM, that become <unk>, most frequent first.
 
         One warning is for training text, with a remedy; one for characters of validation and test text only.
         """
-        named = self.source.open().units
+        named = self.subwords.open().units
         lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
         for folder, split, side in self.config.sides():
             for shard in self.shards_of(split):
@@ -287,7 +287,7 @@ class _Preparation(Run):
 
         def work():
             self.warn_of_another_dictionary(symbols)
-            written = self.source.open().symbols
+            written = self.subwords.open().symbols
             reserved = {MASK, *language_symbols(self.config.languages)}
             counts = {}
             for path in paths:
@@ -296,7 +296,7 @@ class _Preparation(Run):
                     counts[symbol] = counts.get(symbol, 0) + (0 if symbol in reserved else count)
             return vocabulary.write_dictionary(symbols, counts, self.dictionary)
 
-        inputs = [FORMAT, symbols, *map(sha256_of, self.source.files), [sha256_of(path) for path in paths]]
+        inputs = [FORMAT, symbols, *map(sha256_of, self.subwords.files), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def warn_of_another_dictionary(self, symbols: list[str]) -> None:

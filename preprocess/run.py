@@ -34,7 +34,7 @@ class Run:
         # subfolders of the data folder; "" is the data folder itself
         self.shards = [str(number) for number in range(config.shards)] if config.shards else [""]
         self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
-        self.source = subwords.in_folder(self.joint, *_kind_and_options(config))
+        self.subwords = subwords.in_folder(self.joint, *_kind_and_options(config))
         self.dictionary = self.joint / "dict.txt"
         self.encoded = stages.folder / "encoded"
         self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
@@ -43,7 +43,9 @@ class Run:
         """Number of lines of the files that are not blank."""
         return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
-    def parts(self, folder: Folder, split: Split, side: Side) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
+    def encoded_texts(
+        self, folder: Folder, split: Split, side: Side
+    ) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
         """The encoded texts of a side: their names, the sections of the side's files, and `encode`'s boundaries.
 
         Training text has one for each shard, and other text one.

@@ -1,11 +1,11 @@
 """Finds parallel sentences in the text of two languages with the encoder of a checkpoint, without training.
 
 Sentences are compared by the ratio margin of their embeddings (Artetxe & Schwenk 2019). A line of a file is a sentence,
-or ``id TAB sentence`` as in BUCC. The output has, with --threshold or --gold, a line ``id TAB id`` for each pair at or
-above the threshold; --gold takes the threshold with the highest F1 and prints both. With neither it has ``margin TAB id
-TAB id`` for all pairs. With --nearest it has the id of the most similar target sentence for each source sentence (for
-XTREME's Tatoeba the source is English). A sentence that occurs several times in its file is in no pair. Prints one JSON
-line.
+or ``id TAB sentence`` as in BUCC. Output lines: with --threshold ``id TAB id`` for pairs at or above the threshold;
+with --gold the same at the threshold of the highest F1, which is printed with its F1; otherwise ``margin TAB id TAB
+id`` for all pairs; with --nearest, for each source sentence, the id of the most similar target sentence (for XTREME's
+Tatoeba the source is English). A sentence that occurs several times in its file is in no pair. The command prints one
+JSON line.
 
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
 stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of

@@ -53,7 +53,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
     """Rehearses what the command line names; returns the errors of updates."""
     from fairseq_xl.rehearsal.counting import count
     from fairseq_xl.rehearsal.table import counts_text, markdown, to_json, updates_text
-    from fairseq_xl.rehearsal.updates import update
+    from fairseq_xl.rehearsal.updates import run_two_updates
 
     entries = _entries(configs, flags, options)
     settings = [each.setting() for each in entries]
@@ -65,7 +65,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
             sys.stdout.write(f"{title}{counts_text(counted, entry.paper)}" + ("\n" if options.list else ""))
             sys.stdout.flush()
             counts.append(counted)
-    updates = [] if options.no_updates else update(settings, deadline=options.deadline)
+    updates = [] if options.no_updates else run_two_updates(settings, deadline=options.deadline)
     for number, entry in enumerate(entries):
         described: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
         described["counted"] = to_json(counts[number])

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_xl.data.indexed import BLOCK_LINES
 from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.negatives import TRIES, LengthRange, by_length
+from fairseq_xl.data.negatives import TRIES, LengthRange, length_codes
 from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
 from fairseq_xl.data.sampling import draw_passes, evenly_spaced
 from fairseq_xl.data.tables import table
@@ -28,7 +28,8 @@ class Windows:
         table_prefixes: prefixes of the texts.
         lines: number of lines of the texts.
         columns: number of columns of the table.
-        version: number of the algorithm of `rows_of`, from which a table is computed again when it increases.
+        version: version of the algorithm of `rows_of`; increase it when the same text gives other rows, so that
+            existing files are computed again.
     """
 
     version = 1
@@ -151,12 +152,12 @@ class AdjacentSegments(OneLanguageWindows):
 
     def __init__(self, path, language, symbols=None):
         super().__init__(path, language, symbols)
-        self.reach = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
+        self.range = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
 
     def rows_of(self, length):
         """Yields windows (b, 4): token indices where they begin, are cut and end, and the number of the document.
 
-        Each block has the windows that begin in `BLOCK_LINES` lines, and reads more lines, which they may reach.
+        Each block has the windows that begin in `BLOCK_LINES` lines, and reads on as far as these windows reach.
         """
         line = documents = single = found = 0
         while line < self.lines:
@@ -228,13 +229,13 @@ class AdjacentSegments(OneLanguageWindows):
         )
 
     def sorted_by_length(self, length):
-        """The windows sorted by the length of the second segment: (n,) `by_length`."""
+        """The windows sorted by the length of the second segment: (n,) `length_codes`."""
         windows = self.windows(length)
 
         def rows():
             for first in range(0, len(windows), BLOCK_LINES):
                 _, cuts, ends, _ = windows[first : first + BLOCK_LINES].T
-                yield by_length(np.minimum(ends - cuts, length), np.arange(first, first + len(cuts)))
+                yield length_codes(np.minimum(ends - cuts, length), np.arange(first, first + len(cuts)))
 
         if windows[0, 3] == windows[-1, 3]:
             self.check_negatives(length)
@@ -248,7 +249,7 @@ class AdjacentSegments(OneLanguageWindows):
     def sizes_with_negatives(self, examples, length):
         """Tokens (n,) of each example with the longest negative that it may get."""
         begins, cuts, ends, _ = self.windows(length)[examples].T
-        return np.minimum(cuts - begins, length) + self.reach(length).most[np.minimum(ends - cuts, length)]
+        return np.minimum(cuts - begins, length) + self.range(length).most[np.minimum(ends - cuts, length)]
 
     def negatives(self, examples, length, keys):
         """Samples for each example (B,) a second segment of similar length from another document: a list of arrays.
@@ -256,13 +257,13 @@ class AdjacentSegments(OneLanguageWindows):
         All segments of the lengths in `LengthRange` are equally probable. The choice is a function of the example and
         its key, (B,) uint64.
         """
-        windows, reach, sizes = self.windows(length), self.reach(length), self._seconds(examples, length)
+        windows, lengths, sizes = self.windows(length), self.range(length), self._seconds(examples, length)
         numbers = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
-        drawn, documents = reach.draw(sizes, numbers), windows[examples, 3]
+        drawn, documents = lengths.draw(sizes, numbers), windows[examples, 3]
         elsewhere = windows[drawn, 3] != documents[:, None]
         chosen = drawn[np.arange(len(drawn)), elsewhere.argmax(axis=1)]
         for row in np.flatnonzero(~elsewhere.any(axis=1)):  # the document is most of the text
             first, end = (side(windows[:, 3], documents[row]) for side in (bisect.bisect_left, bisect.bisect_right))
             other = int(numbers[row, 0] * (len(windows) - (end - first)))
             chosen[row] = other if other < first else other + end - first
-        return [second[:size] for (_, second), size in zip(self.texts(chosen, length), reach.most[sizes].tolist())]
+        return [second[:size] for (_, second), size in zip(self.texts(chosen, length), lengths.most[sizes].tolist())]

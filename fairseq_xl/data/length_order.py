@@ -1,6 +1,6 @@
 """Bitext sorted by length in files, and the batches of an epoch, of which no list is kept.
 
-Legend: n pairs, r runs (pairs of equal lengths), B examples of a batch.
+Legend: n pairs, k buckets (the pairs of a direction with equal lengths), B examples of a batch.
 """
 
 import logging
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.randomness import mix
-from fairseq_xl.data.sampling import permuted
+from fairseq_xl.data.sampling import permute_each
 from fairseq_xl.data.tables import table
 from fairseq_xl.errors import UserError
 
@@ -30,7 +30,8 @@ BLOCK_ROWS = 1 << 18  # rows of the order that are read at a time
 class LengthOrder:
     """The pairs of bitext sorted by the length of the target, then of the source, then by line: two table files.
 
-    Lines that are empty on either side are left out. The files take 8 bytes per pair, 24 bytes per run, and are mapped.
+    Lines that are empty on either side are left out. The files take 8 bytes per pair and 24 bytes per bucket, and are
+    mapped.
 
     Args:
         pairs: the bitext.
@@ -70,8 +71,8 @@ class LengthOrder:
         return self._table("order", blocks, None)
 
     @cached_property
-    def runs(self) -> Numbers:
-        """Length of the target, of the source, and index of the first of these pairs in the order: (r, 3)."""
+    def buckets(self) -> Numbers:
+        """Length of the target, of the source, and index of the first of these pairs in the order: (k, 3)."""
 
         rows = self.rows  # not in `blocks`: one table is written at a time
 
@@ -84,7 +85,7 @@ class LengthOrder:
                 yield np.stack((found >> LENGTH_BITS, found & LONGEST, first + begins), axis=1)
                 before = lengths[-1]
 
-        return self._table("runs", blocks, 3)
+        return self._table("buckets", blocks, 3)
 
     def _table(self, name: str, blocks: Any, columns: int | None) -> Numbers:
         pairs, path = self.pairs, f"{self.name}.{name}.table"
@@ -99,10 +100,10 @@ class SortedBatches(Sequence[Numbers]):
     """The batches of an epoch over several directions, sorted by length; each is computed when it is read.
 
     Examples of equal lengths are in random order. Batches have the sizes that fairseq's `batch_by_size` gives them.
-    An example is the offset of its direction plus its line. Memory: a few numbers for each run of each direction.
+    An example is the offset of its direction plus its line. Memory: a few numbers for each bucket of each direction.
 
-    If a direction has a fraction of its pairs in an epoch, beside whole passes, each run has its share of it, rounded
-    at random: every pair is equally probable.
+    If an epoch reads a direction a fractional number of times (--upsample-primary 2.4), each bucket contributes its
+    share of the fraction, rounded at random, so that all pairs are equally probable.
 
     Args:
         directions: `Direction`s with an `order`.
@@ -127,21 +128,21 @@ class SortedBatches(Sequence[Numbers]):
         self.orders = [direction.order for direction in directions]
         offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
         rng = np.random.default_rng((seed, epoch))
-        runs = np.concatenate([_runs(direction, number, rng) for number, direction in enumerate(directions)])
-        self.longest = int(runs[:, :2].max(initial=0))
-        fits = (runs[:, :2] <= np.minimum((max_positions[1], max_positions[0]), LONGEST - 1)).all(axis=1)
-        self.skipped = int(runs[~fits, 5].sum())
-        runs = runs[fits & (runs[:, 5] > 0)]
-        runs = runs[np.lexsort((runs[:, 1], runs[:, 0]))]
-        self.target, self.source, self.direction, self.first, self.pairs, self.examples = runs.T
+        buckets = np.concatenate([_buckets(direction, number, rng) for number, direction in enumerate(directions)])
+        self.longest = int(buckets[:, :2].max(initial=0))
+        fits = (buckets[:, :2] <= np.minimum((max_positions[1], max_positions[0]), LONGEST - 1)).all(axis=1)
+        self.skipped = int(buckets[~fits, 5].sum())
+        buckets = buckets[fits & (buckets[:, 5] > 0)]
+        buckets = buckets[np.lexsort((buckets[:, 1], buckets[:, 0]))]
+        self.target, self.source, self.direction, self.first, self.bucket_sizes, self.examples = buckets.T
         self.offsets = offsets[self.direction]
-        self.begins = np.concatenate(([0], np.cumsum(self.examples)))  # of runs, in examples of the epoch
-        # runs of several directions with the same lengths are one group
-        heads = np.flatnonzero(np.diff(runs[:, :2], axis=0, prepend=-1).any(axis=1))
+        self.begins = np.concatenate(([0], np.cumsum(self.examples)))  # of buckets, in examples of the epoch
+        # buckets of several directions with the same lengths are one group
+        heads = np.flatnonzero(np.diff(buckets[:, :2], axis=0, prepend=-1).any(axis=1))
         self.groups = np.append(self.begins[heads], self.begins[-1])  # of groups, in examples of the epoch
-        self.keys = rng.integers(2**64, size=2, dtype=np.uint64)  # of groups and of runs
+        self.keys = rng.integers(2**64, size=2, dtype=np.uint64)  # of groups and of buckets
         lengths = np.maximum(self.target, self.source)[heads]
-        self.parts = batch_runs(lengths.tolist(), np.diff(self.groups).tolist(), max_tokens, max_sentences)
+        self.parts = batch_buckets(lengths.tolist(), np.diff(self.groups).tolist(), max_tokens, max_sentences)
         self.numbers = np.concatenate(([0], np.cumsum(self.parts[:, 2])))  # number of the first batch of each part
 
     def __len__(self) -> int:
@@ -159,17 +160,17 @@ class SortedBatches(Sequence[Numbers]):
         """The examples (B,) at positions (B,) of the epoch's order of lengths."""
         group = np.searchsorted(self.groups, positions, side="right") - 1
         begins, ends = self.groups[group], self.groups[group + 1]
-        positions = begins + permuted(positions - begins, ends - begins, _keys(self.keys[0], group))
-        run = np.searchsorted(self.begins, positions, side="right") - 1
-        position, pairs = positions - self.begins[run], self.pairs[run]
-        index, partial = position % pairs, position >= self.examples[run] // pairs * pairs
-        index[partial] = permuted(index[partial], pairs[partial], _keys(self.keys[1], run[partial]))
-        index += self.first[run]
+        positions = begins + permute_each(positions - begins, ends - begins, _keys(self.keys[0], group))
+        bucket = np.searchsorted(self.begins, positions, side="right") - 1
+        position, pairs = positions - self.begins[bucket], self.bucket_sizes[bucket]
+        index, partial = position % pairs, position >= self.examples[bucket] // pairs * pairs
+        index[partial] = permute_each(index[partial], pairs[partial], _keys(self.keys[1], bucket[partial]))
+        index += self.first[bucket]
         found = np.empty_like(index)
-        for number in np.unique(self.direction[run]):
-            chosen = self.direction[run] == number
+        for number in np.unique(self.direction[bucket]):
+            chosen = self.direction[bucket] == number
             found[chosen] = self.orders[number].lines(index[chosen])
-        return found + self.offsets[run]
+        return found + self.offsets[bucket]
 
 
 def _keys(key: np.uint64, numbers: Numbers) -> NDArray[np.uint64]:
@@ -177,9 +178,9 @@ def _keys(key: np.uint64, numbers: Numbers) -> NDArray[np.uint64]:
     return mix(numbers.astype(np.uint64) + key)
 
 
-def _runs(direction: Any, number: int, rng: np.random.Generator) -> Numbers:
-    """The runs of a direction: length of target and framed source, direction, first index, pairs, examples: (r, 6)."""
-    target, source, first = np.asarray(direction.order.runs).T
+def _buckets(direction: Any, number: int, rng: np.random.Generator) -> Numbers:
+    """Buckets of a direction, (k, 6): lengths of target and framed source, direction, first index, pairs, examples."""
+    target, source, first = np.asarray(direction.order.buckets).T
     count = len(direction.order)
     ends = np.append(first[1:], count) if count else first
     pairs = ends - first
@@ -192,13 +193,13 @@ def _runs(direction: Any, number: int, rng: np.random.Generator) -> Numbers:
     return np.stack((target, framed, np.full_like(first, number), first, pairs, examples), axis=1)
 
 
-def batch_runs(
+def batch_buckets(
     lengths: Sequence[int], counts: Sequence[int], max_tokens: int | None, max_sentences: int | None
 ) -> Numbers:
-    """Cuts sorted examples into batches as fairseq's `batch_by_size` does, whole runs of examples at a time.
+    """Cuts sorted examples into batches as fairseq's `batch_by_size` does, whole buckets of examples at a time.
 
     Args:
-        lengths, counts: tokens of the longer side, and number of examples, of each run.
+        lengths, counts: tokens of the longer side, and number of examples, of each bucket.
         max_tokens, max_sentences: limits of a batch with padding; None: no limit.
 
     Returns: (p, 3) position of the first example, examples of a batch, and number of such batches.

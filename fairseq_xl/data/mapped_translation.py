@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-BATCHES_AT_ONCE = 4096  # numbers of batches that are computed at a time
+BATCHES_AT_ONCE = 4096  # batch numbers that are permuted at a time
 
 
 class MappedTranslationDataset(TranslationDataset):
@@ -78,8 +78,9 @@ class MappedTranslationDataset(TranslationDataset):
             found = SortedBatches(self.directions, longest, max_tokens, max_sentences, seed, epoch)
             if not len(found):
                 raise UserError(
-                    f"no training line has at most {longest} tokens (source, target), the smaller of --max-tokens "
-                    f"{max_tokens} and --max-positions: raise them (the longest has {found.longest})"
+                    f"no training pair fits {longest} tokens (source, target), the smaller of --max-tokens "
+                    f"{max_tokens} and --max-positions: raise the smaller one, the longest side has {found.longest} "
+                    "tokens"
                 )
             if found.skipped:
                 logger.warning(

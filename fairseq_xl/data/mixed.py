@@ -4,7 +4,7 @@ import numpy as np
 
 from fairseq_xl.data.sampling import smoothed_shares
 
-_PLACES = 2**48  # numbers of examples per corpus; more than any text has tokens
+_EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
 
 
 class MixedCorpus:
@@ -29,7 +29,7 @@ class MixedCorpus:
     def all_examples(self, length):
         """All examples in the order of the corpora: examples (n,) and sizes (n,)."""
         found = [corpus.all_examples(length) for corpus in self.corpora]
-        numbered = [number * _PLACES + examples for number, (examples, _) in enumerate(found)]
+        numbered = [number * _EXAMPLES_PER_CORPUS + examples for number, (examples, _) in enumerate(found)]
         return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
 
     def number_of_examples(self, length):
@@ -44,16 +44,16 @@ class MixedCorpus:
         for number, (corpus, of_corpus) in enumerate(zip(self.corpora, counts, strict=True)):
             if of_corpus:
                 drawn, their_sizes = corpus.sample_of_all(rng, of_corpus, length)
-                examples.append(number * _PLACES + drawn)
+                examples.append(number * _EXAMPLES_PER_CORPUS + drawn)
                 sizes.append(their_sizes)
         return np.concatenate(examples), np.concatenate(sizes)
 
     def positions(self, examples, length):
         """Positions (n,) of examples (n,) in the order of the corpora."""
-        numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
-        found, before = np.empty_like(examples), np.cumsum([0, *numbers])
-        for corpus, rows, places in self._by_corpus(examples):
-            found[rows] = before[self.corpora.index(corpus)] + corpus.positions(places, length)
+        counts = [corpus.number_of_examples(length) for corpus in self.corpora]
+        found, before = np.empty_like(examples), np.cumsum([0, *counts])
+        for corpus, rows, numbers in self._by_corpus(examples):
+            found[rows] = before[self.corpora.index(corpus)] + corpus.positions(numbers, length)
         return found
 
     def sample(self, rng, count, length):
@@ -64,39 +64,39 @@ class MixedCorpus:
             chosen = numbers == number
             if chosen.any():
                 drawn, sizes[chosen] = corpus.sample(rng, int(chosen.sum()), length)
-                examples[chosen] = number * _PLACES + drawn
+                examples[chosen] = number * _EXAMPLES_PER_CORPUS + drawn
         return examples, sizes
 
     def texts(self, examples, length):
         """The texts of each example."""
-        return [corpus.texts(place, length)[0] for corpus, place in self._found(examples)]
+        return [corpus.texts(number, length)[0] for corpus, number in self._found(examples)]
 
     def languages(self, examples, length):
         """The languages of the texts of each example."""
-        return [corpus.languages(place, length)[0] for corpus, place in self._found(examples)]
+        return [corpus.languages(number, length)[0] for corpus, number in self._found(examples)]
 
     def negatives(self, examples, length, keys, *mined):
         """A negative of each example, from its own corpus."""
         found = [None] * len(examples)
-        for corpus, rows, places in self._by_corpus(examples):
-            for row, negative in zip(rows, corpus.negatives(places, length, keys[rows], *mined)):
+        for corpus, rows, numbers in self._by_corpus(examples):
+            for row, negative in zip(rows, corpus.negatives(numbers, length, keys[rows], *mined)):
                 found[row] = negative
         return found
 
     def sizes_with_negatives(self, examples, length, *mined):
         """Sizes (n,) of the examples with the longest negative that each may get."""
         sizes = np.empty(len(examples), dtype=np.int64)
-        for corpus, rows, places in self._by_corpus(examples):
-            sizes[rows] = corpus.sizes_with_negatives(places, length, *mined)
+        for corpus, rows, numbers in self._by_corpus(examples):
+            sizes[rows] = corpus.sizes_with_negatives(numbers, length, *mined)
         return sizes
 
     def _by_corpus(self, examples):
         """Yields each corpus that has some of the examples, the rows of these, and their numbers in the corpus."""
-        numbers, places = np.divmod(examples, _PLACES)
-        for number in np.unique(numbers):
-            rows = np.flatnonzero(numbers == number)
-            yield self.corpora[number], rows, places[rows]
+        corpora, numbers = np.divmod(examples, _EXAMPLES_PER_CORPUS)
+        for corpus in np.unique(corpora):
+            rows = np.flatnonzero(corpora == corpus)
+            yield self.corpora[corpus], rows, numbers[rows]
 
     def _found(self, examples):
-        numbers, places = np.divmod(examples, _PLACES)
-        return [(self.corpora[number], places[i : i + 1]) for i, number in enumerate(numbers.tolist())]
+        corpora, numbers = np.divmod(examples, _EXAMPLES_PER_CORPUS)
+        return [(self.corpora[corpus], numbers[i : i + 1]) for i, corpus in enumerate(corpora.tolist())]

@@ -32,24 +32,26 @@ def reach_among(count):
     return min(REACH, max(LEAST_REACH, count // SHARE))
 
 
-def by_length(sizes, numbers):
-    """Sort keys (n,) uint64 of texts: size (n,) in the high bits, number of the text (n,) in the low 40."""
+def length_codes(sizes, numbers):
+    """Numbers (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's number in the low 40."""
     return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
 
 
 class LengthRange:
-    """Second texts by length, and which may be negatives: of nearly the translation's length, so that it gives no cue.
+    """For each length of a translation, the range of lengths that its negatives may have.
 
-    The range covers the `REACH` nearest shorter texts and as many longer ones.
+    It is narrow, so that length does not reveal a negative.
+
+    It covers the `REACH` nearest shorter texts and as many longer ones.
 
     Args:
-        corpus: has the texts sorted: its `sorted_by_length(longest)` is an array (n,) of `by_length`.
+        corpus: has the texts sorted: its `sorted_by_length(longest)` is an array (n,) of `length_codes`.
         longest: maximum length of a text, in tokens.
     """
 
     def __init__(self, corpus, longest):
         self.texts = corpus.sorted_by_length(longest)
-        count, bounds = len(self.texts), by_length(np.arange(longest + 2), 0)
+        count, bounds = len(self.texts), length_codes(np.arange(longest + 2), 0)
         bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length
         reach = reach_among(count)
         least, most = (bounds[:-1] - reach).clip(min=0), (bounds[1:] + reach - 1).clip(max=count - 1)
@@ -57,7 +59,7 @@ class LengthRange:
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
     def draw(self, sizes, numbers):
-        """Texts in reach of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
+        """Texts in the ranges of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
         first, end = self.first[sizes, None], self.end[sizes, None]
         return self.number(first + (numbers * (end - first)).astype(np.int64))
 
@@ -108,27 +110,27 @@ class RandomNegatives:
     """
 
     def __init__(self, pairs, longest):
-        self.pairs, self.sizes, self.reach = pairs, pairs.sides[1].sizes, LengthRange(pairs, longest)
+        self.pairs, self.sizes, self.range = pairs, pairs.sides[1].sizes, LengthRange(pairs, longest)
 
     def longest(self, lines):
         """Tokens of the longest negative that each of `lines` may get, (B,)."""
-        return self.reach.most[self.sizes[lines]]
+        return self.range.most[self.sizes[lines]]
 
     def choose(self, lines, keys):
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64; `UserError` for a pair without any."""
         candidates, lengths = self.pairs.candidates, self.sizes[lines]
         numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
-        drawn = self.reach.draw(lengths, numbers)
+        drawn = self.range.draw(lengths, numbers)
         chosen, left = drawn[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
         for tried in drawn.T:  # for nearly all pairs the first candidate is kept
             chosen[left] = tried[left]
             left = left[~candidates.are_negatives(lines[left], tried[left, None])[:, 0]]
-        for row in left:  # nearly all lines in reach are translations
-            places = np.arange(self.reach.end[lengths[row]])
+        for row in left:  # nearly all lines in the range are translations
+            places = np.arange(self.range.end[lengths[row]])
             if len(places) > MORE_TRIES:
                 more = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
                 places = (more * len(places)).astype(np.int64)
-            others = self.reach.number(places)
+            others = self.range.number(places)
             found = others[candidates.are_negatives(lines[row : row + 1], others[None])[0]]
             if not len(found):
                 raise candidates.no_negative(lines[row])

@@ -6,7 +6,7 @@ import numpy as np
 
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.lines import LineCorpus
-from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, by_length, fingerprint
+from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, fingerprint, length_codes
 from fairseq_xl.data.tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
 
@@ -62,12 +62,12 @@ class SentencePairs(LineCorpus):
         return self.all_examples(length)[0]
 
     def sorted_by_length(self, length):
-        """All pairs with sides of at most `length` tokens, sorted by the second side's length: (n,) `by_length`."""
+        """All pairs with sides of at most `length` tokens, sorted by the second side's length: (n,) `length_codes`."""
 
         def rows():
             for first, sizes in self.blocks():
                 fits = np.flatnonzero(((sizes > 1) & (sizes <= length)).all(axis=1))
-                yield by_length(sizes[fits, 1], first + fits)
+                yield length_codes(sizes[fits, 1], first + fits)
 
         self.measured(length)
         return table(f"{self.prefix}.by-length-{length}.table", self.table_prefixes, self.lines, rows, None)

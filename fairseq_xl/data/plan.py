@@ -139,8 +139,8 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
         plan: what `training_plan` returns.
         batches_per_update: number of ranks times micro-steps.
 
-    Returns: the same batches in another order. Objectives keep their places, and so does a batch that is the only one
-    of its objective in an update.
+    Returns: the same batches in another order. Objectives keep their positions in the plan, and so does a batch that is
+    the only one of its objective in an update.
     """
     rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
     sizes = np.array([spec.tokens for spec in plan])
@@ -195,7 +195,7 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
 def validation_plan(samplers, limit=0):
     """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
 
-    In a sample an example has the noise that it has among all, unless lines of the text are left out.
+    A sampled example has the same noise as in the plan of all examples, unless the text has lines that are left out.
 
     Args:
         limit: number of examples of a corpus; one with more gives a fixed random sample. 0: all.
@@ -206,7 +206,7 @@ def validation_plan(samplers, limit=0):
             seed, length = (VALIDATION_SEED, *f"{sampler.objective} {name}".encode()), sampler.input_length.text
             if 0 < limit < corpus.number_of_examples(length):
                 examples, sizes = corpus.sample_of_all(np.random.default_rng((*seed, limit)), limit, length)
-                keys = _numbers_at(seed, corpus.positions(examples, length))
+                keys = _random_keys_at(seed, corpus.positions(examples, length))
             else:
                 examples, sizes = corpus.all_examples(length)
                 keys = np.random.default_rng(seed).integers(2**64, size=len(examples), dtype=np.uint64)
@@ -215,8 +215,8 @@ def validation_plan(samplers, limit=0):
     return plan
 
 
-def _numbers_at(seed, positions):
-    """The numbers, (n,) uint64, at ascending positions (n,) of the sequence that a generator draws."""
+def _random_keys_at(seed, positions):
+    """The random keys (n,) uint64 at ascending positions (n,) of a generator's sequence, without drawing the others."""
     bits, numbers = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
     for row, skipped in enumerate((np.diff(positions, prepend=-1) - 1).tolist()):
         bits.advance(skipped)

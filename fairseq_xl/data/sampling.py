@@ -10,7 +10,7 @@ from fairseq_xl.data.randomness import mix
 
 SMALL_PERMUTATION = 1 << 16  # numbers up to which a permutation is an array
 ROUNDS = 6  # of the Feistel network
-RUNS, RUN = 64, 4096  # number and length of the index runs that `evenly_spaced` samples
+SAMPLED_STRETCHES, STRETCH = 64, 4096  # number and length of the stretches that `evenly_spaced` samples
 DRAWN = 1 << 20  # numbers that are drawn at a time
 
 #: numbers (n,) or positions (n,)
@@ -29,11 +29,14 @@ def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:
 
 
 def evenly_spaced(available: int) -> Numbers:
-    """A sample of the numbers below `available`, in order: evenly spaced runs, or all of up to `RUNS` × `RUN`."""
-    if available <= RUNS * RUN:
+    """A sample of the numbers below `available`, in order: `SAMPLED_STRETCHES` evenly spaced stretches of `STRETCH`.
+
+    All numbers if these stretches cover them.
+    """
+    if available <= SAMPLED_STRETCHES * STRETCH:
         return np.arange(available)
-    begins = [(available - RUN) * run // (RUNS - 1) for run in range(RUNS)]
-    return (np.array(begins)[:, None] + np.arange(RUN)).reshape(-1)
+    begins = [(available - STRETCH) * number // (SAMPLED_STRETCHES - 1) for number in range(SAMPLED_STRETCHES)]
+    return (np.array(begins)[:, None] + np.arange(STRETCH)).reshape(-1)
 
 
 def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers], Numbers]:
@@ -46,29 +49,32 @@ def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers],
     if available <= SMALL_PERMUTATION:
         return rng.permutation(available).__getitem__
     keys = rng.integers(2**64, size=ROUNDS, dtype=np.uint64)
-    return lambda positions: _permuted(positions, np.array([available]), keys[:, None])
+    return lambda positions: _feistel(positions, np.array([available]), keys[:, None])
 
 
-def permuted(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
-    """Positions (n,) -> numbers (n,), each by a random permutation of its own of the numbers below `available` (n,).
+def permute_each(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
+    """Permutes each position (n,) among the numbers below its own `available` (n,): numbers (n,).
 
-    The permutation is a function of `available` and a key, (n,) uint64; it takes no memory (see `permutation`).
+    Element i uses the permutation that `available[i]` and `keys[i]`, uint64, determine; no memory is needed (see
+    `permutation`).
     """
     rounds = np.arange(1, ROUNDS + 1, dtype=np.uint64)[:, None]
-    return _permuted(positions, available, mix(mix(keys) + rounds))
+    return _feistel(positions, available, mix(mix(keys) + rounds))
 
 
-def _permuted(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
+def _feistel(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
     """Feistel network of positions (n,) below `available`, (n,) or (1,), with keys of its rounds, (r, n) or (r, 1)."""
     sides = np.array([math.isqrt(each - 1) + 1 for each in available.tolist()], dtype=np.uint64)
-    numbers = _once(positions.astype(np.uint64), sides, keys)
+    numbers = _feistel_pass(positions.astype(np.uint64), sides, keys)
     while len(outside := np.flatnonzero(numbers >= available.astype(np.uint64))):
         own = outside if len(available) > 1 else slice(None)
-        numbers[outside] = _once(numbers[outside], sides[own], keys[:, own])
+        numbers[outside] = _feistel_pass(numbers[outside], sides[own], keys[:, own])
     return numbers.astype(np.int64)
 
 
-def _once(numbers: NDArray[np.uint64], sides: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _feistel_pass(
+    numbers: NDArray[np.uint64], sides: NDArray[np.uint64], keys: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
     x, y = np.divmod(numbers, sides)
     for key in keys:
         x, y = y, (x + mix(y ^ key) % sides) % sides

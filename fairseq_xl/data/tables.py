@@ -46,7 +46,8 @@ def table(
         lines: number of lines of the text.
         blocks: yields blocks of rows, (b, columns) or (b,), at least one, perhaps empty.
         columns: number of columns; None: 1-D, sorted uint64.
-        version: number of the algorithm of `blocks`; increase it when other rows come from the same text.
+        version: version of the algorithm of `blocks`; increase it when the same text gives other rows, so that existing
+            files are computed again.
         always_file: write a file for a short text too.
     """
     if lines <= IN_MEMORY_LINES and not always_file:

@@ -46,14 +46,14 @@ class Direction:
         self.tag, self.upsampling, self.order = tag, upsampling, order
 
     @property
-    def pairs(self):
+    def num_pairs(self):
         """Number of lines that are used: with an `order` those that are empty on neither side."""
         return len(self.lines if self.order is None else self.order)
 
     @property
     def num_examples(self):
         """Number of examples that an epoch of training reads: at least one."""
-        return max(1, round(self.upsampling * self.pairs))
+        return max(1, round(self.upsampling * self.num_pairs))
 
 
 class TranslationDataset(FairseqDataset):

@@ -15,7 +15,7 @@ from torch.optim.adamw import adamw
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
 
-#: devices for which all supported versions of torch have a fused update; others run one that is made of lists
+#: devices for which all supported versions of torch have a fused update; other devices run torch's foreach update
 FUSED = ("cuda", "cpu", "mps", "xpu")
 
 

@@ -20,7 +20,7 @@ _unread = False  # whether the values of meters are not read: fairseq reads them
 
 
 def install() -> None:
-    """Reads `DeviceSums` by name and restores them from checkpoints; reads no value between two log intervals."""
+    """Lets fairseq log and restore `DeviceSums`, and sums statistics over ranks without reads between log intervals."""
     meters.DeviceSums = DeviceSums  # fairseq restores a meter by the name of its class in this module
     meters.MetersDict.get_smoothed_value = _find_named_value(meters.MetersDict.get_smoothed_value)
     meters.MetersDict.get_smoothed_values = _add_named_values(meters.MetersDict.get_smoothed_values)

@@ -27,7 +27,7 @@ BATCHES = 4  # batches of each objective whose largest one is counted
 
 @dataclass(frozen=True)
 class BatchCount:
-    """The largest micro-batch of an objective."""
+    """The largest batch of an objective."""
 
     tokens: int  # number of tokens without padding; for bitext and generation, of target tokens
     examples: int  # number of examples
@@ -37,21 +37,21 @@ class BatchCount:
 
 
 @dataclass(frozen=True)
-class Counted:
+class Counts:
     """Memory of a training on each of its GPUs, in bytes, and the text that it reads."""
 
     precision: str  # fp32, fp16 or bf16, perhaps memory-efficient
     parameters: int  # number of parameters
     trained: int  # number of parameters with a gradient
     weights: int  # bytes of the weights
-    masters: int  # bytes of FP32 master weights and their gradients
+    master_weights: int  # bytes of FP32 master weights and their gradients
     gradients: int  # bytes of the gradients
     optimizer: int  # bytes of the optimizer's state, after sharding
     buckets: int  # bytes of DDP buckets: gradients that several processes exchange
     batches: dict[str, BatchCount]  # largest batch of each objective, or of another task under its name
     peak: int  # peak bytes in an update, with buckets
     processes: int  # number of processes
-    micro_batches: int  # number of micro-batches of a process in an update
+    micro_steps: int  # number of micro-steps of a process in an update
     tokens: dict[str, int]  # number of tokens of an update over all processes, by objective ("all" with `cycle`)
     updates: int | None  # number of updates of an epoch; None: unknown
     read_tokens: int | None  # number of tokens that an epoch reads
@@ -60,7 +60,7 @@ class Counted:
 
 
 class _ResizedDictionary:
-    """A dictionary that claims another number of symbols and languages, for which a model is built."""
+    """A dictionary that reports another number of symbols and languages, for which a model is built."""
 
     def __init__(self, dictionary: Any, symbols: int, languages: int):
         self._dictionary, self._symbols, self.num_languages = dictionary, symbols, languages
@@ -112,23 +112,23 @@ def bucket_bytes(modules: Iterable[nn.Module], backend: str, as_views: bool = Fa
     return size
 
 
-def count(setting: Setting, folder: Path) -> Counted:
+def count(setting: Setting, folder: Path) -> Counts:
     """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`."""
     made = prepared(setting, folder)
     cfg = made.cfg
     if cfg.common.amp:
         raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
     schedule, updates_per_epoch = cfg.task.get("schedule"), cfg.task.get("updates_per_epoch")
-    micro_batches = int(cfg.optimization.update_freq[0])
+    micro_steps = int(cfg.optimization.update_freq[0])
     if cfg.task._name in PRETRAINING:
-        _shorten_plan(cfg.task, micro_batches)
+        _shorten_plan(cfg.task, micro_steps)
     task = tasks.setup_task(cfg.task)
     memory = MemoryCount()
     with memory, cuda_kernels(), torch.device("meta"):
         model, criterion = _built(task, cfg, setting)
         memory.forget_peaks()
         weights = memory.total
-        with memory.as_part("masters"):
+        with memory.as_part("master_weights"):
             optimizer = _optimizer(cfg, model, criterion)
         count_gradients(memory, model)
         _separate_loss(memory, model, criterion)
@@ -149,23 +149,23 @@ def count(setting: Setting, folder: Path) -> Counted:
         used.batches,
         str(schedule),
         updates_per_epoch,
-        micro_batches * processes,
+        micro_steps * processes,
         setting,
         objectives_of(cfg, task.dictionary),
     )
-    return Counted(
+    return Counts(
         precision=_precision(cfg.common),
         parameters=sum(each.numel() for each in parameters),
         trained=sum(each.numel() for each in trained),
         weights=weights,
-        masters=used.masters,
+        master_weights=used.master_weights,
         gradients=used.gradients,
         optimizer=state,
         buckets=buckets,
         batches=used.batches,
         peak=used.peak - (used.optimizer - state) + buckets,
         processes=processes,
-        micro_batches=micro_batches,
+        micro_steps=micro_steps,
         tokens=tokens,
         updates=updates,
         read_tokens=read,
@@ -182,11 +182,11 @@ def _precision(common: Any) -> str:
 
 @dataclass(frozen=True)
 class _Update:
-    """Memory of an update of one process alone, in bytes; fields as in `Counted`."""
+    """Memory of an update of one process alone, in bytes; fields as in `Counts`."""
 
     batches: dict[str, BatchCount]
     gradients: int
-    masters: int
+    master_weights: int
     optimizer: int
     peak: int
 
@@ -195,28 +195,28 @@ def _update(
     memory: MemoryCount, cfg: Any, samples: dict[str, Any], model: Any, criterion: Any, optimizer: Any
 ) -> _Update:
     """Runs the largest batch of each objective, and a step of the optimizer, on the meta device."""
-    copies = memory.bytes["masters"]
+    copies = memory.bytes["master_weights"]
     half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
-    run = {name: _micro_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()}
+    run = {name: _run_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()}
     gradients = memory.bytes["gradients"]
     step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
-    state, masters = memory.bytes["optimizer"], memory.bytes["masters"]
+    state, master_weights = memory.bytes["optimizer"], memory.bytes["master_weights"]
     optimizer.zero_grad()
-    kept = memory.bytes["masters"] - copies  # gradients in 32 bits that are there in the next update
-    accumulates = cfg.optimization.update_freq[0] > 1  # all gradients are there from an update's second micro-batch on
+    kept = memory.bytes["master_weights"] - copies  # gradients in 32 bits that are there in the next update
+    accumulates = cfg.optimization.update_freq[0] > 1  # all gradients are there from an update's second micro-step on
     present = state + kept + (gradients if accumulates else 0)
     batches = {
         name: replace(each, peak=present + (others if accumulates else each.peak))
         for name, (each, others) in run.items()
     }
-    return _Update(batches, gradients, masters, state, peak=max(step, *(each.peak for each in batches.values())))
+    return _Update(batches, gradients, master_weights, state, peak=max(step, *(each.peak for each in batches.values())))
 
 
-def _shorten_plan(options: Any, micro_batches: int) -> None:
+def _shorten_plan(options: Any, micro_steps: int) -> None:
     """Makes the plan of a pre-training `BATCHES` batches of each objective; raises `UserError` for a wrong cycle."""
     objectives = len(str(options.objectives).split(","))
     if str(options.schedule) == "cycle":
-        check_cycle(objectives, micro_batches)
+        check_cycle(objectives, micro_steps)
     with open_dict(options):
         options.schedule, options.update_freq = "alternate", [1]
         options.updates_per_epoch = BATCHES * objectives
@@ -283,7 +283,7 @@ def _largest(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
     return found
 
 
-def _micro_batch(
+def _run_batch(
     memory: MemoryCount, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, dtype: torch.dtype
 ) -> tuple[BatchCount, int]:
     """Runs forward and backward pass of a batch; its counts, and the most bytes at a time without gradients."""
@@ -324,7 +324,7 @@ def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> 
             optimizer.step()
         copies = [each for group in optimizer.optimizer.param_groups for each in group["params"]]
         made = [each.grad for each in copies if id(each) not in of_model and each.grad is not None]
-        memory.move(made, "masters")
+        memory.move(made, "master_weights")
     return memory.peak
 
 
@@ -333,26 +333,26 @@ def _tokens_and_updates(
     batches: dict[str, BatchCount],
     schedule: str,
     updates_per_epoch: int | None,
-    micro_batches: int,
+    micro_steps: int,
     setting: Setting,
     objectives: dict[str, Any],
 ) -> tuple[dict[str, int], int | None, int | None]:
     """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch.
 
     Args:
-        micro_batches: of an update, over all processes.
+        micro_steps: of an update, over all processes.
     """
     by_name = {name: each.tokens for name, each in batches.items()}
     if objectives and updates_per_epoch is not None:
         if schedule == "cycle":
-            tokens = {"all": sum(by_name.values()) * micro_batches // len(by_name)}
+            tokens = {"all": sum(by_name.values()) * micro_steps // len(by_name)}
         else:
-            tokens = {name: each * micro_batches for name, each in by_name.items()}
+            tokens = {name: each * micro_steps for name, each in by_name.items()}
         return tokens, sum(tokens.values()) * updates_per_epoch // len(tokens), updates_per_epoch
-    tokens = {name: each * micro_batches for name, each in by_name.items()}
+    tokens = {name: each * micro_steps for name, each in by_name.items()}
     examples = cfg.task.get("examples_per_epoch") or setting.examples
     if examples is None:
         return tokens, None, None
     (batch,) = batches.values()
-    updates = math.ceil(math.ceil(examples / batch.examples) / micro_batches)
+    updates = math.ceil(math.ceil(examples / batch.examples) / micro_steps)
     return tokens, examples * batch.tokens // batch.examples, updates

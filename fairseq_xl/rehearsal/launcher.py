@@ -3,9 +3,9 @@
     python -m fairseq_xl.rehearsal.launcher FOLDER
 
 reads the settings of FOLDER/settings.json, trains one after the other, and appends a line of JSON for each to
-FOLDER/results.jsonl. The ranks of a training are new forks, so that no state of fairseq is left from the one before,
-and their configuration is composed once. A training that fails or takes too long does not end the others. Ranks end
-with the launcher, and the launcher ends when its standard input is closed.
+FOLDER/results.jsonl. The ranks of a training are new forks, so that a training leaves no state of fairseq to the next
+one; its configuration is composed once, before the fork. A training that fails or takes too long does not end the
+others. Ranks end with the launcher, and the launcher ends when its standard input is closed.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # before the forks: optimizers import it, which takes more than a second
+import torch._dynamo  # imported before the forks: optimizers import it, which takes more than a second
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 from omegaconf import open_dict
@@ -36,7 +36,7 @@ from fairseq_xl import register
 from fairseq_xl.error_reporting import message
 from fairseq_xl.errors import UserError
 from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
-from fairseq_xl.rehearsal.updates import PROCESSES, RESULTS, SETTINGS, Updated
+from fairseq_xl.rehearsal.updates import PROCESSES, RESULTS, SETTINGS, UpdateResult
 
 
 def main(name: str) -> None:
@@ -52,7 +52,7 @@ def main(name: str) -> None:
             file.write(json.dumps(dataclasses.asdict(result)) + "\n")
 
 
-def _update(setting: Setting, folder: Path, deadline: float) -> Updated:
+def _update(setting: Setting, folder: Path, deadline: float) -> UpdateResult:
     """Makes two updates of a setting; the new folder, with its text, is removed again."""
     printed = io.StringIO()
     try:
@@ -61,14 +61,14 @@ def _update(setting: Setting, folder: Path, deadline: float) -> Updated:
         result = train_together(made, deadline)
         return dataclasses.replace(result, notes=tuple(made.notes))
     except UserError as error:
-        return Updated(error=str(error))
+        return UpdateResult(error=str(error))
     except SystemExit:  # of argparse, which has printed the error of a flag
-        return Updated(error=printed.getvalue().strip().rpartition("\n")[2])
+        return UpdateResult(error=printed.getvalue().strip().rpartition("\n")[2])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def train_together(made: Prepared, deadline: float) -> Updated:
+def train_together(made: Prepared, deadline: float) -> UpdateResult:
     """Trains in `PROCESSES` forks and ends them all: at their end, at the first error, or after `deadline` seconds."""
     context = multiprocessing.get_context("fork")
     with socket.create_server(("localhost", 0)) as free:
@@ -87,7 +87,7 @@ def train_together(made: Prepared, deadline: float) -> Updated:
             ready = wait([*waiting, sys.stdin.fileno()], max(0.0, end - time.monotonic()))
             if not ready:
                 count = "no process has" if not losses else f"only {len(losses)} of {PROCESSES} processes has"
-                return Updated(error=f"{count} finished after {deadline:g} seconds: all were ended (--deadline)")
+                return UpdateResult(error=f"{count} finished after {deadline:g} seconds: all were ended (--deadline)")
             if sys.stdin.fileno() in ready:
                 sys.exit("the process that started the launcher has ended")
             for reader in waiting.intersection(ready):
@@ -99,16 +99,16 @@ def train_together(made: Prepared, deadline: float) -> Updated:
         for process in processes.values():
             process.kill()
             process.join()
-    return Updated(losses=losses[next(iter(processes))])  # of rank 0, the only one that logs them
+    return UpdateResult(losses=losses[next(iter(processes))])  # of rank 0, the only one that logs them
 
 
-def _received(reader: Connection, process: Any) -> Updated:
-    """The result that a rank has sent, or the error that it ended without one."""
+def _received(reader: Connection, process: Any) -> UpdateResult:
+    """The result that a rank sent; an error if it ended without sending one."""
     try:
         return reader.recv()
     except EOFError:
         process.join()
-        return Updated(error=f"a process ended without a message, with status {process.exitcode}")
+        return UpdateResult(error=f"a process ended without a message, with status {process.exitcode}")
 
 
 def _rank(rank: int, port: int, made: Prepared, writer: Connection) -> None:
@@ -120,10 +120,10 @@ def _rank(rank: int, port: int, made: Prepared, writer: Connection) -> None:
     launched = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": PROCESSES}  # as torchrun sets them
     os.environ.update({key: str(value) for key, value in {**launched, "RANK": rank, "LOCAL_RANK": rank}.items()})
     try:
-        result = Updated(losses=tuple(_train(made)))
+        result = UpdateResult(losses=tuple(_train(made)))
     except Exception as error:
         first_line = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
-        result = Updated(error=message(error) or first_line)
+        result = UpdateResult(error=message(error) or first_line)
     writer.send(result)
     signal.pause()
 

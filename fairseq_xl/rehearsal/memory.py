@@ -26,7 +26,7 @@ aten = torch.ops.aten
 class MemoryCount(TorchDispatchMode):
     """Context that counts the bytes of meta tensors by part.
 
-    Parts are "weights", "masters" (FP32 master weights and their gradients), "gradients", "activations", "loss",
+    Parts are "weights", "master_weights" (FP32 master weights and their gradients), "gradients", "activations", "loss",
     "optimizer" and "temporary"; `part` is that of tensors allocated from now on.
 
     `bytes`: {part: bytes at present}; `largest`: {part: the most bytes at a time}; `peak`: the most bytes of all parts
@@ -95,7 +95,7 @@ class MemoryCount(TorchDispatchMode):
         self._add(self.part, size)
 
     def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs an operation on each value.
+        """Runs a pointwise operator.
 
         Results are cached by (operation, argument shapes, strides, dtypes), since torch's checks on the meta device
         would take most of the time of a rehearsal.
@@ -136,7 +136,7 @@ class MemoryCount(TorchDispatchMode):
 
 
 def _described(argument: Any) -> Any:
-    """What the result of an operation on each value depends on: shape, strides and type of a tensor, or a value."""
+    """What the result of a pointwise operator depends on: shape, strides and type of a tensor, or a value."""
     if isinstance(argument, Tensor):
         return argument.shape, argument.stride(), argument.dtype
     return type(argument), argument
@@ -171,7 +171,7 @@ _STAND_INS: dict[Any, Callable] = {
 
 @contextmanager
 def cuda_kernels() -> Iterator[None]:
-    """Context in which the meta device runs CUDA's kernels where these hold other tensors than the CPU's.
+    """Context in which the meta device allocates what CUDA's kernels allocate for attention and dropout, not the CPU's.
 
     Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
     stores a byte for each value. Values read from tensors are 1, and comparisons false.

@@ -10,9 +10,9 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.rehearsal.counting import Counted
+from fairseq_xl.rehearsal.counting import Counts
 from fairseq_xl.rehearsal.setting import Setting, arguments_of
-from fairseq_xl.rehearsal.updates import PROCESSES, Updated
+from fairseq_xl.rehearsal.updates import PROCESSES, UpdateResult
 from fairseq_xl.versions import version
 
 GIB = 2**30
@@ -104,13 +104,13 @@ def gib(size: int) -> str:
     return f"{size / GIB:.2f}"
 
 
-def largest(counted: Counted, part: str) -> tuple[str, int]:
+def largest(counted: Counts, part: str) -> tuple[str, int]:
     """The objective whose batch has the most bytes of a part, "activations" or "loss", and the bytes."""
     name = max(counted.batches, key=lambda each: getattr(counted.batches[each], part))
     return name, getattr(counted.batches[name], part)
 
 
-def counts_text(counted: Counted, paper: str | None) -> str:
+def counts_text(counted: Counts, paper: str | None) -> str:
     """The counts as lines of text."""
     activations, loss = largest(counted, "activations"), largest(counted, "loss")
     processes = f"{counted.processes} process{'es' if counted.processes > 1 else ''}"
@@ -120,7 +120,7 @@ def counts_text(counted: Counted, paper: str | None) -> str:
         ("peak memory per GPU", f"{gib(counted.peak)} GiB"),
         ("  weights", gib(counted.weights)),
         ("  gradients", gib(counted.gradients)),
-        ("  FP32 master weights", f"{gib(counted.masters)} (with their gradients)"),
+        ("  FP32 master weights", f"{gib(counted.master_weights)} (with their gradients)"),
         ("  optimizer state", gib(counted.optimizer)),
         ("  activations", f"{gib(activations[1])} ({activations[0]})"),
         ("  loss", f"{gib(loss[1])} ({loss[0]})"),
@@ -133,7 +133,7 @@ def counts_text(counted: Counted, paper: str | None) -> str:
             (f"batch of {name}", f"{each.examples:,} examples, {each.tokens:,} tokens: peak {gib(each.peak)} GiB")
             for name, each in counted.batches.items()
         ),
-        ("tokens of an update", f"{_tokens(counted)} ({processes}, --update-freq {counted.micro_batches})"),
+        ("tokens of an update", f"{_tokens(counted)} ({processes}, --update-freq {counted.micro_steps})"),
         ("epoch", _epoch(counted)),
         *(("note", note) for note in counted.notes),
     ]
@@ -141,7 +141,7 @@ def counts_text(counted: Counted, paper: str | None) -> str:
     return "".join(f"{name:<{width}}{value}\n" for name, value in rows)
 
 
-def updates_text(updated: Updated) -> str:
+def updates_text(updated: UpdateResult) -> str:
     """The result of the two updates, as lines of text."""
     if updated.error is not None:
         return f"the two updates failed: {updated.error}\n"
@@ -149,11 +149,11 @@ def updates_text(updated: Updated) -> str:
     return f"two updates done in {PROCESSES} processes: loss {losses} bits ({'; '.join(updated.notes)})\n"
 
 
-def _tokens(counted: Counted) -> str:
+def _tokens(counted: Counts) -> str:
     return ", ".join(f"{tokens:,} {name}" for name, tokens in counted.tokens.items())
 
 
-def _epoch(counted: Counted) -> str:
+def _epoch(counted: Counts) -> str:
     if counted.updates is None:
         return "all text once (pass --examples N for the number of updates)"
     read = f"{counted.read_tokens:,} tokens, {(counted.read_bytes or 0) / 1e6:,.0f} MB"
@@ -182,12 +182,12 @@ paper for its pre-training, BERT's for MonoTrans, else Conneau et al. 2020, tabl
 TITLES = {"xlm": "XLM", "unicoder": "Unicoder", "veco": "VECO", "xglue": "Unicoder for XGLUE", "monotrans": "MonoTrans"}
 
 
-def markdown(rows: list[tuple[Entry, Counted]]) -> str:
+def markdown(rows: list[tuple[Entry, Counts]]) -> str:
     """A page with the table of a system's configurations."""
     heads = [f"{head}, GiB" if head in IN_GIB else head for head in HEAD]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(HEAD) + "|"]
     for entry, counted in rows:
-        parts = (counted.weights, counted.gradients, counted.masters, counted.optimizer)
+        parts = (counted.weights, counted.gradients, counted.master_weights, counted.optimizer)
         held = (largest(counted, "activations")[1], largest(counted, "loss")[1], counted.peak)
         epoch = (counted.updates, counted.read_tokens)
         cells = [
@@ -213,6 +213,6 @@ def row_name(entry: Entry) -> str:
     return f"{entry.name}: {files}{flags}"
 
 
-def to_json(counted: Counted) -> dict[str, Any]:
+def to_json(counted: Counts) -> dict[str, Any]:
     """The counts as plain data, for JSON."""
     return dataclasses.asdict(counted)

@@ -18,7 +18,7 @@ SETTINGS, RESULTS, LOG = "settings.json", "results.jsonl", "log"  # files of the
 
 
 @dataclass(frozen=True)
-class Updated:
+class UpdateResult:
     """Result of two updates: their losses in bits, or the error."""
 
     losses: tuple[float, ...] = ()
@@ -26,7 +26,9 @@ class Updated:
     notes: tuple[str, ...] = ()  # how the training differs from its flags
 
 
-def update(settings: Sequence[Setting], python: str = sys.executable, deadline: float = DEADLINE) -> list[Updated]:
+def run_two_updates(
+    settings: Sequence[Setting], python: str = sys.executable, deadline: float = DEADLINE
+) -> list[UpdateResult]:
     """Makes two updates of each setting in `PROCESSES` processes.
 
     Args:
@@ -39,8 +41,8 @@ def update(settings: Sequence[Setting], python: str = sys.executable, deadline: 
         (folder / SETTINGS).write_text(json.dumps(described), encoding="utf-8")
         last_line = _launch(folder, python)
         lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines() if (folder / RESULTS).is_file() else []
-    found = [Updated(**json.loads(line)) for line in lines]
-    return found + [Updated(error=last_line)] * (len(settings) - len(found))
+    found = [UpdateResult(**json.loads(line)) for line in lines]
+    return found + [UpdateResult(error=last_line)] * (len(settings) - len(found))
 
 
 def _launch(folder: Path, python: str) -> str:

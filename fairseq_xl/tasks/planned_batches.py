@@ -181,8 +181,8 @@ def _log_padding_and_waiting(epoch: int, drawn: list[BatchSpec], balanced: list[
     if ranks > 1:
         before, after = (100 * waiting_share(plan, ranks) for plan in (drawn, balanced))
         waiting = (
-            f"; by their numbers of tokens, the {ranks} ranks wait an estimated {after:.1f} % of the time for the "
-            f"largest batch of a micro-step ({before:.1f} % without exchanging batches by size)"
+            f"; estimated from token counts, the {ranks} ranks wait {after:.1f} % of the time for the largest batch of "
+            f"a micro-step ({before:.1f} % without exchanging batches by size)"
         )
     share = 100 * padding_share(balanced)
     logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s", epoch, share, waiting)

@@ -229,7 +229,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         ]
 
     def _directions(self, folder, split):
-        """The translation directions of a split; sizes of more than `IN_MEMORY_LINES` training lines are mapped."""
+        """The directions of a split; with more than `IN_MEMORY_LINES` training lines they have a `LengthOrder`."""
         bitext, found = self._open_bitext(folder, split), {}
         texts = [text for *_, real, generated in bitext for text in (real, generated) if text is not None]
         mapped = split == "train" and sum(text.lines for text in texts) > IN_MEMORY_LINES
@@ -271,8 +271,8 @@ class XLTranslationTask(XLSeq2SeqTask):
             logger.info(
                 "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
                 name,
-                real.pairs,
-                generated.pairs,
+                real.num_pairs,
+                generated.num_pairs,
                 real.num_examples,
                 generated.num_examples,
                 real.num_examples / generated.num_examples,
@@ -335,7 +335,7 @@ class XLTranslationTask(XLSeq2SeqTask):
                 raise UserError(f"a line has {longest} tokens, more than --max-tokens {max_tokens}: raise it")
         elif not (dataset.sizes <= max_positions).all(axis=1).any():  # fairseq skips longer lines, with a warning
             raise UserError(
-                f"no training line has at most {max_positions} tokens (source, target), the smaller of --max-tokens "
-                f"{max_tokens} and --max-positions: raise them (the longest has {longest})"
+                f"no training pair fits {max_positions} tokens (source, target), the smaller of --max-tokens "
+                f"{max_tokens} and --max-positions: raise the smaller one, the longest side has {longest} tokens"
             )
         return super().get_batch_iterator(dataset, max_positions=max_positions, max_tokens=max_tokens, **kwargs)

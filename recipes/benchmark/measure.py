@@ -27,7 +27,7 @@ from recipes.benchmark.systems import (
     SYSTEMS,
     Shape,
     changed,
-    operations,
+    flops,
 )
 
 WARM_UP = 1  # rounds after the first step that do not count: they allocate memory and load code
@@ -108,7 +108,7 @@ def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
     return {
         "shape": asdict(case.shape),
         "precision": case.precision,
-        "operations": operations(case.shape),
+        "flops": flops(case.shape),
         "tokens_per_second": {
             system: case.shape.tokens / statistics.median(steps) for system, steps in seconds.items()
         },
@@ -304,7 +304,7 @@ def main() -> None:
     for worker in workers.values():
         worker.end()
     if options.device == "cuda":
-        found["peak_operations_per_second"] = {case.precision: peak_of_products(case.precision) for case in chosen}
+        found["peak_flops_per_second"] = {case.precision: peak_of_products(case.precision) for case in chosen}
     else:  # on CUDA each case has its own peak
         large = Case(replace(chosen[0].shape, vocabulary=options.large_vocabulary), "float32", "cpu", EAGER)
         found["memory"] = measure_memory(large, options.compile_backend, log)

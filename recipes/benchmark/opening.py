@@ -2,9 +2,9 @@
 
 Writes texts in FOLDER whose .bin files are sparse, so that they take no room: their .idx files place --lines sentences
 of 2 to 40 tokens in --gigabytes, monolingual text or both sides of bitext. For each type of corpus --processes start at
-once; each opens the text, plans an epoch of --examples and reads its texts, with a cold page cache. `translation` plans
-an epoch of all pairs, whose order of lengths is in table files that one process has written before, and reads
---examples. Prints one JSON object for each type:
+once; each opens the text, plans an epoch of --examples examples and reads its texts, with a cold page cache.
+`translation` plans an epoch of all pairs, whose order of lengths is in table files that one process has written before,
+and reads --examples. Prints one JSON object for each type:
 
     open, plan, texts    seconds of the slowest process
     read_mb              read of the files by all processes together, by whatever means: what is in the system's cache

@@ -8,9 +8,9 @@ German, and their bitext, a third each), prepares it, and prints one JSON object
     bytes       of the raw text, of the shards, and of .stages (encoded text, which may be deleted)
     estimate    hours on --cores cores and bytes for --of gigabytes of raw text
 
-Estimate: the seconds that learning the sub-words takes are constant; all others grow with the text. What a stage's
-processes share is divided by the cores, and the stage takes no less than the parent process alone. With --jobs 1 the
-parent does the work of the others, and there is no estimate.
+Estimate: the seconds that learning the sub-words takes are constant; all others grow with the text. A stage takes the
+CPU seconds of all its processes divided by the cores, but at least those of the parent. With --jobs 1 the parent does
+the work of the others, and there is no estimate.
 """
 
 import argparse

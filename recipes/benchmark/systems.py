@@ -341,6 +341,6 @@ def _operands(sizes: tuple[int, int, int, int], device: str, kind: torch.dtype) 
     return left, right, torch.zeros(batch, rows, columns, **options)
 
 
-def operations(shape: Shape) -> int:
+def flops(shape: Shape) -> int:
     """Floating-point operations of the matrix products of a step."""
     return sum(2 * math.prod(sizes) for sizes in products(shape))

@@ -9,7 +9,7 @@ import pytest
 from fairseq.data import data_utils
 from tiny_data import write_items
 
-from fairseq_xl.data.length_order import LONGEST, LengthOrder, SortedBatches, batch_runs
+from fairseq_xl.data.length_order import LONGEST, LengthOrder, SortedBatches, batch_buckets
 from fairseq_xl.data.mapped_translation import MappedTranslationDataset
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
@@ -55,23 +55,23 @@ def test_the_order_by_lengths(tmp_path):
     pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
     order = LengthOrder(pairs, False)
     assert order.lines(np.arange(4)).tolist() == [0, 4, 3, 2]
-    assert order.runs.tolist() == [[2, 3, 0], [3, 2, 2], [4, 2, 3]]
+    assert order.buckets.tolist() == [[2, 3, 0], [3, 2, 2], [4, 2, 3]]
     swapped = LengthOrder(pairs, True)
     assert swapped.lines(np.arange(4)).tolist() == [3, 2, 0, 4]
     assert swapped.runs.tolist() == [[2, 3, 0], [2, 4, 1], [3, 2, 2]]
     assert {path.name for path in tmp_path.glob("*.table")} == {
-        f"train.en-de.{name}.{kind}.table" for name in ("en-de", "de-en") for kind in ("order", "runs")
+        f"train.en-de.{name}.{kind}.table" for name in ("en-de", "de-en") for kind in ("order", "buckets")
     }
 
 
 @pytest.mark.parametrize("limits", [(40, None), (None, 7), (60, 3), (25, 100), (12, 1)])
-def test_batches_of_runs_are_those_of_fairseq(limits):
+def test_batches_of_buckets_are_those_of_fairseq(limits):
     rng = np.random.default_rng(sum(filter(None, limits)))
     for _ in range(50):
         lengths, counts = rng.integers(1, 13, 20), rng.integers(1, 30, 20)
         every = np.repeat(lengths, counts)
         expected = data_utils.batch_by_size(np.arange(len(every)), None, every, *limits, 1)
-        found = batch_runs(lengths.tolist(), counts.tolist(), *limits)
+        found = batch_buckets(lengths.tolist(), counts.tolist(), *limits)
         batches = [begin + size * number for begin, size, count in found.tolist() for number in range(count)]
         assert batches == [int(batch[0]) for batch in expected]
         assert found[:, 1].repeat(found[:, 2]).tolist() == [len(batch) for batch in expected]
@@ -154,7 +154,7 @@ def test_the_rest_of_an_epoch(pairs):
 
 def test_only_long_pairs_are_refused(pairs):
     epochs = MappedTranslationDataset([mapped(pairs)], None, PAD).iterator((2, 2), 50)
-    with pytest.raises(UserError, match="no training line has at most .2, 2. tokens .*the longest has 10"):
+    with pytest.raises(UserError, match="no training pair fits .2, 2. tokens .*the longest side has 10 tokens"):
         len(epochs)
 
 
@@ -180,7 +180,7 @@ def test_sparse_bitext_takes_the_same_memory_at_any_size(tmp_path):
             assert len(np.unique(examples)) == len(examples) and examples.max() < lines
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
-        assert not {"rows", "runs"} - vars(direction.order).keys() and direction.pairs == lines
+        assert not {"rows", "buckets"} - vars(direction.order).keys() and direction.num_pairs == lines
         found.append(peaks)
         del direction, batches
     (written, mapped_again), (longer_written, longer_mapped) = found

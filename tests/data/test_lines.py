@@ -17,8 +17,8 @@ from fairseq_xl.errors import UserError
 @pytest.fixture
 def few_looks(monkeypatch):
     """Counts and means come from 8 runs of 25 lines."""
-    monkeypatch.setattr(sampling, "RUNS", 8)
-    monkeypatch.setattr(sampling, "RUN", 25)
+    monkeypatch.setattr(sampling, "SAMPLED_STRETCHES", 8)
+    monkeypatch.setattr(sampling, "STRETCH", 25)
 
 
 @pytest.fixture

@@ -209,7 +209,7 @@ def test_products_are_those_of_a_step():
 
     with FlopCounterMode(display=False) as counted:
         Trainer(SYSTEMS["fairseq"](NANO)).step(batch_of(NANO, 0))
-    assert counted.get_total_flops() == systems.operations(NANO)
+    assert counted.get_total_flops() == systems.flops(NANO)
 
 
 def test_the_share_of_generation_is_kept(finished):

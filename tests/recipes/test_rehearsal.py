@@ -69,7 +69,7 @@ def test_rehearse_counts_what_the_page_says(entry, tmp_path):
 
 def test_rehearse_two_updates_of_every_configuration():
     """One launcher trains all of them, one after the other, in two processes each."""
-    found = updates.update([entry.setting() for entry in ENTRIES], python())
+    found = updates.run_two_updates([entry.setting() for entry in ENTRIES], python())
     errors = {name: each.error for name, each in zip(NAMES, found) if each.error is not None}
     assert not errors and len(found) == len(ENTRIES)
     for entry, each in zip(ENTRIES, found):

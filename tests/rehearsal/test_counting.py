@@ -41,14 +41,14 @@ def test_rehearse_counts_weights_gradients_masters_and_adam(precision, bytes_eac
     found = counted(tmp_path, *precision)
     size = parameters()
     assert found.parameters == found.trained == size
-    parts = (found.weights, found.gradients, found.masters, found.optimizer)
+    parts = (found.weights, found.gradients, found.master_weights, found.optimizer)
     assert parts == tuple(size * each for each in bytes_each)
     (batch,) = found.batches.values()
     assert (batch.examples, batch.tokens, found.buckets) == (4, 256, 0)
     assert batch.activations > 0 and batch.loss > 0
     assert found.peak <= sum(parts) + batch.activations + batch.loss + max(parts)
     # gradients in 32 bits may be made for the step only
-    assert found.peak >= found.weights + found.masters // 2 + found.optimizer + batch.activations
+    assert found.peak >= found.weights + found.master_weights // 2 + found.optimizer + batch.activations
 
 
 def test_rehearse_counts_what_is_trained_and_shared_between_processes(tmp_path):
@@ -60,18 +60,18 @@ def test_rehearse_counts_what_is_trained_and_shared_between_processes(tmp_path):
     assert sharded.trained == trained and sharded.parameters == parameters()
     assert sharded.gradients == sharded.buckets == 4 * trained
     assert sharded.optimizer == 8 * 2 * 128 * 512  # of the 6 matrices two processes hold two each
-    assert (sharded.processes, sharded.micro_batches, sharded.tokens) == (4, 3, {"mlm": 4 * 3 * 256})
+    assert (sharded.processes, sharded.micro_steps, sharded.tokens) == (4, 3, {"mlm": 4 * 3 * 256})
     assert (sharded.updates, sharded.read_tokens, sharded.read_bytes) == (10, 10 * 4 * 3 * 256, 2 * 10 * 4 * 3 * 256)
 
 
 def test_rehearse_counts_lamb(tmp_path):
     found = counted(tmp_path, "--optimizer", "xl_lamb")
-    assert (found.masters, found.optimizer) == (0, 8 * parameters())
+    assert (found.master_weights, found.optimizer) == (0, 8 * parameters())
 
 
 @pytest.mark.parametrize("schedule", ["alternate", "cycle"])
 def test_rehearse_counts_tokens_by_schedule(schedule, tmp_path):
-    """Two micro-batches of 4 x 64 tokens, or of 2 pairs of 2 x (32 + 1); large vocabularies have four bytes a token."""
+    """Two micro-steps of 4 x 64 tokens, or of 2 pairs of 2 x (32 + 1); large vocabularies have four bytes a token."""
     settings = "tlm.length=32 tlm.batch_sentences=2"
     more = ("--objectives", "mlm,tlm", "--objective-options", f"mlm.length=64 mlm.batch_sentences=4 {settings}")
     found = counted(tmp_path, *more, "--schedule", schedule, "--update-freq", "2", vocabulary=70000)

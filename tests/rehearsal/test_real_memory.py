@@ -52,7 +52,7 @@ def updated(arguments, folder):
     def counted_step(*args, **kwargs):
         copies = [each for group in trainer.optimizer.optimizer.param_groups for each in group["params"]]
         copies = [each for each in copies if not any(each is parameter for parameter in parameters)]
-        bytes_of["masters"] = size(copies) + size(each.grad for each in copies)
+        bytes_of["master_weights"] = size(copies) + size(each.grad for each in copies)
         return step(*args, **kwargs)
 
     trainer.optimizer.step = counted_step
@@ -113,7 +113,7 @@ def test_rehearse_counts_what_a_real_update_holds(more, tmp_path):
     """Of the activations, the count has the batch too, and for attention in 16 bits the statistics of CUDA's kernel."""
     real = updated([*ARGUMENTS, *more], tmp_path / "real")
     counted = counting.count(Setting((*ARGUMENTS, *more), vocabulary=VOCABULARY), tmp_path / "counted")
-    for part in ("weights", "gradients", "masters", "optimizer"):
+    for part in ("weights", "gradients", "master_weights", "optimizer"):
         assert getattr(counted, part) == real[part], part
     (batch,) = counted.batches.values()
     assert real["activations"] <= batch.activations <= 1.005 * real["activations"]

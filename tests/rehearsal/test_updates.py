@@ -44,7 +44,7 @@ def test_rehearse_goes_on_after_an_error_of_one_configuration(tmp_path, monkeypa
         Setting((*PRETRAIN, "--dropout", "much")),
         Setting((*PRETRAIN, "--bf16", "--update-freq", "8")),
     ]
-    first, second, third, fourth, last = updates.update(settings, program)
+    first, second, third, fourth, last = updates.run_two_updates(settings, program)
     for found in (first, last):
         assert found.error is None and len(found.losses) == 2 and all(4 < loss < 12 for loss in found.losses)
     assert not second.losses and second.error and "\n" not in second.error
@@ -93,13 +93,13 @@ def test_rehearse_ends_all_processes(train, rank, deadline, sentence, open_input
     monkeypatch.setattr(launcher, "_train", of_rank)
     monkeypatch.setattr("sys.stdin", open_input)
     found = launcher.train_together(Prepared(None, None), deadline)
-    assert found == updates.Updated(error=sentence)
+    assert found == updates.UpdateResult(error=sentence)
     assert children() == before
 
 
 def test_rehearse_ends_at_the_deadline_of_a_configuration(tmp_path, monkeypatch):
     """A real training takes longer than a hundredth of a second, and the next one starts nevertheless."""
-    found = updates.update([Setting(PRETRAIN)] * 2, python(), deadline=0.01)
+    found = updates.run_two_updates([Setting(PRETRAIN)] * 2, python(), deadline=0.01)
     assert [each.error for each in found] == [
         "no process has finished after 0.01 seconds: all were ended (--deadline)"
     ] * 2
@@ -145,7 +145,7 @@ def test_rehearse_command_counts_and_updates(tmp_path, monkeypatch, capsys):
     config, more = tmp_path / "config.yaml", tmp_path / "more.yaml"
     config.write_text("".join(f"{key[2:]}: {value}\n" for key, value in lines), encoding="utf-8")
     more.write_text("objective-options: mlm.batch_sentences=8\nfp16: true\n", encoding="utf-8")
-    monkeypatch.setattr(updates.update, "__defaults__", (python(), 0.0))
+    monkeypatch.setattr(updates.run_two_updates, "__defaults__", (python(), 0.0))
     words = ["rehearse", str(config), str(more), "--vocabulary", "1000", "--update-freq", "3", "--deadline", "100"]
     commands.main(words)
     shown = capsys.readouterr().out

@@ -107,7 +107,7 @@ def test_an_approximate_search_always_finds_negatives(pairs, monkeypatch, probes
 
 
 def test_a_stopped_miner_resumes(pairs, monkeypatch):
-    monkeypatch.setattr(mining, "CHUNK", 50)
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
     whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
     mining.mine(whole, pairs, 1, 10**6, 128, MADE_WITH)
     index = whole.calls - 12  # what the index takes, beside two calls for each part
@@ -130,7 +130,7 @@ def test_a_stopped_miner_resumes(pairs, monkeypatch):
 
 
 def test_damaged_partial_results_are_mined_again(pairs, monkeypatch):
-    monkeypatch.setattr(mining, "CHUNK", 50)
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
     mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
     for spoilt in ("made_with.json", "000000000050.npz"):
@@ -150,7 +150,7 @@ def raise_interrupt(*_, **__):
 @pytest.mark.parametrize("other", ["checkpoint", "text", "length"])
 def test_partial_results_of_other_inputs_are_dropped(pairs, monkeypatch, other):
     """The inputs differ by network, by one word of the text, or by length."""
-    monkeypatch.setattr(mining, "CHUNK", 50)
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mining, "_write", raise_interrupt)
         mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
@@ -177,7 +177,7 @@ def test_temporary_files_of_a_killed_run_are_removed(pairs, monkeypatch):
 
 
 def test_progress_is_logged(pairs, monkeypatch, caplog):
-    monkeypatch.setattr(mining, "CHUNK", 100)
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", 100)
     with caplog.at_level(logging.INFO):
         mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     assert [f"train.en-de: {number} of 299 sentences" in caplog.text for number in (100, 200, 299)] == [True] * 3
@@ -303,7 +303,7 @@ def test_the_separability_by_length():
 @pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
 def test_blocks_of_any_size_give_the_same_negatives(pairs, monkeypatch, exact_below):
     """Files in place of memory, and a few lines at a time."""
-    monkeypatch.setattr(mining, "CHUNK", 50)  # of the random numbers of the statistics
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)  # of the random numbers of the statistics
     expected = mining.mine(FixedVectors(), pairs, 2, exact_below, 128, MADE_WITH)
     content = negatives_file(pairs.prefix).read_bytes()
     negatives_file(pairs.prefix).unlink()
@@ -421,7 +421,7 @@ def test_the_recall_of_an_approximate_index(tmp_path):
 
 
 def test_the_index_is_built_chunk_by_chunk(pairs, monkeypatch, caplog):
-    monkeypatch.setattr(mining, "CHUNK", 50)
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
     with caplog.at_level(logging.INFO):
         statistics = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     total = statistics["candidates"]

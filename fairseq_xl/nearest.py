@@ -75,7 +75,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(floats, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
-        raise UserError("expected finite embeddings in the range of 32 bits, found NaN, infinite or too large numbers")
+        raise UserError("expected finite embeddings in the range of float32, found NaN, infinite or too large numbers")
     return floats / np.maximum(lengths, 1e-12)
 
 

@@ -22,7 +22,7 @@ from fairseq_xl.prediction.texts import TextPredictor
 from fairseq_xl.retrieval import Embedder
 
 SENTENCES = 64  # sentences whose masked copies are in memory at a time
-LOGITS = 2**24  # logits in memory at a time: 64 MB in 32 bits
+LOGITS = 2**24  # logits in memory at a time: 64 MB in float32
 
 
 class Filled(NamedTuple):

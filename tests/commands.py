@@ -238,7 +238,7 @@ def load(path):
 
 
 def equal_parameters(one, other):
-    """Whether two state dicts are equal bit for bit."""
+    """Whether two state dicts are bit-identical."""
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 

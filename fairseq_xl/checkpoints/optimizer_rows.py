@@ -44,7 +44,7 @@ def change_optimizer(
     Args:
         state: the state of a checkpoint, `last_optimizer_state`.
         parameters: {name: parameter} of the trained parameters in order, before the change.
-        change_weights, change_moments: functions of a parameter's name and a tensor that give 32-bit parameters, and
+        change_weights, change_moments: functions of a parameter's name and a tensor that give float32 parameters, and
             moments, their new rows.
 
     Raises `OtherParameters` if numbers of parameters or shapes differ.
@@ -58,10 +58,10 @@ def change_optimizer(
         number: _change_moments(moments, names[number], parameters[names[number]], change_moments)
         for number, moments in state["state"].items()
     }
-    masters = state.get(MASTERS)  # the 32-bit parameters of a run with 16 bits
+    masters = state.get(MASTERS)  # FP32 master weights, of a run with 16 bits
     if masters is not None:
         if [each.shape for each in masters] != [each.shape for each in parameters.values()]:
-            raise OtherParameters("its 32-bit parameters have other shapes than the model's")
+            raise OtherParameters("its FP32 master weights have other shapes than the model's")
         changed[MASTERS] = [change_weights(name, master) for name, master in zip(parameters, masters)]
     return changed
 

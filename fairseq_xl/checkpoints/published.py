@@ -60,7 +60,7 @@ from fairseq_xl.data.xlm_bpe import END, read_numbered, spelled_words
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object
 
-NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in 32 bits
+NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in float32
 XLM_SUFFIX = ".pth"
 DICTIONARY, PIECES, WORDS, WORDPIECES = "dict.txt", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"
 TOKENIZER = "tokenizer.json"
@@ -77,7 +77,7 @@ class Published:
 
     Attributes:
         layout: its layout, a key of `fairseq_xl.checkpoints.formats.tables.TABLES`, or `pairs.MODEL_TYPE`.
-        state: weights under our names in 32 bits, without output bias and output.* if the file has no output layer.
+        state: weights under our names in float32, without output bias and output.* if the file has no output layer.
         symbols: symbols of the token embeddings, in our order: <s> <pad> </s> <unk>, pieces, <mask>.
         symbols_from: the file that lists them.
         languages: languages of the language embeddings, or of the rows after `symbols`.
@@ -268,7 +268,7 @@ def _converted(layout: str, given: State) -> State:
 
 
 def _in_32_bits(given: State) -> State:
-    """The weights in 32 bits; integers stay as they are, and are refused where they are needed."""
+    """The weights in float32; integers stay as they are, and are refused where they are needed."""
     return {name: value.float() if value.is_floating_point() else value for name, value in given.items()}
 
 

@@ -1,8 +1,8 @@
 """Vocabulary surgery: turns a checkpoint into that of another dictionary.
 
-Each row of a new table is the mean of rows of the old one, or random; a row that stays is the mean of itself, bit for
-bit. The weights, their averages (EMA) and their 32-bit copies get the same rows. In the optimizer's state rows that
-stay keep their moments and new rows have none, so that training goes on.
+Each row of a new table is the mean of rows of the old one, or random; a row that stays is the mean of itself and
+bit-identical. The weights, their averages (EMA) and their FP32 master weights get the same rows. In the optimizer's
+state rows that stay keep their moments and new rows have none, so that training goes on.
 
 Shapes: `V` symbols of the dictionary, `L` languages, `C` channels.
 """
@@ -88,7 +88,7 @@ def read_checkpoint(path: str, dictionary: XLDictionary, dictionary_file: Path) 
 
 
 def mean_rows(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
-    """Means of the rows of a table (V, ...) for each new row, (len(rows), ...), computed in at least 32 bits.
+    """Means of the rows of a table (V, ...) for each new row, (len(rows), ...), computed in float32 or float64.
 
     Several new rows may share one sequence of old rows, whose mean is then computed once.
     """

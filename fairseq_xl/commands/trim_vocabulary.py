@@ -2,9 +2,9 @@
 
 OUT gets checkpoint.pt, dict.txt, the trimmed sub-words, and the binarized text of DATA with the new token ids, so that
 training goes on with `fairseq-train OUT --restore-file OUT/checkpoint.pt`. Special symbols and languages stay. On this
-text and the text of --keep, hidden states, embeddings and predictions of fine-tuned heads stay bit-equal. A language
-model or translation model can no longer predict removed pieces, and the others share their probability. Other text may
-get more pieces.
+text and the text of --keep, hidden states, embeddings and predictions of fine-tuned heads stay bit-identical. A
+language model or translation model can no longer predict removed pieces, and the others share their probability. Other
+text may get more pieces.
 """
 
 import argparse

@@ -63,7 +63,7 @@ def open_matrix(path: str) -> Any:
 
 
 def check_finite(path: str, matrix: Any) -> None:
-    """Raises `UserError` if the matrix (n, C) of the file `path` has a number that is not finite in 32 bits."""
+    """Raises `UserError` if the matrix (n, C) of the file `path` has a number that is not finite in float32."""
     rows = max(1, CHECKED // matrix.shape[1])
     for first in range(0, len(matrix), rows):
         with np.errstate(over="ignore"):

@@ -24,7 +24,7 @@ class TokenEmbeddings(nn.Module):
 
     def __init__(self, vocab_size: int, embed_dim: int, pad: int, output_bias: bool):
         super().__init__()
-        self.table = nn.Embedding(vocab_size, embed_dim, padding_idx=pad)
+        self.table = nn.Embedding(vocab_size, embed_dim, padding_idx=pad)  # named `table` in checkpoints
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if output_bias else None
         # inside of `one_gradient`: the matrix for lookup, the matrix for prediction, and the gradients of lookups
         self._uses: tuple[Tensor, Tensor, Lookups] | None = None

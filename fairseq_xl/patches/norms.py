@@ -17,7 +17,7 @@ TOLERANCE = 1e-6
 
 
 def install() -> None:
-    """Makes updates of 32 bits and --bf16 run without a wait for the device, if the optimizer can skip them there."""
+    """Makes updates of fp32 and --bf16 run without a wait for the device, if the optimizer can skip them there."""
     utils.clip_grad_norm_ = _foreach_clip(utils.clip_grad_norm_)
     trainer.Trainer._check_grad_norms = _check_later(trainer.Trainer._check_grad_norms)
     trainer.Trainer._reduce_and_log_stats = _log_without_reading(trainer.Trainer._reduce_and_log_stats)

@@ -1,4 +1,4 @@
-"""Patches of training in 16 bits (--fp16, --bf16, their memory-efficient forms): on CPU, and resumed bit for bit."""
+"""Patches of training in 16 bits (--fp16, --bf16, their memory-efficient forms): on CPU too, and resumed exactly."""
 
 import functools
 import sys
@@ -106,7 +106,7 @@ def _copy_gradients(original):
     @functools.wraps(original)
     @torch.no_grad()
     def sync(self):
-        """Copies the gradients that exist to the 32-bit parameters."""
+        """Copies the gradients that exist to the FP32 master weights."""
         if not self._needs_sync:
             return
         used = []
@@ -125,7 +125,7 @@ def _copy_weights(original):
     @functools.wraps(original)
     @torch.no_grad()
     def sync(self):
-        """Copies the 32-bit parameters to the model, all at once."""
+        """Copies the FP32 master weights to the model, all at once."""
         torch._foreach_copy_(list(self.fp16_params), list(self.fp32_params))
 
     return sync
@@ -134,7 +134,7 @@ def _copy_weights(original):
 def _free_gradients(original):
     @functools.wraps(original)
     def zero_grad(self):
-        """Frees the 32-bit gradients; fairseq keeps them, as zeros, while the next ones are computed."""
+        """Frees the FP32 gradients; fairseq keeps them, as zeros, while the next ones are computed."""
         for master in self.fp32_params:
             master.grad = None
         original(self)
@@ -143,7 +143,7 @@ def _free_gradients(original):
 
 
 def _save_all_state(original):
-    """Adds the 32-bit parameters and the state of the loss scale, neither of which fairseq saves."""
+    """Adds the FP32 master weights and the state of the loss scale, neither of which fairseq saves."""
 
     @functools.wraps(original)
     def state_dict(self):

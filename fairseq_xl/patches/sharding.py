@@ -53,7 +53,7 @@ def _check_options(original: Callable) -> Callable:
                 if given:
                     raise UserError(
                         f"--zero-sharding os does not support {option}: "
-                        "it needs --ddp-backend pytorch_ddp or legacy_ddp, and 32 bits, --fp16 or --bf16"
+                        "it needs --ddp-backend pytorch_ddp or legacy_ddp, and fp32, --fp16 or --bf16"
                     )
         original(self)
 

@@ -202,7 +202,7 @@ def _update(
     step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
     state, master_weights = memory.bytes["optimizer"], memory.bytes["master_weights"]
     optimizer.zero_grad()
-    kept = memory.bytes["master_weights"] - copies  # gradients in 32 bits that are there in the next update
+    kept = memory.bytes["master_weights"] - copies  # FP32 gradients that are there in the next update
     accumulates = cfg.optimization.update_freq[0] > 1  # all gradients are there from an update's second micro-step on
     present = state + kept + (gradients if accumulates else 0)
     batches = {

@@ -124,7 +124,7 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
     for change, message in (
         (lambda each: each["param_groups"].pop(), "it has 2 parameters, the run trains 4"),
         (lambda each: each["state"][1].update(exp_avg=torch.zeros(3, 2)), "exp_avg of .*table.weight has shape"),
-        (lambda each: each["fp32_params"].reverse(), "its 32-bit parameters have other shapes"),
+        (lambda each: each["fp32_params"].reverse(), "its FP32 master weights have other shapes"),
     ):
         before = checkpoint()
         change(before["last_optimizer_state"])

@@ -68,7 +68,7 @@ def runs(data_bin, headed, tmp_path_factory):
 
 
 def same(one, other):
-    """Whether two values of a checkpoint are equal bit for bit."""
+    """Whether two values of a checkpoint are bit-identical."""
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, dict):
@@ -85,7 +85,7 @@ def checkpoint(folder):
 @pytest.mark.parametrize("kind", ["sharded", "rest"])
 @pytest.mark.parametrize("name", CASES)
 def test_sharded_training_is_that_without_sharding(runs, name, kind):
-    """Weights and the state of all parameters, which is in one file, bit for bit; at once and resumed."""
+    """Weights and the state of all parameters, which is in one file, bit-identical; at once and resumed."""
     expected, found = checkpoint(runs.folder / f"{name}-plain"), checkpoint(runs.folder / f"{name}-{kind}")
     assert equal_parameters(found["model"], expected["model"])
     assert same(found["last_optimizer_state"], expected["last_optimizer_state"])

@@ -1,4 +1,4 @@
-"""Stopped runs that are resumed bit by bit: checks for the tests of several tasks."""
+"""Stopped runs that are resumed bit-identically: checks for the tests of several tasks."""
 
 from tests.commands import equal_parameters, load, run_train
 

@@ -45,12 +45,12 @@ def test_blocks_of_both_sides_give_the_neighbors_of_all_pairs(tmp_path, block):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_vectors_that_have_no_cosine(value):
-    """The square of 1e30 has no number of 32 bits."""
+    """The square of 1e30 has no float32 number."""
     vectors = np.eye(3, dtype=np.float32)
     broken = vectors.copy()
     broken[1, 2] = value
     for sides in ((vectors, broken), (broken, vectors)):
-        with pytest.raises(UserError, match="expected finite embeddings in the range of 32 bits, found NaN, infinite"):
+        with pytest.raises(UserError, match="expected finite embeddings in the range of float32, found NaN, infinite"):
             nearest(*sides, 1)
 
 

@@ -100,7 +100,7 @@ def test_new_text_has_new_pieces_and_old_text_the_old_ones(data_bin, extended, s
 
 
 def test_rows(data_bin, checkpoint, extended):
-    """Old symbols keep their rows bit for bit; the others are means, worked out here with SentencePiece."""
+    """Old symbols keep bit-identical rows; the others are means, worked out here with SentencePiece."""
     (old, new), before, after = dictionaries(data_bin, extended), load(checkpoint), load(extended / "checkpoint.pt")
     old_model, used = model_of(data_bin), 0
     one, other = before[TOKENS], after[TOKENS]

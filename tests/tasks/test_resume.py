@@ -1,4 +1,4 @@
-"""A stopped training resumes with the losses and parameters of an uninterrupted one, bit for bit."""
+"""A stopped training resumes with the losses and parameters of an uninterrupted one, bit-identically."""
 
 import multiprocessing
 import os

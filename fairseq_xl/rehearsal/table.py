@@ -165,19 +165,22 @@ HEAD = (
     "activations, loss, peak, tokens of an update, updates of an epoch, tokens of an epoch"
 ).split(", ")
 IN_GIB = HEAD[4:11]
-ABOUT = """GPU memory and updates of {system}'s configurations, computed with torch's meta device and not measured.
+ABOUT = """GPU memory and updates of the configurations of {system}, computed on torch's meta device, not measured.
 `fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write` writes this page; the tests compute each row
 again. Versions: {versions}.
 
 The table shows GiB on each GPU for the largest batch. FP32 master weights include their gradients; 16-bit training has
 them, except with the `--memory-efficient-` options. Activations are the tensors kept for the backward pass. The parts
 peak at different times; "peak" is the largest sum at any time, and with several processes includes their DDP buckets.
-Not included are the CUDA context and what torch's allocator rounds up. Inputs are assumed to have no padding, and
-attention to run in fused kernels; a ranking query has as many texts as --max-tokens allows, or 16 without this option.
+Not included are the CUDA context and what torch's allocator rounds up. The count assumes that inputs have no padding,
+that attention runs in fused kernels, and that a ranking query has as many texts as --max-tokens allows, or 16 without
+this option.
 
-Tokens of an update are counted for one process with the configuration's --update-freq, unless the row has other flags.
-For translation and generation they are target tokens. "published" is a number of parameters that a paper prints: VECO's
-paper for its pre-training, BERT's for MonoTrans, else Conneau et al. 2020, table 6.
+Tokens of an update: one process, the configuration's `--update-freq`; rows with other flags show them. The tokens are
+those of an update of each objective; an update runs one of them. "all": an update runs all (`--schedule cycle`). For
+translation and generation they are target tokens. Updates and tokens of an epoch are empty where the number of training
+examples is not known. "published" is a number of parameters that a paper prints: VECO's paper for its pre-training,
+BERT's for MonoTrans, else Conneau et al. 2020, table 6.
 """
 TITLES = {"xlm": "XLM", "unicoder": "Unicoder", "veco": "VECO", "xglue": "Unicoder for XGLUE", "monotrans": "MonoTrans"}
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # finetune.sh TYPE DATA SAVE_DIR TASK_FILES TRAIN_LANGS EVAL_LANGS [--no-scores] [CONFIG.yaml ...] [--flag value ...]:
-# fine-tunes an encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the epoch
-# with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1; --best-checkpoint-metric
-# and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json. With --disable-validation
-# it takes the last epoch. With --no-scores it only predicts: for test files without labels.
+# fine-tunes an encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the
+# epoch with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1;
+# --best-checkpoint-metric and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json.
+# With --disable-validation it takes the last epoch. With --no-scores it only predicts: for test files without labels.
 # Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
 # warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
 # xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --valid-subset valid,test" adds flags to fairseq-validate; a
-# --valid-subset without test needs --no-scores. A repeated run resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings
-# or weights is refused.
+# --valid-subset without test needs --no-scores. A repeated run resumes; --max-epoch and --max-update may be larger. A
+# SAVE_DIR that was made with other settings or weights is refused.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"

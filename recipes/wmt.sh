@@ -13,8 +13,8 @@
 # --corpus FOLDER: a corpus folder of preprocess.readers.wmt for all pairs (default: corpora/wmt-PAIR for each, Romanian
 # without diacritics). The reader writes the folder, or completes it. A FOLDER that is complete and lacks a pair is
 # refused.
-# --keep-all-pairs: train on all pairs of en-fr. By default those with more than 250 words on a side, or with 1.5 times as
-# many words on one side as on the other, are left out and counted in OUTPUT_DIR/data-bin/manifest.json.
+# --keep-all-pairs: train on all pairs of en-fr. By default those with more than 250 words on a side, or with 1.5 times
+# as many words on one side as on the other, are left out and counted in OUTPUT_DIR/data-bin/manifest.json.
 # --keep-diacritics: Romanian text with diacritics (default folder: corpora/wmt-en-ro-diacritics).
 # --back-translate MODEL: translate mono/train.LANGUAGE of the corpus folder out of each target language with MODEL, and
 # add the pairs to the training text. Several corpus folders: that of the first direction into LANGUAGE.

@@ -45,7 +45,7 @@ class Lamb(MultiTensorOptimizer):
 
     The paper writes phi(|x|) for a norm that may be clamped, and trains its models with phi(z) = z: here nothing is
     clamped. As in the authors' code, tensors of one dimension (biases, LayerNorms) have neither decay nor trust ratio.
-    The ratios stay on the device; each is one kernel, all other operations take many tensors at once.
+    The ratios stay on the device; each is one kernel, all other operators take many tensors at once.
     """
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:

@@ -120,7 +120,7 @@ def _log_without_reading(original: Callable) -> Callable:
 
 
 def _foreach_clip(original: Callable) -> Callable:
-    """Clips with operations for all gradients at once; fairseq's, without apex, are one for each."""
+    """Clips with operators for all gradients at once; fairseq's, without apex, are one for each."""
 
     @functools.wraps(original)
     @torch.no_grad()

@@ -161,7 +161,7 @@ def _copied(tensor: Tensor, *, device: Any = None, **options: Any) -> Any:
     return aten._to_copy.default(tensor, **options)
 
 
-#: operations that need values: what is done instead; it returns NotImplemented for arguments that need none
+#: operators that need values: what is done instead; it returns NotImplemented for arguments that need none
 _STAND_INS: dict[Any, Callable] = {
     aten.index.Tensor: _selected,
     aten._to_dense.default: _dense,

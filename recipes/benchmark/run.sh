@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh [OUTPUT_DIR] [--quick] [--device cuda] [--rounds 15] [--precision bfloat16] [--shape layers=12 …]
-# [--unsupervised CHECKPOINT DATA]: measures time and memory of an MLM training step here, with and without --compile, in
-# fairseq and in transformers; beam search here and in fairseq; and the share of generation in a step of
+# [--unsupervised CHECKPOINT DATA]: measures time and memory of an MLM training step here, with and without --compile,
+# in fairseq and in transformers; beam search here and in fairseq; and the share of generation in a step of
 # back-translation. Writes benchmark.json, benchmark.png, profile.txt, beam-search.json and back-translation.json.
 # README.md describes the measurements.
 #

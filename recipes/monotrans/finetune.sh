@@ -3,7 +3,8 @@
 # 3: trains a classifier on LANGUAGE, that of DATA; the language module is frozen (M2, M7); best epoch by its
 # validation file. TYPE is that of recipes/finetune.sh (default: classification). BODY is the checkpoint of step 1.
 # --embedding-noise 0.075 is M4. At paper size without a CONFIG; config/finetune-toy.yaml makes it small. A repeated run
-# resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings or weights is refused.
+# resumes; --max-epoch and --max-update may be larger. A SAVE_DIR that was made with other settings or weights is
+# refused.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

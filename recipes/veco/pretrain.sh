@@ -2,9 +2,9 @@
 # pretrain.sh DATA SAVE_DIR INIT [CONFIG.yaml ...] [--flag value ...]: VECO pre-training in two stages (V7). INIT, an
 # XLM-R or another pre-trained encoder of the same shape, initializes everything except cross-attention. The first stage
 # trains cross-attention only, in SAVE_DIR/cross-attention; the second stage trains all parameters, in SAVE_DIR. With
-# INIT "random" there is no first stage (V16). Without a CONFIG the model has the paper's size; config/toy.yaml is small.
-# The first stage of a CONFIG NAME.yaml is configured by cross-attention-NAME.yaml in the same folder, if it exists, or
-# else by config/cross-attention.yaml. A repeated run resumes.
+# INIT "random" there is no first stage (V16). Without a CONFIG the model has the paper's size; config/toy.yaml is
+# small. The first stage of a CONFIG NAME.yaml is configured by cross-attention-NAME.yaml in the same folder, if it
+# exists, or else by config/cross-attention.yaml. A repeated run resumes.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

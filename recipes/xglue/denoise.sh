@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# denoise.sh OBJECTIVE DATA CHECKPOINT OUTPUT_DIR TEXT LANGUAGES [--flag value ...]: a pre-trained xDAE or xFNP restores a
-# corrupted test set; ends with OUTPUT_DIR/scores.json: BLEU-4 against the clean text in each of LANGUAGES, and under
+# denoise.sh OBJECTIVE DATA CHECKPOINT OUTPUT_DIR TEXT LANGUAGES [--flag value ...]: a pre-trained xDAE or xFNP restores
+# a corrupted test set; ends with OUTPUT_DIR/scores.json: BLEU-4 against the clean text in each of LANGUAGES, and under
 # "copy" the scores of the corrupted text without its <mask>.
 #
 # OBJECTIVE is xdae or xfnp. TEXT is a folder of raw text, test.LANGUAGE. The noise is a function of language and line.

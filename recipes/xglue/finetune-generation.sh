@@ -8,9 +8,9 @@
 #   LANGUAGE         trains on this one of LANGUAGES, generates every language
 #
 # TASK_FILES has SPLIT.LANGUAGE.src and .tgt, raw text line by line. INIT is a checkpoint of xDAE or xFNP, an encoder's,
-# or "random". Without a CONFIG it has the size and settings of the paper's xDAE; config/generation-xfnp.yaml has xFNP's.
-# GENERATE="--lenpen 0.8 --beam 10" has flags of fairseq-generate for the test sets. A repeated run resumes: it generates
-# only languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
+# or "random". Without a CONFIG it has the size and settings of the paper's xDAE; config/generation-xfnp.yaml has
+# xFNP's. GENERATE="--lenpen 0.8 --beam 10" has flags of fairseq-generate for the test sets. A repeated run resumes: it
+# generates only languages without outputs. A SAVE_DIR that was made with other weights or settings is refused.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # score.sh DATA CHECKPOINT OUTPUT_DIR SOURCE_LANG TARGET_LANG REFERENCE [--flag value ...]: translates the test set with
 # fairseq-generate and prints one JSON line with sacreBLEU, its signature and interval, and tokenized BLEU. The line is
-# also written to OUTPUT_DIR/bleu.json, the translations to hypotheses.TARGET_LANG; with --gen-subset valid the names are
-# bleu-valid.json and hypotheses-valid.TARGET_LANG. If it fails, scores that are there already stay.
+# also written to OUTPUT_DIR/bleu.json, the translations to hypotheses.TARGET_LANG; with --gen-subset valid the names
+# are bleu-valid.json and hypotheses-valid.TARGET_LANG. If it fails, scores that are there already stay.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"

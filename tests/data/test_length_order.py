@@ -58,7 +58,7 @@ def test_the_order_by_lengths(tmp_path):
     assert order.buckets.tolist() == [[2, 3, 0], [3, 2, 2], [4, 2, 3]]
     swapped = LengthOrder(pairs, True)
     assert swapped.lines(np.arange(4)).tolist() == [3, 2, 0, 4]
-    assert swapped.runs.tolist() == [[2, 3, 0], [2, 4, 1], [3, 2, 2]]
+    assert swapped.buckets.tolist() == [[2, 3, 0], [2, 4, 1], [3, 2, 2]]
     assert {path.name for path in tmp_path.glob("*.table")} == {
         f"train.en-de.{name}.{kind}.table" for name in ("en-de", "de-en") for kind in ("order", "buckets")
     }

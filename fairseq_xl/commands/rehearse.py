@@ -5,7 +5,7 @@ them. The command computes the number of parameters, the peak memory of each GPU
 over all processes (--distributed-world-size), and the updates and tokens of an epoch. Then two processes train a model
 of one layer and 64 channels for two updates, with a tiny vocabulary, tiny batches and generated text, on CPU, or on
 GPUs where there are two. Other flags stay, except --update-freq (at most 2; with --schedule cycle the number of
-objectives), --num-workers and those of saving and logging. No file stays, except with --json.
+objectives), --num-workers and those of saving and logging. No file stays, except those of --json and --write.
 
 For a configuration listed in a papers.yaml in one of its parent folders, the vocabulary, the languages and the
 published number of parameters come from there.

@@ -102,12 +102,12 @@ def follow_jumps(following):
     """
     count = len(following)
     jumps = np.append(np.minimum(following, count), count)  # index after 2^k steps
-    places = np.zeros(1, dtype=np.int64)  # the first 2^k indices
+    indices = np.zeros(1, dtype=np.int64)  # the first 2^k indices
     while jumps[0] < count:
-        places = np.concatenate((places, jumps[places]))
+        indices = np.concatenate((indices, jumps[indices]))
         jumps = jumps[jumps]
-    places = places[: np.searchsorted(places, count)]
-    return places, int(following[places[-1]])
+    indices = indices[: np.searchsorted(indices, count)]
+    return indices, int(following[indices[-1]])
 
 
 class OneLanguageWindows(Windows):
@@ -168,8 +168,8 @@ class AdjacentSegments(OneLanguageWindows):
             ends = np.append(np.flatnonzero(blank), len(sizes))  # line that ends each document
             ends = np.repeat(ends, np.diff(ends, prepend=-1))[:count]  # the same for each sentence
             reach = np.searchsorted(starts, starts[:count] + 2 * length, side="right") - 1
-            places = np.arange(count)
-            following = np.maximum(np.minimum(np.maximum(reach, places + 2), ends), places + 1)
+            indices = np.arange(count)
+            following = np.maximum(np.minimum(np.maximum(reach, indices + 2), ends), indices + 1)
             firsts, end = follow_jumps(following)
             firsts = firsts[~blank[firsts]]
             lasts = following[firsts]

@@ -55,7 +55,7 @@ class LengthRange:
         bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length
         reach = reach_among(count)
         least, most = (bounds[:-1] - reach).clip(min=0), (bounds[1:] + reach - 1).clip(max=count - 1)
-        self.least, self.most = ((self.texts[places] >> NUMBER).astype(np.int64) for places in (least, most))
+        self.least, self.most = ((self.texts[indices] >> NUMBER).astype(np.int64) for indices in (least, most))
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
     def draw(self, sizes, numbers):
@@ -93,8 +93,8 @@ class Candidates:
         """Whether the lines `others` (B, k) of second sentences, -1 for none, are negatives of `lines` (B,): (B, k)."""
         first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], others)
         pairs = _hashes_of_pairs(first, contents)
-        places = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
-        return (others >= 0) & (self.translations[places] != pairs) & (contents != first)
+        indices = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
+        return (others >= 0) & (self.translations[indices] != pairs) & (contents != first)
 
     def no_negative(self, line):
         """The `UserError` for a pair without a negative."""
@@ -126,11 +126,11 @@ class RandomNegatives:
             chosen[left] = tried[left]
             left = left[~candidates.are_negatives(lines[left], tried[left, None])[:, 0]]
         for row in left:  # nearly all lines in the range are translations
-            places = np.arange(self.range.end[lengths[row]])
-            if len(places) > MORE_TRIES:
+            indices = np.arange(self.range.end[lengths[row]])
+            if len(indices) > MORE_TRIES:
                 more = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
-                places = (more * len(places)).astype(np.int64)
-            others = self.range.number(places)
+                indices = (more * len(indices)).astype(np.int64)
+            others = self.range.number(indices)
             found = others[candidates.are_negatives(lines[row : row + 1], others[None])[0]]
             if not len(found):
                 raise candidates.no_negative(lines[row])
@@ -255,9 +255,9 @@ def hashes_at(side, lines):
     """Hashes of the sentences in lines, an array of any shape; negative indices count from the end."""
     if not np.size(lines):
         return np.zeros(np.shape(lines), dtype=np.uint64)
-    lines, places = np.unique(lines, return_inverse=True)
+    lines, indices = np.unique(lines, return_inverse=True)
     items = [side.read(*side.bounds(line)) for line in (lines % len(side)).tolist()]
-    return hashes(np.concatenate(items), np.array([len(item) for item in items]))[places]
+    return hashes(np.concatenate(items), np.array([len(item) for item in items]))[indices]
 
 
 def hashes_of_block(side, first, end):

@@ -79,19 +79,19 @@ class ParallelDocuments(Windows):
     def languages(self, examples, length):
         """The languages of these sentences: a list of tuples."""
         windows = self.windows(length)[examples][:, [2, 4]].tolist()
-        return [tuple(self.codes[_side(place, base)] for place in range(count)) for base, count in windows]
+        return [tuple(self.codes[_side(position, base)] for position in range(count)) for base, count in windows]
 
     def _read(self, first, end, base, room):
         filled = first + np.flatnonzero((self.pairs.sides_of(slice(first, end)) > 1).all(axis=1))
-        for place, line in enumerate(filled.tolist()):
-            sentence = self.pairs.sides[_side(place, base)][line].numpy()[:room]
+        for position, line in enumerate(filled.tolist()):
+            sentence = self.pairs.sides[_side(position, base)][line].numpy()[:room]
             yield sentence
             room -= len(sentence)
 
 
-def _side(place, base):
+def _side(position, base):
     """The side, 0 or 1, of the sentence at a position: `base` at odd positions, the other one at even positions."""
-    return 1 - base ^ place % 2
+    return 1 - base ^ position % 2
 
 
 def _windows(lines, sizes, length):
@@ -99,19 +99,19 @@ def _windows(lines, sizes, length):
     filled = np.flatnonzero((sizes > 1).all(axis=1))
     documents = np.cumsum((sizes <= 1).all(axis=1))[filled]  # a number for each
     ends = np.searchsorted(documents, documents, side="right")
-    places, found = np.arange(len(filled)), []
+    indices, found = np.arange(len(filled)), []
     for base in (0, 1):
         # cumulative sizes of sentences whose sides alternate; one array begins at even, one at odd positions
         sums = [
-            np.concatenate(([0], np.cumsum(sizes[filled, _side(places + start, base)], dtype=np.int64)))
+            np.concatenate(([0], np.cumsum(sizes[filled, _side(indices + start, base)], dtype=np.int64)))
             for start in (0, 1)
         ]
-        following = np.empty(len(places), dtype=np.int64)
+        following = np.empty(len(indices), dtype=np.int64)
         for start in (0, 1):
-            own = places[start::2]
+            own = indices[start::2]
             reach = np.searchsorted(sums[start], sums[start][own] + length)  # the sentence that fills it belongs to it
             following[own] = np.minimum(reach, ends[own])
-        firsts = follow_jumps(following)[0] if len(places) else places
+        firsts = follow_jumps(following)[0] if len(indices) else indices
         following = following[firsts]
         totals = np.choose(firsts % 2, [each[following] - each[firsts] for each in sums])
         found.append(

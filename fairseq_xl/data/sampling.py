@@ -98,13 +98,13 @@ def draw_passes(
     """
     found, left = [], count
     while left > 0:
-        number_at, place = permutation(rng, available), 0
-        while left > 0 and place < available:
-            end = min(available, place + min(DRAWN, int(left / max(share, 1e-3)) + 16))
-            numbers = number_at(np.arange(place, end))
+        number_at, position = permutation(rng, available), 0
+        while left > 0 and position < available:
+            end = min(available, position + min(DRAWN, int(left / max(share, 1e-3)) + 16))
+            numbers = number_at(np.arange(position, end))
             numbers = numbers if usable is None else numbers[usable(numbers)]
             found.append(numbers[:left])
-            left, place = left - len(found[-1]), end
+            left, position = left - len(found[-1]), end
         if not any(map(len, found)):
             raise LookupError("no number is usable")
     return np.concatenate(found)

@@ -1,6 +1,6 @@
 """Counts the memory of an update on torch's meta device, whose tensors have shapes and no values.
 
-Every tensor that an operation returns is counted from its allocation until it is freed, so the count follows whatever
+Every tensor that an operator returns is counted from its allocation until it is freed, so the count follows whatever
 the code does: checkpointed activations, chunks of a loss, the temporary tensors of an optimizer. Only tensors are
 counted; a GPU also holds its CUDA context, and memory that the allocator rounds up or keeps.
 """
@@ -39,7 +39,7 @@ class MemoryCount(TorchDispatchMode):
         self.bytes: Counter[str] = Counter()
         self.largest: Counter[str] = Counter()
         self.total = self.peak = self.peak_of_others = 0
-        self._results: dict[Any, tuple[Any, Any, torch.dtype]] = {}  # operation and arguments: shape, strides, type
+        self._results: dict[Any, tuple[Any, Any, torch.dtype]] = {}  # operator and arguments: shape, strides, type
         self._live: dict[int, tuple[Any, int, str]] = {}  # address of a storage: reference to it, bytes, part
 
     def forget_peaks(self) -> None:
@@ -97,7 +97,7 @@ class MemoryCount(TorchDispatchMode):
     def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a pointwise operator.
 
-        Results are cached by (operation, argument shapes, strides, dtypes), since torch's checks on the meta device
+        Results are cached by (operator, argument shapes, strides, dtypes), since torch's checks on the meta device
         would take most of the time of a rehearsal.
         """
         tensors = [each for each in args if isinstance(each, Tensor)]
@@ -120,7 +120,7 @@ class MemoryCount(TorchDispatchMode):
         return made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Runs an operation, or a stand-in for one that needs values, and counts what it allocates."""
+        """Runs an operator, or a stand-in for one that needs values, and counts what it allocates."""
         kwargs = kwargs or {}
         if torch.Tag.pointwise in func.tags:
             made = self._pointwise(func, args, kwargs)

@@ -61,8 +61,8 @@ class XLTaskConfig(FairseqDataclass):
     compile: bool = field(
         default=False,
         metadata={
-            "help": "compile the layers with torch.compile in training, which delays the first updates; on CPU, "
-            "training with dropout is slower than without this option"
+            "help": "compile the layers with torch.compile in training, which delays the first updates; slower on CPU "
+            "with dropout"
         },
     )
     compile_backend: str = field(

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import warnings
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -29,6 +30,8 @@ LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 STOPPED_STATUS = "XL_STOPPED_STATUS"
 #: how long ranks may take to end once another one has failed
 SECONDS_OF_GRACE = 30
+#: how long a rank waits for the others to connect through gloo, once all ranks are in the process group
+SECONDS_TO_CONNECT = 60
 
 _stopped = False  # whether a signal ends the training in progress
 
@@ -36,6 +39,7 @@ _stopped = False  # whether a signal ends the training in progress
 def install() -> None:
     """Makes launches work with and without CUDA, and both of fairseq's wrappers with gradients that no rank has."""
     distributed_utils.call_main = _launch(distributed_utils.call_main)
+    distributed_utils.distributed_init = _connect(distributed_utils.distributed_init)
     distributed_fairseq_model.DistributedDataParallel = _wrap_on_any_device(torch.nn.parallel.DistributedDataParallel)
     reduce_gradients = LegacyDistributedDataParallel.all_reduce_grads
     LegacyDistributedDataParallel.all_reduce_grads = _keep_missing_gradients(reduce_gradients)
@@ -55,15 +59,63 @@ def any_rank(flags: list[bool]) -> list[bool]:
     if distributed_utils.get_data_parallel_world_size() == 1:
         return flags
     found = np.array(flags, dtype=np.uint8)
-    torch.distributed.all_reduce(torch.from_numpy(found), torch.distributed.ReduceOp.MAX, _host_group())
+    group = _host_group(torch.distributed.group.WORLD)
+    torch.distributed.all_reduce(torch.from_numpy(found), torch.distributed.ReduceOp.MAX, group)
     return found.astype(bool).tolist()
 
 
-@functools.cache
-def _host_group() -> torch.distributed.ProcessGroup:
-    """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only."""
+@functools.lru_cache(maxsize=1)
+def _host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.ProcessGroup:
+    """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only.
+
+    Args:
+        world: torch's process group, for which the group is made once. The group of an earlier one is forgotten.
+    """
     group = distributed_utils.get_data_parallel_group()
-    return group if torch.distributed.get_backend(group) == "gloo" else torch.distributed.new_group(backend="gloo")
+    if torch.distributed.get_backend(group) == "gloo":
+        return group
+    # A collective waits for the slowest rank, for example while another rank saves a checkpoint. So the group keeps
+    # torch's long timeout, and one with a short timeout, which is used once, finds ranks that cannot be reached.
+    brief = torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=SECONDS_TO_CONNECT))
+    torch.distributed.all_reduce(torch.zeros(1), group=brief)
+    torch.distributed.destroy_process_group(brief)
+    return torch.distributed.new_group(backend="gloo")
+
+
+def _connect(original):
+    """Connects the ranks of a training through gloo as soon as they are in fairseq's process group.
+
+    A failure is one sentence on each rank, before data and model are loaded, instead of a traceback in the first
+    update. If only some ranks fail, the others wait for them for at most `SECONDS_TO_CONNECT`. If the process group is
+    gloo's own, they wait in torch until the launcher ends them, as `_spawn`, torchrun and recipes/cluster/slurm.sh do.
+    """
+
+    @functools.wraps(original)
+    def distributed_init(cfg):
+        """Joins the process group; raises `UserError` if the ranks cannot reach each other through gloo."""
+        try:
+            rank = original(cfg)
+        except RuntimeError as error:
+            if "gloo" not in str(error).lower():
+                raise
+            raise _unreachable(error) from error
+        if cfg.optimizer is not None and not cfg.common.tpu and torch.distributed.get_world_size() > 1:
+            try:
+                _host_group(torch.distributed.group.WORLD)
+            except RuntimeError as error:
+                raise _unreachable(error) from error
+        return rank
+
+    return distributed_init
+
+
+def _unreachable(error: RuntimeError) -> UserError:
+    """The error of ranks that gloo cannot connect, with the reason that torch gives."""
+    reason = re.sub(r"^\[enforce fail at [^\]]+\] ", "", str(error).strip().partition("\n")[0]).rstrip(". ")
+    return UserError(
+        f"the processes cannot reach each other through gloo ({reason}): set GLOO_SOCKET_IFNAME to the network "
+        "interface that connects their machines, on one machine to lo"
+    )
 
 
 def _launch(original):

@@ -130,6 +130,14 @@ def test_distributed_workers_end_with_a_training_that_fails(data_bin, tmp_path):
     assert "Traceback" not in launch.text and "StopIteration" not in launch.text
 
 
+def test_distributed_processes_that_gloo_cannot_connect_end_with_a_sentence(data_bin, tmp_path):
+    command = train(line(data_bin, tmp_path / "run", *ENDLESS, "--distributed-world-size", 2))
+    with Launch(tmp_path / "logs", [command], [environment(GLOO_SOCKET_IFNAME="absent7")]) as launch:
+        assert launch.statuses() == [1], launch.text
+    sentence = r"^fairseq_xl: error: the processes cannot reach each other through gloo \(.*absent7\): set GLOO_SOCKET_"
+    assert len(re.findall(sentence, launch.text, re.MULTILINE)) == 1 and "Traceback" not in launch.text, launch.text
+
+
 def configured(folder, command):
     """DATA, SAVE_DIR and a YAML file that give the recipes' scripts the command line `command`."""
     data, *flags = map(str, command)

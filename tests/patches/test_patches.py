@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -118,24 +119,97 @@ def test_no_ngram_is_written_twice():
     assert [(row == -math.inf).nonzero().flatten().tolist() for row in scores] == [[7], [5], []]
 
 
+def begin_alone():
+    """Makes a process group of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
+
+def end_alone():
+    """Ends the process group, and makes fairseq forget it."""
+    torch.distributed.destroy_process_group()
+    vars(distributed_utils.get_global_group).pop("_global_group", None)
+
+
 @pytest.fixture
 def alone(monkeypatch):
     """A process group of this process alone, which takes itself for two ranks on GPUs."""
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    begin_alone()
     monkeypatch.setattr(torch.distributed, "get_backend", lambda group: "nccl")
     monkeypatch.setattr(distributed_utils, "get_data_parallel_world_size", lambda: 2)
     yield
-    torch.distributed.destroy_process_group()
-    vars(distributed_utils.get_global_group).pop("_global_group", None)
+    end_alone()
     processes._host_group.cache_clear()
 
 
-def test_flags_of_ranks_on_gpus_are_exchanged_on_the_host_without_a_sync(alone, monkeypatch):
-    groups, new_group = [], torch.distributed.new_group
-    recorded = lambda *args, **named: groups.append(named) or new_group(*args, **named)  # noqa: E731
+@pytest.fixture
+def groups(alone, monkeypatch):
+    """The arguments with which groups are made: fairseq's of all ranks, and those on the host."""
+    found, new_group = [], torch.distributed.new_group
+    recorded = lambda *args, **named: found.append(named) or new_group(*args, **named)  # noqa: E731
     monkeypatch.setattr(torch.distributed, "new_group", recorded)
+    return found
+
+
+#: fairseq's group, one that shows whether the ranks can connect, and one for all updates
+GROUPS = [{}, {"backend": "gloo", "timeout": timedelta(seconds=60)}, {"backend": "gloo"}]
+
+
+def test_flags_of_ranks_on_gpus_are_exchanged_on_the_host_without_a_sync(groups):
     with Waits() as waits:
         assert processes.any_rank([True, False, True]) == [True, False, True]
         assert processes.any_rank([False]) == [False]
     assert not waits.found
-    assert groups == [{}, {"backend": "gloo"}]  # fairseq's group of all ranks, and one on the host for all updates
+    assert groups == GROUPS
+
+
+def test_flags_are_not_exchanged_in_a_group_of_an_ended_process_group(groups):
+    for _ in range(2):
+        assert processes.any_rank([True, False]) == [True, False]
+        end_alone()
+        begin_alone()
+    assert groups == GROUPS * 2
+
+
+def _connect_as(rank, folder, failing, writer):
+    """Joins two ranks, which take themselves for ones on GPUs; those of `failing` have a wrong network interface."""
+
+    def join(cfg):
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", world_size=2, rank=rank)
+        distributed_utils.get_global_group()  # NCCL's, on GPUs
+        if rank in failing:
+            os.environ["GLOO_SOCKET_IFNAME"] = "absent7"
+        return rank
+
+    cfg = SimpleNamespace(optimizer="adam", common=SimpleNamespace(tpu=False))
+    try:
+        writer.send(processes._connect(join)(cfg))
+    except UserError as error:
+        writer.send(str(error))
+
+
+@pytest.mark.parametrize("failing", [(), (1,), (0, 1)])
+def test_gloo_connects_before_training_or_every_rank_says_why(failing, tmp_path, monkeypatch):
+    """Where one of two ranks fails, the other one does not wait for long."""
+    monkeypatch.setattr(processes, "SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(torch.distributed, "get_backend", lambda group: "nccl")
+    context, readers = multiprocessing.get_context("fork"), []
+    ranks = []
+    for rank in range(2):
+        reader, writer = context.Pipe(duplex=False)
+        ranks.append(context.Process(target=_connect_as, args=(rank, tmp_path, failing, writer)))
+        ranks[-1].start()
+        readers.append(reader)
+    try:
+        assert all(reader.poll(60) for reader in readers)
+        found = [reader.recv() for reader in readers]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.join()
+    advice = "set GLOO_SOCKET_IFNAME to the network interface"
+    for rank, answer in enumerate(found):
+        if not failing:
+            assert answer == rank
+            continue
+        reason = "ifa != nullptr. Unable to find address for: absent7" if rank in failing else "Wait timeout"
+        assert answer.startswith(f"the processes cannot reach each other through gloo ({reason}): {advice}")

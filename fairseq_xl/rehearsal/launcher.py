@@ -34,7 +34,6 @@ from omegaconf import open_dict
 
 from fairseq_xl import register
 from fairseq_xl.error_reporting import message
-from fairseq_xl.errors import UserError
 from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
 from fairseq_xl.rehearsal.updates import PROCESSES, RESULTS, SETTINGS, UpdateResult
 
@@ -56,14 +55,15 @@ def _update(setting: Setting, folder: Path, deadline: float) -> UpdateResult:
     """Makes two updates of a setting; the new folder, with its text, is removed again."""
     printed = io.StringIO()
     try:
-        with redirect_stderr(printed):
-            made = prepared(setting, folder, small=True)
+        try:
+            with redirect_stderr(printed):
+                made = prepared(setting, folder, small=True)
+        except SystemExit:  # of argparse, which has printed the error of a flag; others end the launcher
+            return UpdateResult(error=printed.getvalue().strip().rpartition("\n")[2])
         result = train_together(made, deadline)
         return dataclasses.replace(result, notes=tuple(made.notes))
-    except UserError as error:
-        return UpdateResult(error=str(error))
-    except SystemExit:  # of argparse, which has printed the error of a flag
-        return UpdateResult(error=printed.getvalue().strip().rpartition("\n")[2])
+    except Exception as error:
+        return UpdateResult(error=_sentence(error))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -122,10 +122,14 @@ def _rank(rank: int, port: int, made: Prepared, writer: Connection) -> None:
     try:
         result = UpdateResult(losses=tuple(_train(made)))
     except Exception as error:
-        first_line = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
-        result = UpdateResult(error=message(error) or first_line)
+        result = UpdateResult(error=_sentence(error))
     writer.send(result)
     signal.pause()
+
+
+def _sentence(error: Exception) -> str:
+    """The message of an error that the user can correct, else the error's first line."""
+    return message(error) or f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
 def _end_with_launcher() -> None:

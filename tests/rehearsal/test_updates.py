@@ -1,9 +1,13 @@
 """Two real updates in two processes, and what ends them."""
 
 import contextlib
+import dataclasses
+import errno
+import json
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -109,9 +113,13 @@ def test_rehearse_ranks_end_with_the_launcher(open_input, monkeypatch):
     """A launcher that is killed while its ranks hang leaves none of them."""
     context = multiprocessing.get_context("fork")
     monkeypatch.setattr(launcher, "_train", _hang)
-    monkeypatch.setattr("sys.stdin", open_input)
     before = children()
-    process = context.Process(target=launcher.train_together, args=(Prepared(None, None), 60.0))
+
+    def launch():
+        sys.stdin = open_input  # multiprocessing closes the one of a fork
+        launcher.train_together(Prepared(None, None), 60.0)
+
+    process = context.Process(target=launch)
     process.start()
     while len(ranks := children() - before - {process.pid}) < updates.PROCESSES:
         time.sleep(0.01)
@@ -128,6 +136,67 @@ def _is_running(process):
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.fixture
+def two_settings(tmp_path, monkeypatch):
+    """A folder with two settings for the launcher, which prepares nothing and whose ranks are done at once."""
+    monkeypatch.setattr(launcher, "prepared", lambda setting, folder, small: Prepared(None, None))
+    monkeypatch.setattr(launcher, "_train", lambda made: [8.0, 7.5])
+    settings = [dataclasses.asdict(Setting(PRETRAIN))] * 2
+    (tmp_path / updates.SETTINGS).write_text(json.dumps({"deadline": 60, "settings": settings}), encoding="utf-8")
+    return tmp_path
+
+
+def launched(folder, stream):
+    """Runs the launcher in a fork with a standard input; its status, and the results that it wrote."""
+
+    def launch():
+        sys.stdin = stream  # multiprocessing closes the one of a fork
+        launcher.main(str(folder))
+
+    process = multiprocessing.get_context("fork").Process(target=launch)
+    process.start()
+    process.join(60)
+    results = folder / updates.RESULTS
+    return process.exitcode, [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+
+
+def test_rehearse_launcher_ends_when_its_input_is_closed(two_settings, monkeypatch):
+    """It begins no other training, and leaves no rank."""
+    monkeypatch.setattr(launcher, "_train", _hang)
+    before = children()
+    reader, writer = os.pipe()
+    os.close(writer)
+    with open(reader) as stream:
+        assert launched(two_settings, stream) == (1, [])
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    "error, sentence",
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "no room is left on the disk: what was being written is cut",
+        ),
+        (KeyError("en"), "KeyError: 'en'"),
+    ],
+)
+def test_rehearse_goes_on_after_an_unexpected_error_before_the_processes(
+    error, sentence, two_settings, open_input, monkeypatch
+):
+    errors = [error]
+
+    def prepare(setting, folder, small):
+        if errors:
+            raise errors.pop()
+        return Prepared(None, None)
+
+    monkeypatch.setattr(launcher, "prepared", prepare)
+    status, (first, second) = launched(two_settings, open_input)
+    assert status == 0 and first["error"].startswith(sentence) and "\n" not in first["error"]
+    assert second["error"] is None and second["losses"] == [8.0, 7.5]
 
 
 def test_rehearse_shrinks_model_and_batches_and_keeps_the_rest(tmp_path):

@@ -10,6 +10,7 @@ not counting views; on a GPU most of them launch a kernel.
 
 import argparse
 import json
+import logging
 import math
 import sys
 import time
@@ -30,8 +31,11 @@ from fairseq_xl.checkpoints.formats.layouts import to_ours
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generator import XLSequenceGenerator
-from recipes.benchmark.measure import ratio, surroundings
+from recipes.benchmark.measure import LATE, ratio, surroundings
 from recipes.benchmark.systems import ModelShape, changed
+from recipes.benchmark.worker import failure
+
+logger = logging.getLogger(__name__)
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SYSTEMS = ("fairseq_xl", "fairseq")
@@ -161,23 +165,42 @@ def operators_per_step(search: Callable[[Any, int], list], batch: Any) -> float:
     return (counts[1] - counts[0]) / (COUNTED[1] - COUNTED[0])
 
 
-def measure(shape: Shape, device: str, precision: str, rounds: int) -> dict[str, Any]:
-    """Seconds of each system in each round, their ratio, and operators of a step."""
+def measured(shape: Shape, device: str, precision: str, rounds: int, end: float) -> dict[str, Any]:
+    """The result of `measure`, or {"shape": …, "failed": the first line of its error}: other cases go on."""
+    try:
+        return measure(shape, device, precision, rounds, end)
+    except Exception as error:
+        logger.exception("beam search failed")
+        return {"shape": asdict(shape), "failed": failure(error)}
+
+
+def measure(shape: Shape, device: str, precision: str, rounds: int, end: float = math.inf) -> dict[str, Any]:
+    """Seconds of each system in each round, their ratio, and operators of a step.
+
+    No round begins after `end` (`time.monotonic`); without a counted round the case is in `failed` only.
+    """
+    if time.monotonic() >= end:
+        return {"shape": asdict(shape), "failed": LATE}
     every = searches(shape, device, precision)
     seconds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
     same = 0.0
     for number in range(rounds + 1):  # the first one allocates memory and does not count
+        if time.monotonic() >= end:
+            break
         batch, best = batch_of(shape, number, device), {}
         for system in SYSTEMS:
             taken, found = _timed(lambda: every[system](batch, shape.length), device)
             seconds[system].append(taken)
             best[system] = [hypotheses[0]["tokens"].tolist() for hypotheses in found]
         same += math.fsum(one == other for one, other in zip(*best.values())) / shape.sentences
+    run = len(seconds["fairseq"])
+    if run < 2:
+        return {"shape": asdict(shape), "failed": LATE}
     seconds = {system: taken[1:] for system, taken in seconds.items()}
     return {
         "shape": asdict(shape),
         "times_fairseq": ratio(seconds["fairseq"], seconds["fairseq_xl"]),
-        "same_outputs": same / (rounds + 1),
+        "same_outputs": same / run,
         "operators_per_step": {system: operators_per_step(every[system], batch) for system in SYSTEMS},
         "seconds": seconds,
     }
@@ -207,11 +230,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: vocabulary=8000 …"
     )
+    parser.add_argument(
+        "--deadline", type=float, default=math.inf, metavar="SECONDS", help="begin no round later (default: none)"
+    )
     options = parser.parse_args(arguments)
+    end = time.monotonic() + options.deadline
     shapes = cases(options.device, options.quick, options.shape)
     found = surroundings(options.device) | {"threads": torch.get_num_threads(), "precision": options.precision}
     found["cases"] = {
-        name: measure(shapes[name], options.device, options.precision, options.rounds) for name in options.cases
+        name: measured(shapes[name], options.device, options.precision, options.rounds, end) for name in options.cases
     }
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
 

@@ -5,7 +5,9 @@ python -m recipes.benchmark.measure OUTPUT_DIR [--quick] [--rounds 15] [--device
 
 import argparse
 import json
+import math
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import time
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +31,7 @@ from recipes.benchmark.systems import (
     changed,
     flops,
 )
+from recipes.benchmark.worker import OUT_OF_MEMORY
 
 WARM_UP = 1  # rounds after the first step that do not count: they allocate memory and load code
 STEPS_FOR_MEMORY = 3
@@ -38,7 +41,7 @@ QUICK_ROUNDS = 5
 ELSEWHERE = 0.05  # a round is repeated if other programs use a larger share of the CPUs
 ATTEMPTS = 3  # maximum of rounds run per counted round; those with the smallest share of other programs count
 EAGER = [system for system in SYSTEMS if system not in COMPILED]
-PEAK_SIZE, PEAK_PRODUCTS = 8192, 20  # of the matrix product that shows the peak of a GPU
+LATE = "not done within --deadline"
 
 
 class Case(NamedTuple):
@@ -58,48 +61,74 @@ class Case(NamedTuple):
 
 
 class Worker:
-    """A process of `recipes.benchmark.worker` for one system."""
+    """A process of `recipes.benchmark.worker` for one system.
 
-    def __init__(self, system: str, device: str, backend: str, log: Path):
-        self.log = log
-        with open(log, "a", encoding="utf-8") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "recipes.benchmark.worker", system, device, backend],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+    It starts with a request. After an error other than too little memory it is ended, as a GPU may stay unusable in
+    it, and the next request starts a new one.
+
+    Args:
+        end: the time (`time.monotonic`) at which a request fails that is not answered by then.
+    """
+
+    def __init__(self, system: str, device: str, backend: str, log: Path, end: float = math.inf):
+        self.arguments, self.log, self.latest = [system, device, backend], log, end
+        self.process: Any = None
 
     def ask(self, do: str, **request) -> dict:
-        """Sends a request and waits for its answer."""
+        """Sends a request and waits for its answer, {"failed": the reason} if there is none."""
+        if self.process is None and do == "free":
+            return {}
+        left = self.latest - time.monotonic()
+        answer = {"failed": LATE} if left <= 0 else self._answer(json.dumps({"do": do, **request}), left)
+        if answer.get("failed", OUT_OF_MEMORY) != OUT_OF_MEMORY:
+            self.end()
+        return answer
+
+    def _answer(self, request: str, seconds: float) -> dict:
+        """Sends a request to the process, which it starts first if none runs; waits for the answer for `seconds`."""
+        if self.process is None:
+            with open(self.log, "a", encoding="utf-8") as errors:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "recipes.benchmark.worker", *self.arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                )
         try:
-            self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+            self.process.stdin.write(request + "\n")
             self.process.stdin.flush()
+            if not select.select([self.process.stdout], [], [], None if seconds == math.inf else seconds)[0]:
+                return {"failed": LATE}
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        if not line:
-            sys.exit(f"benchmark: a system failed, see {self.log}")
-        return json.loads(line)
+        if line:
+            return json.loads(line)
+        return {"failed": f"the process ended with status {self.process.wait()}, see {self.log.name}"}
 
     def end(self) -> None:
-        """Closes the pipe, which ends the process."""
-        self.process.stdin.close()
-        self.process.wait()
+        """Ends the process, if one runs."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
 
 
 #: what `_measure_group` finds of each system
 QUANTITIES = ("failed", "rounds", "threads", "seconds", "losses", "parameters", "peak_mib", "output_seconds", "profile")
 
 
-def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
+def measure_speed(case: Case, workers: dict, rounds: int, peak: float | None = None) -> dict:
     """Measures a case: steps, the output layer and its loss alone, peak memory, and a profile of each system.
 
-    On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other. A system that
-    needs more memory than there is, is in `failed` only; without fairseq there are no ratios to it.
+    On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other, --compile last,
+    since compiling takes long. A system that fails is in `failed` only; without fairseq there are no ratios to it.
+
+    Args:
+        peak: floating-point operations per second of the GPU; None: unknown, and there are no shares of it.
     """
-    chosen = {system: workers[system] for system in [*case.systems, "matmul"]}
+    chosen = {system: workers[system] for system in sorted([*case.systems, "matmul"], key=COMPILED.__contains__)}
     groups = [chosen] if case.device == "cpu" else [{system: worker} for system, worker in chosen.items()]
     measured: dict[str, dict] = {quantity: {} for quantity in QUANTITIES}
     for group in groups:
@@ -114,6 +143,9 @@ def measure_speed(case: Case, workers: dict, rounds: int) -> dict:
         },
         "times_fairseq": _ratios(seconds, "fairseq"),
         "share_of_matmul_bound": _ratios(seconds, "matmul"),
+        "share_of_peak": {
+            system: flops(case.shape) / statistics.median(steps) / peak for system, steps in seconds.items() if peak
+        },
         "output_layer": {"seconds": output, "times_fairseq": _ratios(output, "fairseq")},
         **measured,
     }
@@ -126,7 +158,7 @@ def _ratios(seconds: dict, baseline: str) -> dict:
 
 
 def _ask_each(workers: dict, failed: dict, do: str, **request) -> dict:
-    """{system: its answer}. Moves a system that needs more memory than there is from `workers` to `failed`."""
+    """{system: its answer}. Moves a system that fails from `workers` to `failed`."""
     answers = {system: worker.ask(do, **request) for system, worker in workers.items()}
     for system, answer in answers.items():
         if "failed" in answer:
@@ -196,17 +228,17 @@ def _quietest(taken: list, rounds: int) -> list:
     return sorted(taken, key=lambda found: found["elsewhere"])[:rounds]
 
 
-def measure_memory(case: Case, backend: str, log: Path) -> dict:
+def measure_memory(case: Case, backend: str, log: Path, end: float = math.inf) -> dict:
     """Measures the peak in MiB of model, gradients and activations: steps without update, one process at a time."""
     peaks, failed = {}, {}
     for system in case.systems:
-        worker = Worker(system, case.device, backend, log)
+        worker = Worker(system, case.device, backend, log, end)
         running = {system: worker}
         _ask_each(running, failed, "build", shape=asdict(case.shape), precision=case.precision, optimize=False)
         for number in range(STEPS_FOR_MEMORY):
             _ask_each(running, failed, "step", batch=number)
-        if running:
-            peaks[system] = worker.ask("peak")["mib"]
+        for answer in _ask_each(running, failed, "peak").values():
+            peaks[system] = answer["mib"]
             _say(f"vocabulary {case.shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
         worker.end()
     return {
@@ -217,19 +249,16 @@ def measure_memory(case: Case, backend: str, log: Path) -> dict:
     }
 
 
-def peak_of_products(precision: str) -> float:
-    """Operations per second of a large matrix product on the GPU, the median over several."""
-    import torch
-
-    left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE, device="cuda", dtype=getattr(torch, precision)) for _ in range(2))
-    seconds = []
-    for _ in range(PEAK_PRODUCTS):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        torch.mm(left, right)
-        torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
-    return 2 * PEAK_SIZE**3 / statistics.median(seconds)
+def measure_peaks(worker: Worker, precisions: list[str]) -> dict:
+    """{precision: floating-point operations per second of a large matrix product on the GPU}, without failed ones."""
+    peaks = {}
+    for precision in precisions:
+        answer = worker.ask("peak_of_products", precision=precision)
+        _say(f"peak, {precision}: {answer.get('flops_per_second', answer.get('failed'))}")
+        if "failed" not in answer:
+            peaks[precision] = answer["flops_per_second"]
+    worker.ask("free")
+    return peaks
 
 
 def ratio(over: list, under: list) -> dict:
@@ -289,25 +318,34 @@ def main() -> None:
     parser.add_argument(
         "--shape", action="extend", nargs="*", default=[], metavar="KEY=VALUE", help="other sizes: layers=12 …"
     )
+    parser.add_argument(
+        "--deadline",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="what is not done by then counts as failed (default: none; run.sh --device cuda: 460, with beam search)",
+    )
     parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="second vocabulary, for memory")
     options = parser.parse_args()
+    end = time.monotonic() + options.deadline
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS[options.device])
     chosen, log = cases(options.device, options.shape, options.precision), options.output / "workers.log"
     options.output.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    workers = {system: Worker(system, options.device, options.compile_backend, log) for system in [*SYSTEMS, "matmul"]}
-    found = surroundings(options.device)
-    found["cases"] = {}
+    made = (options.device, options.compile_backend, log, end)
+    workers = {system: Worker(system, *made) for system in [*SYSTEMS, "matmul"]}
+    found, peaks = surroundings(options.device) | {"cases": {}}, {}
+    if options.device == "cuda":
+        precisions = list(dict.fromkeys(case.precision for case in chosen))
+        found["peak_flops_per_second"] = peaks = measure_peaks(workers["matmul"], precisions)
     for case in chosen:
-        found["cases"][case.name] = measure_speed(case, workers, rounds)
+        found["cases"][case.name] = measure_speed(case, workers, rounds, peaks.get(case.precision))
         _write(options.output, found)  # what is measured stays if the program is stopped
     for worker in workers.values():
         worker.end()
-    if options.device == "cuda":
-        found["peak_flops_per_second"] = {case.precision: peak_of_products(case.precision) for case in chosen}
-    else:  # on CUDA each case has its own peak
+    if options.device == "cpu":  # on CUDA each case has its own peak
         large = Case(replace(chosen[0].shape, vocabulary=options.large_vocabulary), "float32", "cpu", EAGER)
-        found["memory"] = measure_memory(large, options.compile_backend, log)
+        found["memory"] = measure_memory(large, options.compile_backend, log, end)
     _write(options.output, found)
 
 

@@ -5,6 +5,7 @@
 # back-translation. Writes benchmark.json, benchmark.png, profile.txt, beam-search.json and back-translation.json.
 # README.md describes the measurements.
 #
+# --deadline SECONDS: measure, but for back-translation, until then (default with --quick --device cuda: 460).
 # --quick: 5 counted steps of each system, a small model for the long case of beam search on CPU, and no
 # back-translation.
 # --unsupervised CHECKPOINT DATA: a model of unsupervised translation and its data folder (default: 3 + 3 x 128 from
@@ -18,7 +19,7 @@ case ${1:-} in
     "" | -*) ;;
     *) output=$1; shift ;;
 esac
-device=cpu quick= rounds=5 model=() flags=() sizes=()
+device=cpu quick= rounds=5 deadline= model=() flags=() sizes=()
 while [ $# -gt 0 ]; do
     case $1 in
         --unsupervised)
@@ -29,6 +30,11 @@ while [ $# -gt 0 ]; do
         --device) device=${2:-} flags+=("$1") ;;
         layers=* | embed_dim=* | ffn_dim=* | heads=* | vocabulary=*) flags+=("$1") sizes+=("$1") ;;
         --quick) quick=1 flags+=("$1") ;;
+        --deadline)
+            [[ ${2:-} =~ ^[0-9]+$ ]] || refuse "--deadline needs a whole number of seconds"
+            deadline=$2
+            shift
+            ;;
         --rounds) rounds=${2:-} flags+=("$1") ;;
         *) flags+=("$1") ;;
     esac
@@ -38,13 +44,15 @@ mkdir -p "$output" && output=$(cd "$output" && pwd)
 cd "$root"
 for file in ${model[@]+"${model[@]}"}; do [ -e "$file" ] || refuse "--unsupervised: $file: no such file or folder"; done
 XL_EXTRAS=${XL_EXTRAS:-recipes,hf} . recipes/environment.sh
-python -m recipes.benchmark.measure "$output" ${flags[@]+"${flags[@]}"}
-beam_search() { # FILE PRECISION
+[ -n "$deadline" ] || [ "$device$quick" != cuda1 ] || deadline=460
+left() { echo $(((deadline - SECONDS) * $1 / 100)); } # PERCENT of the time until the deadline
+python -m recipes.benchmark.measure "$output" ${flags[@]+"${flags[@]}"} ${deadline:+--deadline "$(left 70)"}
+beam_search() { # FILE PRECISION PERCENT
     replacing "$output/$1" python -m recipes.benchmark.beam_search ${quick:+--quick} --rounds "$rounds" \
-        --device "$device" --precision "$2" --shape ${sizes[@]+"${sizes[@]}"}
+        --device "$device" --precision "$2" --shape ${sizes[@]+"${sizes[@]}"} ${deadline:+--deadline "$(left "$3")"}
 }
-beam_search beam-search.json fp32
-[ "$device" = cpu ] || beam_search beam-search-bf16.json bf16
+[ "$device" = cpu ] || beam_search beam-search-bf16.json bf16 50
+beam_search beam-search.json fp32 100
 [ -z "$quick" ] || [ ${#model[@]} -gt 0 ] || exit 0
 if [ ${#model[@]} -eq 0 ]; then
     python -m recipes.experiment recipes/xlm/smoke-unmt.yaml --only unsupervised/random --output "$output/unsupervised"

@@ -70,7 +70,7 @@ _BASE = Shape(layers=12, embed_dim=768, ffn_dim=3072, heads=12, sentences=64, le
 #: shapes by device, the default first
 SHAPES = {
     "cpu": [Shape()],
-    "cuda": [_BASE, Shape(sentences=256), replace(_BASE, vocabulary=LARGE_VOCABULARY)],
+    "cuda": [_BASE, replace(_BASE, vocabulary=LARGE_VOCABULARY), Shape(sentences=256)],
 }
 PRECISIONS = {"cpu": ["float32"], "cuda": ["bfloat16", "float32"]}
 NANO = Shape(layers=1, embed_dim=16, ffn_dim=32, heads=2, vocabulary=100, sentences=2, length=16)

@@ -3,16 +3,19 @@
     python -m recipes.benchmark.worker SYSTEM DEVICE BACKEND
 
 Requests: {"do": "build", "shape": {…}, "precision": "float32", "optimize": true}, {"do": "step", "batch": 3},
-{"do": "output_step", "batch": 3}, {"do": "peak"}, {"do": "profile", "batch": 3}, {"do": "free"}. A request that needs
-more memory than there is gets the answer {"failed": "out of memory"}.
+{"do": "output_step", "batch": 3}, {"do": "peak"}, {"do": "profile", "batch": 3}, {"do": "free"}; on a GPU also
+{"do": "peak_of_products", "precision": "float32"}. A request that fails gets the answer {"failed": FIRST_LINE}, the
+error's first line; its traceback goes to standard error.
 """
 
 import functools
 import gc
 import json
 import os
+import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +25,8 @@ from recipes.benchmark.breakdown import profiled
 from recipes.benchmark.systems import COMPILED, NANO, SYSTEMS, Batch, Products, Shape, System, Trainer, batch_of
 
 MEBIBYTE = 2**20
+OUT_OF_MEMORY = "out of memory"
+PEAK_SIZE, PEAK_PRODUCTS = 8192, 20  # of the matrix product that shows the peak of a GPU
 
 
 class Worker:
@@ -90,6 +95,19 @@ class Worker:
         made = batch_of(self.shape, batch, self.device)
         return profiled(lambda: self.trainer.step(made), self.device)
 
+    def peak_of_products(self, precision: str) -> dict:
+        """Floating-point operations per second of a large matrix product on the GPU, the median over several."""
+        options: Any = {"device": self.device, "dtype": getattr(torch, precision)}
+        left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE, **options) for _ in range(2))
+        seconds = []
+        for _ in range(PEAK_PRODUCTS):
+            self._synchronize()
+            start = time.perf_counter()
+            torch.mm(left, right)
+            self._synchronize()
+            seconds.append(time.perf_counter() - start)
+        return {"flops_per_second": 2 * PEAK_SIZE**3 / statistics.median(seconds)}
+
     def _synchronize(self) -> None:
         if self.device == "cuda":
             torch.cuda.synchronize()
@@ -106,6 +124,11 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
+def failure(error: Exception) -> str:
+    """The first line of an error, with its type, or `OUT_OF_MEMORY`."""
+    return OUT_OF_MEMORY if is_out_of_memory(error) else f"{type(error).__name__}: {error}".strip().splitlines()[0]
+
+
 def main() -> None:
     """Answers requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -115,10 +138,9 @@ def main() -> None:
         request = json.loads(line)
         try:
             answer = getattr(worker, request.pop("do"))(**request)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            answer = {"failed": "out of memory"}
+        except Exception as error:  # of any of the systems; the others go on
+            traceback.print_exc()
+            answer = {"failed": failure(error)}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

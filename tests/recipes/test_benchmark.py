@@ -4,6 +4,7 @@ import json
 import math
 import os
 import subprocess
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.measure import cases
 from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
-from recipes.benchmark.worker import is_out_of_memory
+from recipes.benchmark.worker import failure, is_out_of_memory
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
 
@@ -96,8 +97,8 @@ def test_cases_of_a_gpu():
     found = cases("cuda", [])
     assert [case.name for case in found[:3]] == [
         "12 x 768, 64 x 512 tokens, vocabulary 32,000, bfloat16",
-        "6 x 512, 256 x 256 tokens, vocabulary 32,000, bfloat16",
         "12 x 768, 64 x 512 tokens, vocabulary 250,000, bfloat16",
+        "6 x 512, 256 x 256 tokens, vocabulary 32,000, bfloat16",
     ]
     assert [case.precision for case in found] == ["bfloat16"] * 3 + ["float32"] * 3
     assert [case.systems == list(SYSTEMS) for case in found] == [True] * 3 + [False] * 3
@@ -119,6 +120,7 @@ class Failing:
             "peak": {"mib": 5.0},
             "profile": {"kinds": kinds, "operators": [["aten::mm", 1.0, 2]]},
             "free": {},
+            "peak_of_products": {"flops_per_second": 1e12 if request.get("precision") == "float32" else 4e12},
         }.get(do, {"seconds": 0.5, "loss": 3.0, "processor_seconds": 1.0})
 
 
@@ -151,6 +153,80 @@ def test_results_without_some_systems_are_written(tmp_path):
         found[case.name] = measure.measure_speed(case, workers, 2)
     measure._write(tmp_path, {"cases": found})
     assert {path.name for path in tmp_path.iterdir()} == {"benchmark.json", "benchmark.png", "profile.txt"}
+
+
+def test_a_gpu_is_measured_in_the_order_of_importance(monkeypatch, tmp_path):
+    """Its peak first, then each system after the other, the compiled one last; shares are of the precision's peak."""
+    made, asked = {}, []
+
+    def worker(system, *more):
+        made[system] = Failing()
+        recorded = lambda do, **request: asked.append((system, do)) or made[system].ask(do, **request)  # noqa: E731
+        return SimpleNamespace(ask=recorded, end=lambda: None)
+
+    monkeypatch.setattr(measure, "Worker", worker)
+    monkeypatch.setattr(measure, "surroundings", lambda device: {"machine": {"device": device}})
+    monkeypatch.setattr("sys.argv", ["measure", str(tmp_path), "--quick", "--device", "cuda"])
+    measure.main()
+    assert asked[:3] == [("matmul", "peak_of_products")] * 2 + [("matmul", "free")]
+    assert list(dict.fromkeys(system for system, _ in asked[3:])) == [
+        *["fairseq_xl", "fairseq", "transformers", "matmul", "fairseq_xl --compile"]
+    ]
+    found = json.loads((tmp_path / "benchmark.json").read_text())
+    assert found["peak_flops_per_second"] == {"bfloat16": 4e12, "float32": 1e12} and "memory" not in found
+    for case in found["cases"].values():
+        peak = 1e12 if case["precision"] == "float32" else 4e12
+        assert case["share_of_peak"] == dict.fromkeys(case["seconds"], pytest.approx(case["flops"] / 0.5 / peak))
+        assert len(case["share_of_peak"]) == (4 if case["precision"] == "float32" else 5)
+
+
+def test_a_peak_that_fails_leaves_its_precision_out():
+    class Half(Failing):
+        def ask(self, do, **request):
+            return {"failed": "absent"} if request.get("precision") == "bfloat16" else super().ask(do, **request)
+
+    assert measure.measure_peaks(Half(), ["bfloat16", "float32"]) == {"float32": 1e12}
+
+
+def test_any_error_of_a_system_is_its_first_line_and_the_next_request_gets_a_new_process(tmp_path):
+    worker = measure.Worker("matmul", "cpu", "inductor", tmp_path / "log")
+    assert worker.ask("free") == {} and worker.process is None
+    build = {"shape": asdict(NANO), "precision": "float32", "optimize": True}
+    failed = worker.ask("build", **build | {"precision": "float33"})
+    assert failed == {"failed": "AttributeError: module 'torch' has no attribute 'float33'"}
+    assert "Traceback" in (tmp_path / "log").read_text() and worker.process is None
+    assert worker.ask("build", **build)["parameters"] == 0
+    worker.process.kill()
+    worker.process.wait()
+    assert worker.ask("step", batch=0) == {"failed": "the process ended with status -9, see log"}
+    assert worker.process is None
+
+
+def test_an_error_has_a_first_line():
+    assert failure(torch.OutOfMemoryError("CUDA")) == "out of memory"
+    assert failure(RuntimeError("no compiler\nfound")) == "RuntimeError: no compiler"
+    assert failure(AssertionError()) == "AssertionError:"
+
+
+def test_a_worker_is_ended_at_the_deadline(tmp_path):
+    """It takes longer than a hundredth of a second to start; later requests start nothing."""
+    worker = measure.Worker("matmul", "cpu", "inductor", tmp_path / "log", time.monotonic() + 0.01)
+    for _ in range(2):
+        assert worker.ask("step", batch=0) == {"failed": "not done within --deadline"}
+        assert worker.process is None
+
+
+def test_after_the_deadline_everything_is_listed_as_failed(tmp_path):
+    done = benchmark(str(tmp_path), "--quick", "--deadline", "0")
+    assert done.returncode == 0, done.stderr
+    found, search = (json.loads((tmp_path / name).read_text()) for name in ("benchmark.json", "beam-search.json"))
+    late = "not done within --deadline"
+    (case,) = found["cases"].values()
+    assert case["failed"] == dict.fromkeys(EVERY, late) and not case["seconds"]
+    assert found["memory"]["failed"] == dict.fromkeys([name for name in SYSTEMS if "compile" not in name], late)
+    assert {name: case["failed"] for name, case in search["cases"].items()} == {"short": late, "long": late}
+    refused = benchmark(str(tmp_path), "--deadline", "soon")
+    assert refused.returncode == 2 and refused.stderr.endswith("--deadline needs a whole number of seconds\n")
 
 
 def test_memory_of_a_system_that_fails(monkeypatch, tmp_path):
@@ -276,6 +352,28 @@ def test_beam_search_finds_the_same_as_fairseq_with_the_same_weights(capsys):
     assert set(case["operators_per_step"]) == {"fairseq_xl", "fairseq"}
     with pytest.raises(SystemExit, match="--shape layer: expected one of layers, embed_dim"):
         beam_search.main(["--shape", "layer=2"])
+
+
+def test_beam_search_goes_on_after_an_error_and_stops_at_the_deadline(monkeypatch, capsys):
+    """The clock of the test counts rounds."""
+    sizes = [f"{name}={value}" for name, value in asdict(replace(TINY_SEARCH, layers=1)).items()]
+    rounds, batch = [], beam_search.batch_of
+
+    def batch_of(shape, number, device):
+        rounds.append(number)
+        if len(rounds) == 1:
+            raise RuntimeError("no kernel\nfor this GPU")
+        return batch(shape, number, device)
+
+    monkeypatch.setattr(beam_search, "batch_of", batch_of)
+    monkeypatch.setattr(beam_search.time, "monotonic", lambda: len(rounds))
+    beam_search.main(["--rounds", "9", "--deadline", "4", "--shape", *sizes])
+    short, long = json.loads(capsys.readouterr().out)["cases"].values()
+    assert short == {"shape": asdict(replace(TINY_SEARCH, layers=1)), "failed": "RuntimeError: no kernel"}
+    assert len(long["seconds"]["fairseq_xl"]) == 2 and long["same_outputs"] == 1 and "failed" not in long
+    # one round, which does not count
+    beam_search.main(["--rounds", "9", "--deadline", "1", "--cases", "short", "--shape", *sizes])
+    assert json.loads(capsys.readouterr().out)["cases"]["short"]["failed"] == "not done within --deadline"
 
 
 @pytest.mark.parametrize("device, quick, layers", [("cpu", False, 6), ("cpu", True, 2), ("cuda", True, 6)])

@@ -1,5 +1,6 @@
 """Counts a training without running it: parameters, memory of a GPU by part, tokens of an update, an epoch."""
 
+import copy
 import itertools
 import math
 from collections.abc import Iterable
@@ -118,60 +119,46 @@ def count(setting: Setting, folder: Path) -> Counts:
     cfg = made.cfg
     if cfg.common.amp:
         raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
-    schedule, updates_per_epoch = cfg.task.get("schedule"), cfg.task.get("updates_per_epoch")
-    micro_steps = int(cfg.optimization.update_freq[0])
-    if cfg.task._name in PRETRAINING:
-        _shorten_plan(cfg.task, micro_steps)
-    task = tasks.setup_task(cfg.task)
-    memory = MemoryCount()
-    with memory, cuda_kernels(), torch.device("meta"):
-        model, criterion = _built(task, cfg, setting)
-        memory.forget_peaks()
-        weights = memory.total
-        with memory.as_part("master_weights"):
-            optimizer = _optimizer(cfg, model, criterion)
-        count_gradients(memory, model)
-        _separate_loss(memory, model, criterion)
-    samples = _largest(task, cfg, model)
-    with memory, cuda_kernels():
-        used = _update(memory, cfg, samples, model, criterion, optimizer)
-    del optimizer
+    task = tasks.setup_task(_with_short_plan(cfg))
+    model, criterion, used = _one_update(task, cfg, setting)
+    state, buckets = _in_several_processes(cfg.distributed_training, model, criterion, used.optimizer)
+    tokens, read, updates = _tokens_and_updates(cfg, used.batches, setting, objectives_of(cfg, task.dictionary))
     parameters = list(chain(model.parameters(), criterion.parameters()))
-    trained = [each for each in parameters if each.requires_grad]
-    distributed = cfg.distributed_training
-    processes, state, buckets = distributed.distributed_world_size, used.optimizer, 0
-    if distributed.zero_sharding == "os":
-        state = math.ceil(state * largest_share([each.numel() for each in trained], processes))
-    if processes > 1:
-        buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
-    tokens, read, updates = _tokens_and_updates(
-        cfg,
-        used.batches,
-        str(schedule),
-        updates_per_epoch,
-        micro_steps * processes,
-        setting,
-        objectives_of(cfg, task.dictionary),
-    )
     return Counts(
         precision=_precision(cfg.common),
         parameters=sum(each.numel() for each in parameters),
-        trained=sum(each.numel() for each in trained),
-        weights=weights,
+        trained=sum(each.numel() for each in parameters if each.requires_grad),
+        weights=used.weights,
         master_weights=used.master_weights,
         gradients=used.gradients,
         optimizer=state,
         buckets=buckets,
         batches=used.batches,
         peak=used.peak - (used.optimizer - state) + buckets,
-        processes=processes,
-        micro_steps=micro_steps,
+        processes=cfg.distributed_training.distributed_world_size,
+        micro_steps=_micro_steps(cfg),
         tokens=tokens,
         updates=updates,
         read_tokens=read,
         read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
         notes=tuple(made.notes),
     )
+
+
+def _micro_steps(cfg: Any) -> int:
+    """Number of micro-steps of a process in an update."""
+    return int(cfg.optimization.update_freq[0])
+
+
+def _in_several_processes(distributed: Any, model: Any, criterion: Any, state: int) -> tuple[int, int]:
+    """Bytes of the optimizer's state, which are `state` in one process alone, and of DDP buckets of each process."""
+    processes, buckets = distributed.distributed_world_size, 0
+    if distributed.zero_sharding == "os":
+        trained = [each for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
+        state = math.ceil(state * largest_share([each.numel() for each in trained], processes))
+    if processes > 1:
+        buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
+    return state, buckets
 
 
 def _precision(common: Any) -> str:
@@ -185,14 +172,37 @@ class _Update:
     """Memory of an update of one process alone, in bytes; fields as in `Counts`."""
 
     batches: dict[str, BatchCount]
+    weights: int
     gradients: int
     master_weights: int
     optimizer: int
     peak: int
 
 
+def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Update]:
+    """Builds model and criterion on the meta device, and counts an update of one process alone."""
+    memory = MemoryCount()
+    with memory, cuda_kernels(), torch.device("meta"):
+        model, criterion = _built(task, cfg, setting)
+        memory.forget_peaks()
+        weights = memory.total
+        with memory.as_part("master_weights"):
+            optimizer = _optimizer(cfg, model, criterion)
+        count_gradients(memory, model)
+        _separate_loss(memory, model, criterion)
+    samples = _largest(task, cfg, model)
+    with memory, cuda_kernels():
+        return model, criterion, _update(memory, cfg, samples, model, criterion, optimizer, weights)
+
+
 def _update(
-    memory: MemoryCount, cfg: Any, samples: dict[str, Any], model: Any, criterion: Any, optimizer: Any
+    memory: MemoryCount,
+    cfg: Any,
+    samples: dict[str, Any],
+    model: Any,
+    criterion: Any,
+    optimizer: Any,
+    weights: int,
 ) -> _Update:
     """Runs the largest batch of each objective, and a step of the optimizer, on the meta device."""
     copies = memory.bytes["master_weights"]
@@ -209,17 +219,25 @@ def _update(
         name: replace(each, peak=present + (others if accumulates else each.peak))
         for name, (each, others) in run.items()
     }
-    return _Update(batches, gradients, master_weights, state, peak=max(step, *(each.peak for each in batches.values())))
+    peak = max(step, *(each.peak for each in batches.values()))
+    return _Update(batches, weights, gradients, master_weights, state, peak)
 
 
-def _shorten_plan(options: Any, micro_steps: int) -> None:
-    """Makes the plan of a pre-training `BATCHES` batches of each objective; raises `UserError` for a wrong cycle."""
+def _with_short_plan(cfg: Any) -> Any:
+    """The task's options; in pre-training the plan has `BATCHES` batches of each objective.
+
+    Raises `UserError` for a wrong cycle.
+    """
+    if cfg.task._name not in PRETRAINING:
+        return cfg.task
+    options = copy.deepcopy(cfg.task)
     objectives = len(str(options.objectives).split(","))
     if str(options.schedule) == "cycle":
-        check_cycle(objectives, micro_steps)
+        check_cycle(objectives, _micro_steps(cfg))
     with open_dict(options):
         options.schedule, options.update_freq = "alternate", [1]
         options.updates_per_epoch = BATCHES * objectives
+    return options
 
 
 def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
@@ -329,22 +347,14 @@ def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> 
 
 
 def _tokens_and_updates(
-    cfg: Any,
-    batches: dict[str, BatchCount],
-    schedule: str,
-    updates_per_epoch: int | None,
-    micro_steps: int,
-    setting: Setting,
-    objectives: dict[str, Any],
+    cfg: Any, batches: dict[str, BatchCount], setting: Setting, objectives: dict[str, Any]
 ) -> tuple[dict[str, int], int | None, int | None]:
-    """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch.
-
-    Args:
-        micro_steps: of an update, over all processes.
-    """
+    """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch."""
+    micro_steps = _micro_steps(cfg) * cfg.distributed_training.distributed_world_size  # over all processes
+    updates_per_epoch = cfg.task.get("updates_per_epoch")
     by_name = {name: each.tokens for name, each in batches.items()}
     if objectives and updates_per_epoch is not None:
-        if schedule == "cycle":
+        if str(cfg.task.get("schedule")) == "cycle":
             tokens = {"all": sum(by_name.values()) * micro_steps // len(by_name)}
         else:
             tokens = {name: each * micro_steps for name, each in by_name.items()}

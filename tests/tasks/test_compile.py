@@ -106,8 +106,8 @@ def test_compiled_training_in_two_processes(data_bin, tmp_path):
             assert compiled == pytest.approx(plain, rel=1e-5) and len(plain) == 4
 
 
-def test_compile_without_a_compiler_is_one_sentence(data_bin, tmp_path, monkeypatch):
-    monkeypatch.setattr(inductor.cpp, "cxx", ("no-such-compiler",))
+@inductor.patch({"cpp.cxx": ("no-such-compiler",)})
+def test_compile_without_a_compiler_is_one_sentence(data_bin, tmp_path):
     expected = "--compile needs a C++ compiler, and none was found: install g++ (or set CXX), or leave out --compile"
     with pytest.raises(UserError, match=re.escape(expected)):
         run_train(pretraining(data_bin, tmp_path, "--compile", "--max-update", 1))

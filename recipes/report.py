@@ -9,6 +9,8 @@ and the keys of their rows.
 """
 
 import argparse
+import dataclasses
+import functools
 import itertools
 import json
 import re
@@ -19,9 +21,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
+from recipes import items, verdict
 from recipes.experiment_file import Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 
@@ -72,6 +77,7 @@ class Report:
         self.experiment, self.runs = experiment, runs
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
+        self.items: dict[str, dict[str, Any]] = {}  # part -> row -> function that returns scores of test items
         self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
 
@@ -206,7 +212,7 @@ class Report:
             raise UserError(f"{self.experiment.path}: {title}: intervals: {intervals}: choose one or both")
         averaged, both = self.names(average) if average else [], intervals == "both"
         lines, without_seeds = [], []
-        self.averages[title] = {}
+        self.averages[title], self.items[title] = {}, {}
         for name, row, values in self.rows(rows):
             units = [self.units(row, values, column) for column in columns]
             own = [units[columns.index(column)] for column in averaged]
@@ -216,6 +222,8 @@ class Report:
             if "{seed}" not in row["scores"] and any(units):
                 without_seeds.append(name)
             self.averages[title][name] = means if averaged else units[0]
+            if "items" in row:
+                self.items[title][name] = functools.partial(self.item_scores, row, values, averaged or columns[:1])
             cells = [self.cell(unit, row, values, column, both) for unit, column in zip(units, columns)]
             cells += [self.cell(means, row, values, None, both)] if averaged else []
             for template in (notes or {}).values():
@@ -254,6 +262,46 @@ class Report:
                 rows.append([name, *(mean_difference(each) if each else "" for each in found)])
         shown = [title.split(":")[0] for title in titles]
         return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)]
+
+    def item_scores(self, row: dict, values: Values, columns: list[str]) -> list[np.ndarray] | None:
+        """Scores of the test items of a row, one array per seed, those of `columns` after each other; None without."""
+        ((kind, template),) = row["items"].items()
+        found = []
+        for run in self.runs:
+            for seed in self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]:
+                paths = [run / self.experiment.expand(template, values | {"seed": seed, "column": each}) for each in columns]
+                if not all(path.is_file() for path in paths):
+                    return None
+                found.append(np.concatenate([items.READERS[kind](path) for path in paths]))
+        return found
+
+    def part_verdict(
+        self, claim: str, columns: list[str], greater: list[list[str]], caption: str = ""
+    ) -> list[str]:
+        """Makes a table of tests of "the first system is better", for averages of earlier tables (`columns`: titles).
+
+        `greater`: pairs of names of rows. Scores are paired by seed (`verdict.judge`); a row without seeds, such as a
+        baseline, has the same score with each.
+        """
+        lines = []
+        for first, second in ([self.expand(name) for name in pair] for pair in greater):
+            for title in map(self.expand, columns):
+                of_first, of_second = (self.averages.get(title, {}).get(name) for name in (first, second))
+                if of_first is None or of_second is None:
+                    continue
+                result = verdict.judge(*broadcast(of_first, of_second))
+                over_items = self.over_items(title, first, second)
+                self.scores[f"{self.expand(claim)}/{first} > {second}/{title}"] = dataclasses.asdict(result) | {
+                    "conclusion": result.conclusion, "p_over_items": over_items
+                }
+                lines.append([f"{first} > {second}", title, *verdict.cells(result, over_items)])
+        header = ["", "measure", "difference", "p over items", "conclusion"]
+        return [self.caption(caption), "", *table(header, lines)] if lines else []
+
+    def over_items(self, title: str, first: str, second: str) -> float | None:
+        """p of the difference of two rows over test items (`verdict.p_over_items`), None without scores of items."""
+        found = [self.items.get(title, {}).get(name, lambda: None)() for name in (first, second)]
+        return None if None in found else verdict.p_over_items(*broadcast(*found))
 
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
@@ -356,6 +404,12 @@ class Report:
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(self.folder / self.expand(file), dpi=150)
         pyplot.close(figure)
+
+
+def broadcast(first: list, second: list) -> tuple[list, list]:
+    """Makes one value per seed of both lists: a single value, of a system without seeds, is repeated."""
+    seeds = max(len(first), len(second))
+    return tuple(each * seeds if len(each) == 1 else each for each in (first, second))
 
 
 def write(experiment: Experiment, runs: list[Path] | None = None, save: Path | None = None) -> None:

@@ -1,0 +1,38 @@
+"""Scores of single test items, from the files that predictions were written to. They are in percent."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.classification import read_predictions
+from fairseq_xl.evaluation.ranking import ndcg, read_scores
+
+
+def classification(path: Path) -> np.ndarray:
+    """A prediction file of classification -> (n,) 100 for a right answer, else 0."""
+    labels, predictions = read_predictions(path)
+    return 100.0 * (np.array(labels) == np.array(predictions))
+
+
+def ranking(path: Path) -> np.ndarray:
+    """A prediction file of ranking -> (n,) nDCG of each query with two texts or more."""
+    return np.array([100 * ndcg(*query) for query in read_scores(path).values() if len(query[1]) > 1])
+
+
+def retrieval(path: Path) -> np.ndarray:
+    """A file of `fairseq-xl retrieve --found-to` -> (2n,) 100 for a right sentence: forward, then backward."""
+    rows = [line.split("\t") for line in read_lines(path)]
+    if not rows or any(len(row) != 3 for row in rows):
+        raise UserError(f"{path}: expected line TAB number of the target found TAB number of the source found")
+    number, forward, backward = np.array(rows, dtype=int).T
+    return 100.0 * np.concatenate([forward == number, backward == number])
+
+
+READERS: dict[str, Callable[[Path], np.ndarray]] = {
+    "classification": classification,
+    "ranking": ranking,
+    "retrieval": retrieval,
+}

@@ -83,11 +83,11 @@ class Run:
 
     def run_step(self, step: Step) -> None:
         """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
-        record = {"commands": self.relative(step.commands), "files": self.inputs(step)}
+        record = {"commands": relative(step.commands, step.output), "files": self.inputs(step)}
         try:
             before = settings.check(step.folder, RECORD, record, "choose another --output")
         except UserError as error:
-            message = str(error).replace("{output}", str(self.experiment.output))
+            message = str(error).replace("{output}", str(step.output))
             if not step.renew:
                 raise UserError(message) from None
             sys.stderr.write(f"--- {self.elapsed()} {step.name} is run again: {message.partition(': remove')[0]}\n")
@@ -110,10 +110,6 @@ class Run:
         seconds = int(time.monotonic() - self.begin)
         return f"{seconds // 60}:{seconds % 60:02d}"
 
-    def relative(self, commands: list[list[str]]) -> list[list[str]]:
-        """Commands with the output folder replaced by {output}: the folder may be moved."""
-        return [[word.replace(str(self.experiment.output), "{output}") for word in command] for command in commands]
-
     def inputs(self, step: Step) -> dict[str, Any]:
         """Path -> digest of the existing files and folders in a step's commands, except those in its own folder."""
         found = {}
@@ -121,7 +117,7 @@ class Run:
             absolute = Path(os.path.abspath(ROOT / path))
             own = step.folder in (absolute, *absolute.parents)
             if os.path.exists(absolute) and not own and not path.endswith(CODE):
-                found[self.relative([[path]])[0][0]] = self.digests.of(absolute)
+                found[relative([[path]], step.output)[0][0]] = self.digests.of(absolute)
         return found
 
     def results(self, step: Step) -> list[str]:
@@ -167,6 +163,11 @@ class Stopped(Exception):
     """The experiment was stopped by a signal, or one of its trainings was."""
 
 
+def relative(commands: list[list[str]], output: Path) -> list[list[str]]:
+    """Commands with the output folder replaced by {output}: the folder may be moved."""
+    return [[word.replace(str(output), "{output}") for word in command] for command in commands]
+
+
 def reason(log: Path, start: int) -> str:
     """The error that a command ended with and what follows it, or else the last lines of its output.
 
@@ -197,14 +198,18 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="STEP,STEP",
         help="these steps, and those that they need; no report unless it is named",
     )
+    parser.add_argument("--claims", default="", metavar="N,N", help="the steps that test these claims of the file")
+    parser.add_argument("--limit", type=positive, metavar="MINUTES", help="stop then; the same command continues")
     parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
     parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")
     options = parser.parse_intermixed_args(arguments)
     error_reporting.install()
     experiment = Experiment(options.file, options.values, options.output, options.updates)
-    only = [name for name in options.only.split(",") if name]
-    steps = experiment.chosen(only)
+    only, claims = ([name for name in names.split(",") if name] for names in (options.only, options.claims))
+    if only and claims:
+        raise UserError("give --only or --claims, not both")
+    steps = experiment.chosen(only or experiment.steps_of(claims))
     if options.list:
         show(steps)
         return
@@ -212,6 +217,10 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // options.jobs)))
     check_files(steps)
     run = Run(experiment)
+    timer = threading.Timer(60 * (options.limit or 0), run.end, [signal.SIGTERM])
+    timer.daemon = True  # it does not keep a finished experiment waiting
+    if options.limit:
+        timer.start()
     try:
         run.run_steps(steps, options.jobs)
     except Stopped:
@@ -221,7 +230,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not only or "report" in only:
         from recipes import report
 
-        report.write(experiment)
+        report.write(experiment, claims=claims)
 
 
 def positive(text: str) -> int:

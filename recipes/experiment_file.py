@@ -18,7 +18,7 @@ from recipes import corpus, settings
 Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" -> field of a loop variable
 ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
-KEYS = {"about", "base", "output", "values", "steps", "report", "last line"}
+KEYS = {"about", "base", "output", "values", "steps", "include", "claims", "report", "last line"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed", "renew"}
 DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
 
@@ -36,6 +36,7 @@ class Step:
     only_if_needed: bool
     renew: bool  # whether it is run again, in an empty folder, if its commands or inputs have changed
     needs: list[str]  # names of steps, or prefixes of names, that must run first, beyond those whose folders it reads
+    output: Path  # output folder of its experiment
     required_steps: list["Step"] = field(default_factory=list)
 
     @property
@@ -76,7 +77,9 @@ class Experiment:
         if re.search("[=:,]", str(self.output)):
             raise UserError(f"--output {self.output}: a path without '=', ':' and ',' is needed")
         self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
+        self.included = dict(self._included(updates))
         self.steps = self._steps()
+        self.claims: dict[str, Values] = {str(name): claim for name, claim in (self.content.get("claims") or {}).items()}
 
     def _override(self, override: str) -> None:
         name, equals, text = override.partition("=")
@@ -169,8 +172,21 @@ class Experiment:
         option = of if isinstance(of, str) else "the list"
         return [item for item in names_of(option, self.expand(template, values)) if item]
 
+    def _included(self, updates: int | None) -> Iterator[tuple[str, "Experiment"]]:
+        """Yields (name, experiment) of each entry of `include`, one for each combination of its loop variables."""
+        for key, content in (self.content.get("include") or {}).items():
+            for values in self.combinations(content.get("for") or {}):
+                name = "/".join([key, *(values[variable] for variable in content.get("for") or {})])
+                overrides = [f"{of}={self.expand(str(text), values)}" for of, text in content["values"].items()]
+                file = Path(self.path).parent / content["file"]
+                yield name, Experiment(file, overrides, self.output / self.expand(content["folder"], values), updates)
+
     def _steps(self) -> list[Step]:
         steps = {}
+        for name, experiment in self.included.items():
+            for step in experiment.steps:
+                step.name = f"{name}/{step.name}"
+                steps[step.folder] = step
         for key, content in self.content["steps"].items():
             unknown = content.keys() - STEP_KEYS
             if unknown or "run" not in content:
@@ -199,6 +215,7 @@ class Experiment:
                     content.get("only if needed", False),
                     content.get("renew", False),
                     [self.expand(name, values) for name in content.get("needs", [])],
+                    self.output,
                 )
         corpora = {
             path: step
@@ -216,12 +233,20 @@ class Experiment:
                 made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
                 if made is not step and made not in step.required_steps:
                     step.required_steps.append(made)
-            for name in step.needs:
+            for name in step.needs if step.output == self.output else ():
                 found = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
                 if not found:
                     raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
                 step.required_steps += [other for other in found if other not in step.required_steps]
         return list(steps.values())
+
+    def steps_of(self, claims: list[str]) -> list[str]:
+        """Names of the steps that test these claims, or prefixes of names. Raises `UserError` for an unknown claim."""
+        for claim in claims:
+            if claim not in self.claims:
+                known = ", ".join(self.claims) or "this experiment has none"
+                raise UserError(f"--claims {claim}: there is no such claim; expected {known}")
+        return [self.expand(name) for claim in claims for name in self.claims[claim]["steps"]]
 
     def chosen(self, names: list[str]) -> list[Step]:
         """Returns the steps to run, each after those that it needs: all, or those whose names begin with `names`.

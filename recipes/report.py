@@ -17,7 +17,7 @@ import re
 import statistics
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,8 @@ def table(header: list, rows: Iterable[list]) -> list[str]:
 class Report:
     """The report of an experiment. For each kind of part in the file's `report`, a method part_KIND returns lines."""
 
-    def __init__(self, experiment: Experiment, runs: list[Path]) -> None:
-        self.experiment, self.runs = experiment, runs
+    def __init__(self, experiment: Experiment, runs: list[Path], claims: Sequence[str] = ()) -> None:
+        self.experiment, self.runs, self.claims = experiment, runs, claims
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
         self.items: dict[str, dict[str, Any]] = {}  # part -> row -> function that returns scores of test items
@@ -83,17 +83,23 @@ class Report:
 
     def parts(self) -> Iterator[list[str]]:
         """Yields the lines of each part of the report."""
+        return (lines for _, lines in self.titled_parts())
+
+    def titled_parts(self) -> Iterator[tuple[str, list[str]]]:
+        """Yields (title as in the file, lines) of each part of the report."""
         for content in self.experiment.content.get("report") or []:
             (kind, title), *rest = content.items()
             part = getattr(self, f"part_{kind}", None)
             if part is None:
                 raise UserError(f"{self.experiment.path}: there is no part of a report called {kind!r}")
             options = dict(rest)
+            if str(options.pop("claim", "")) not in (self.claims or [*self.experiment.claims, ""]):
+                continue
             for values in self.experiment.combinations(options.pop("for", {})):
                 self.values = values
                 lines = part(title, **options)
                 if lines:
-                    yield lines
+                    yield str(title), lines
 
     def names(self, of: str | list) -> list[str]:
         return self.experiment.items(of, self.values)
@@ -275,6 +281,16 @@ class Report:
                 found.append(np.concatenate([items.READERS[kind](path) for path in paths]))
         return found
 
+    def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
+        """The tables (titles) of an included experiment; its runs, one per seed, are those whose names begin so."""
+        runs = [each for key, each in self.experiment.included.items() if f"{key}/".startswith(f"{name}/")]
+        report = Report(runs[0], [run.output for run in runs])
+        parts = [lines for title, lines in report.titled_parts() if title in tables]
+        self.averages |= report.averages
+        self.items |= report.items
+        self.scores |= {f"{name}/{entry}": content for entry, content in report.scores.items()}
+        return [self.caption(caption), "", *itertools.chain(*parts)]
+
     def part_verdict(
         self, claim: str, columns: list[str], greater: list[list[str]], caption: str = ""
     ) -> list[str]:
@@ -412,17 +428,20 @@ def broadcast(first: list, second: list) -> tuple[list, list]:
     return tuple(each * seeds if len(each) == 1 else each for each in (first, second))
 
 
-def write(experiment: Experiment, runs: list[Path] | None = None, save: Path | None = None) -> None:
+def write(
+    experiment: Experiment, runs: list[Path] | None = None, save: Path | None = None, claims: Sequence[str] = ()
+) -> None:
     """Prints the report and writes it to ``report.md`` in the output folder; then prints the experiment's last line.
 
     Args:
         save: JSON file to add the scores to.
+        claims: those whose parts are written (default: all parts).
     """
     runs = runs or [experiment.output]
     kept = read_json(save) if save is not None and save.exists() else {}
     if not isinstance(kept, dict):
         raise UserError(f"--save {save}: this file is not a JSON object of scores")
-    report = Report(experiment, runs)
+    report = Report(experiment, runs, claims)
     text = "\n\n".join("\n".join(part).strip() for part in report.parts())
     if save is not None:
         write_json(save, dict(sorted((kept | report.scores).items())))

@@ -4,6 +4,7 @@
 """
 
 import logging
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval import evaluate
+from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, found
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
 
@@ -234,14 +236,22 @@ def pool(hidden, padding, pooling):
     return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
 
 
-def retrieve(embed, texts, choices):
-    """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate`, with "pairs", their number}}.
+def retrieve(embed, texts, choices, found_to=None):
+    """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate_similarity`, with "pairs", their number}}.
 
-    `embed` is an `Embedder` or `Embedders`.
+    Args:
+        embed: an `Embedder` or `Embedders`.
+        found_to: folder for a file PAIR.tsv of each pair, with a line for each pair of sentences: its number from 1,
+            and the numbers of the target found for its source and of the source found for its target, by margin. For
+            a single choice.
     """
     results = {choice: {} for choice in choices}
     for pair, sides in texts.items():
         source, target = (embed(side, language, choices) for side, language in zip(sides, pair.split("-")))
         for choice in choices:
-            results[choice][pair] = {"pairs": len(sides[0])} | evaluate(source[choice], target[choice])
+            similarity = cosine(source[choice], target[choice])
+            results[choice][pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarity)
+            if found_to is not None:
+                numbers = zip(*(1 + numbers for numbers in (np.arange(len(similarity)), *found(similarity))))
+                write_lines(Path(found_to) / f"{pair}.tsv", ("\t".join(map(str, line)) for line in numbers))
     return results

@@ -79,7 +79,9 @@ class Experiment:
         self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
         self.included = dict(self._included(updates))
         self.steps = self._steps()
-        self.claims: dict[str, Values] = {str(name): claim for name, claim in (self.content.get("claims") or {}).items()}
+        self.claims: dict[str, Values] = {
+            str(name): claim for name, claim in (self.content.get("claims") or {}).items()
+        }
 
     def _override(self, override: str) -> None:
         name, equals, text = override.partition("=")

@@ -275,7 +275,9 @@ class Report:
         found = []
         for run in self.runs:
             for seed in self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]:
-                paths = [run / self.experiment.expand(template, values | {"seed": seed, "column": each}) for each in columns]
+                paths = [
+                    run / self.experiment.expand(template, values | {"seed": seed, "column": each}) for each in columns
+                ]
                 if not all(path.is_file() for path in paths):
                     return None
                 found.append(np.concatenate([items.READERS[kind](path) for path in paths]))
@@ -291,9 +293,7 @@ class Report:
         self.scores |= {f"{name}/{entry}": content for entry, content in report.scores.items()}
         return [self.caption(caption), "", *itertools.chain(*parts)]
 
-    def part_verdict(
-        self, claim: str, columns: list[str], greater: list[list[str]], caption: str = ""
-    ) -> list[str]:
+    def part_verdict(self, claim: str, columns: list[str], greater: list[list[str]], caption: str = "") -> list[str]:
         """Makes a table of tests of "the first system is better", for averages of earlier tables (`columns`: titles).
 
         `greater`: pairs of names of rows. Scores are paired by seed (`verdict.judge`); a row without seeds, such as a
@@ -308,7 +308,8 @@ class Report:
                 result = verdict.judge(*broadcast(of_first, of_second))
                 over_items = self.over_items(title, first, second)
                 self.scores[f"{self.expand(claim)}/{first} > {second}/{title}"] = dataclasses.asdict(result) | {
-                    "conclusion": result.conclusion, "p_over_items": over_items
+                    "conclusion": result.conclusion,
+                    "p_over_items": over_items,
                 }
                 lines.append([f"{first} > {second}", title, *verdict.cells(result, over_items)])
         header = ["", "measure", "difference", "p over items", "conclusion"]

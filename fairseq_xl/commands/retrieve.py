@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
         table = [{"layer": choice[0], "pooling": choice[1], **averages(found)} for choice, found in tried.items()]
         best = max(range(len(choices)), key=lambda number: table[number]["margin"])  # the first of equals
         choices, result["dev"] = [choices[best]], table
-    (found,) = retrieve(embed, test, choices).values()
+    (found,) = retrieve(embed, test, choices, options.found_to).values()
     result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(found), "test": found}
     sys.stdout.write(json.dumps(result) + "\n")
 
@@ -43,6 +43,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files"
+    )
+    parser.add_argument(
+        "--found-to",
+        metavar="FOLDER",
+        help="write the sentences found by margin to FOLDER/XX-YY.tsv: a line for each test pair, its number from 1 TAB "
+        "the number of the target found TAB that of the source found. Empty and repeated pairs are not counted",
     )
     add_choice(parser, "default: select on --dev")
     return parser

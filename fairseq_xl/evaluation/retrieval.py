@@ -46,6 +46,12 @@ def evaluate(source, target):
     return evaluate_similarity(cosine(source, target))
 
 
+def found(similarity):
+    """Similarities (N, M) -> (N,) the best target of each source by margin, and (M,) the best source of each target."""
+    scores = margin(similarity)
+    return scores.argmax(1), scores.argmax(0)
+
+
 def evaluate_similarity(similarity):
     """Similarities of n pairs (n, n) -> {score: {direction: {"accuracy", "interval"}}}, in percent.
 

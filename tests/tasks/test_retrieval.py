@@ -52,6 +52,23 @@ def retrieve(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
+def test_the_sentences_found_are_written_to_a_file(data_bin, checkpoints, pairs, tmp_path, capsys):
+    """Their accuracies are those of the scores, without the empty line of the test pairs."""
+    result = retrieve(
+        capsys,
+        checkpoints["pretraining"],
+        data_bin,
+        *("--layer", 1, "--pooling", "mean", "--test", f"en-de={pairs / 'test'}", "--found-to", tmp_path / "found"),
+    )
+    rows = [line.split("\t") for line in (tmp_path / "found/en-de.tsv").read_text().splitlines()]
+    entry = result["test"]["en-de"]
+    assert [row[0] for row in rows] == [str(number) for number in range(1, entry["pairs"] + 1)] and len(rows) == 30
+    for column, way in ((1, "forward"), (2, "backward")):
+        right = sum(row[column] == row[0] for row in rows)
+        assert entry["margin"][way]["accuracy"] == round(100 * right / len(rows), 2)
+    assert 0 < sum(row[1] == row[0] for row in rows) < 30
+
+
 def test_every_layer_and_pooling_is_tried_and_the_best_is_reported(data_bin, checkpoints, pairs, capsys):
     checkpoint = checkpoints["pretraining"]
     named = [f"en-de={pairs / name}" for name in ("dev", "test")]

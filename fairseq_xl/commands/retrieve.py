@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--found-to",
         metavar="FOLDER",
-        help="write the sentences found by margin to FOLDER/XX-YY.tsv: a line for each test pair, its number from 1 TAB "
+        help="write the sentences found by margin to FOLDER/XX-YY.tsv, a line for each test pair: its number TAB "
         "the number of the target found TAB that of the source found. Empty and repeated pairs are not counted",
     )
     add_choice(parser, "default: select on --dev")

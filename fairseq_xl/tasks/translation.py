@@ -1,7 +1,7 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Optional
@@ -62,6 +62,13 @@ class XLTranslationConfig(XLSeq2SeqConfig):
     tagged_back_translation: bool = field(
         default=False, metadata={"help": "put <mask> in front of generated sources (Caswell et al. 2019)"}
     )
+    random_cross_attention: bool = field(
+        default=False,
+        metadata={
+            "help": "leave cross-attention and its layer normalization random, though the checkpoint of "
+            "--init-decoder-from has them: a control for models whose pre-training trains them"
+        },
+    )
     upsample_primary: float = field(
         default=1,
         metadata={
@@ -105,6 +112,8 @@ class XLTranslationTask(XLSeq2SeqTask):
                 raise UserError("--tagged-back-translation needs --back-translated")
             if cfg.upsample_primary != 1:
                 raise UserError(f"--upsample-primary {cfg.upsample_primary:g} needs --back-translated")
+        if cfg.random_cross_attention and not cfg.init_decoder_from:
+            raise UserError("--random-cross-attention needs --init-decoder-from")
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
@@ -148,6 +157,17 @@ class XLTranslationTask(XLSeq2SeqTask):
         model = super().build_model(cfg, from_checkpoint)
         self.transfer_initial_weights(model, initial_weights(self.cfg), from_checkpoint)
         return model
+
+    def adapt_pretrained(self, pretrained, model):
+        """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""
+        if not self.cfg.random_cross_attention or pretrained.path != self.cfg.init_decoder_from:
+            return pretrained
+        state = {key: value for key, value in pretrained.state.items() if ".cross_attention" not in key}
+        if len(state) == len(pretrained.state):
+            raise UserError(
+                f"--random-cross-attention: {pretrained.path} has no cross-attention, which is random anyway"
+            )
+        return replace(pretrained, state=state)
 
     def checkpoint_of(self, path):
         """Converts XLM's published translation model, the file `path`, to a checkpoint; None for any other file.

@@ -118,6 +118,26 @@ def test_a_translation_model_from_one_checkpoint(data_bin, tmp_path, stages, whi
     assert {key.split(".")[2] for key in state if key.startswith("encoder.layers.")} == {"0", "1", "2"}
 
 
+def test_a_decoder_with_random_cross_attention(data_bin, tmp_path, stages):
+    """All but cross-attention and its norm are the checkpoint's; a checkpoint without cross-attention is refused."""
+    checkpoint = stages[0] / "second/checkpoint_last.pt"
+    flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last"]
+    state = start(data_bin, tmp_path / "random", *flags, "--random-cross-attention")
+    whole = start(data_bin, tmp_path / "whole", *flags)
+    same = {key for key, value in state.items() if torch.equal(value, whole[key])}
+    weights = {key for key in state if CROSS in key and key.endswith("weight")}
+    assert weights and not weights & same and {key for key in state if CROSS not in key} <= same
+    for more, words in (
+        (flags[:2], "--random-cross-attention needs --init-decoder-from"),
+        (
+            ["--init-decoder-from", stages[0] / "mlm/checkpoint_last.pt"],
+            "has no cross-attention, which is random anyway",
+        ),
+    ):
+        with pytest.raises(UserError, match=words):
+            start(data_bin, tmp_path / "refused", *more, "--random-cross-attention")
+
+
 def test_it_trains_and_translates(data_bin, tmp_path, stages):
     checkpoint = stages[0] / "second/checkpoint_last.pt"
     flags = ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint, "--init-decoder-layers", "last"]

@@ -19,6 +19,7 @@ Values = dict[str, Any]  # name -> text, number, list or mapping; "model.start" 
 ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
 KEYS = {"about", "base", "output", "values", "steps", "include", "claims", "report", "last line"}
+INCLUDE_KEYS = {"file", "for", "folder", "values"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed", "renew"}
 DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
 
@@ -35,8 +36,7 @@ class Step:
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
     renew: bool  # whether it is run again, in an empty folder, if its commands or inputs have changed
-    needs: list[str]  # names of steps, or prefixes of names, that must run first, beyond those whose folders it reads
-    output: Path  # output folder of its experiment
+    output: Path  # output folder of its experiment, or of the one that includes it
     required_steps: list["Step"] = field(default_factory=list)
 
     @property
@@ -177,18 +177,37 @@ class Experiment:
     def _included(self, updates: int | None) -> Iterator[tuple[str, "Experiment"]]:
         """Yields (name, experiment) of each entry of `include`, one for each combination of its loop variables."""
         for key, content in (self.content.get("include") or {}).items():
-            for values in self.combinations(content.get("for") or {}):
-                name = "/".join([key, *(values[variable] for variable in content.get("for") or {})])
-                overrides = [f"{of}={self.expand(str(text), values)}" for of, text in content["values"].items()]
-                file = Path(self.path).parent / content["file"]
-                yield name, Experiment(file, overrides, self.output / self.expand(content["folder"], values), updates)
+            unknown = content.keys() - INCLUDE_KEYS
+            if unknown or "file" not in content:
+                problem = f"unknown key {min(unknown)}" if unknown else "no file"
+                raise UserError(f"{self.path}: include {key}: {problem}")
+            loops = content.get("for") or {}
+            for values in self.combinations(loops):
+                name = "/".join([key, *(values[variable] for variable in loops)])
+                overrides = [f"{of}={self.expand(str(text), values)}" for of, text in content.get("values", {}).items()]
+                folder = self.output / self.expand(content.get("folder", name), values)
+                yield name, Experiment(Path(self.path).parent / content["file"], overrides, folder, updates)
 
-    def _steps(self) -> list[Step]:
-        steps = {}
+    def _steps_of_included(self) -> dict[Path, Step]:
+        """The steps of included experiments by folder. Those that several have, with the same folder, are one step."""
+        steps: dict[Path, Step] = {}
         for name, experiment in self.included.items():
             for step in experiment.steps:
-                step.name = f"{name}/{step.name}"
-                steps[step.folder] = step
+                first = steps.setdefault(step.folder, step)
+                if first.commands != step.commands:
+                    raise UserError(
+                        f"{self.path}: the steps {name}/{step.name} and {first.name} have the same folder and other "
+                        "commands"
+                    )
+                if first is step:
+                    step.name, step.output = f"{name}/{step.name}", self.output
+        for step in steps.values():
+            step.required_steps = [steps[needed.folder] for needed in step.required_steps]
+        return steps
+
+    def _steps(self) -> list[Step]:
+        steps = self._steps_of_included()
+        needs: dict[Step, list[str]] = {}  # names of steps, or prefixes, that must run first beyond those it reads
         for key, content in self.content["steps"].items():
             unknown = content.keys() - STEP_KEYS
             if unknown or "run" not in content:
@@ -207,7 +226,7 @@ class Experiment:
                     [word for path in content.get(key, []) for word in self.words(path, values)]
                     for key in ("reads", "expects")
                 )
-                steps[folder] = Step(
+                steps[folder] = step = Step(
                     name,
                     folder,
                     [self.words(command, values) for command in commands],
@@ -216,9 +235,9 @@ class Experiment:
                     content.get("stdout"),
                     content.get("only if needed", False),
                     content.get("renew", False),
-                    [self.expand(name, values) for name in content.get("needs", [])],
                     self.output,
                 )
+                needs[step] = [self.expand(name, values) for name in content.get("needs", [])]
         corpora = {
             path: step
             for step in reversed(steps.values())  # the first step that makes a corpus is its maker
@@ -235,20 +254,28 @@ class Experiment:
                 made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
                 if made is not step and made not in step.required_steps:
                     step.required_steps.append(made)
-            for name in step.needs if step.output == self.output else ():
+            for name in needs.get(step, ()):
                 found = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
                 if not found:
                     raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
                 step.required_steps += [other for other in found if other not in step.required_steps]
         return list(steps.values())
 
-    def steps_of(self, claims: list[str]) -> list[str]:
-        """Names of the steps that test these claims, or prefixes of names. Raises `UserError` for an unknown claim."""
+    def steps_of(self, claims: Sequence[str]) -> list[str]:
+        """Names of the steps that test these claims, or prefixes of names; without `claims`, those of all claims.
+
+        Without claims in the file there are none. Raises `UserError` for an unknown claim.
+        """
         for claim in claims:
             if claim not in self.claims:
                 known = ", ".join(self.claims) or "this experiment has none"
                 raise UserError(f"--claims {claim}: there is no such claim; expected {known}")
-        return [self.expand(name) for claim in claims for name in self.claims[claim]["steps"]]
+        return [
+            name
+            for claim in claims or self.claims
+            for template in self.claims[claim]["steps"]
+            for name in self.words(template, self.values)
+        ]
 
     def chosen(self, names: list[str]) -> list[Step]:
         """Returns the steps to run, each after those that it needs: all, or those whose names begin with `names`.

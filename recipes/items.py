@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 from fairseq_xl.evaluation.classification import read_predictions
+from fairseq_xl.evaluation.generation import read_pair, rouge_l_of_each
 from fairseq_xl.evaluation.ranking import ndcg, read_scores
 
 
@@ -31,8 +32,32 @@ def retrieval(path: Path) -> np.ndarray:
     return 100.0 * np.concatenate([forward == number, backward == number])
 
 
+def titles(path: Path, references: Path, language: str) -> np.ndarray:
+    """An output of fairseq-generate -> (n,) ROUGE-L of each text."""
+    return np.array(rouge_l_of_each(*read_pair(path, references), language))
+
+
+def bleu_p(first: list[Path], second: list[Path], language: str) -> float:
+    """p of sacreBLEU's paired bootstrap of two systems, each [hypotheses, references]."""
+    hypotheses, others, references = (read_lines(path) for path in (first[0], second[0], first[1]))
+    return float(paired(hypotheses, others, references, tokenizer_of(language))["p"])
+
+
+#: kind of item -> reader of a prediction file
 READERS: dict[str, Callable[[Path], np.ndarray]] = {
     "classification": classification,
     "ranking": ranking,
     "retrieval": retrieval,
 }
+
+
+def scores(kind: str, paths: list[Path], language: str) -> np.ndarray:
+    """The scores of the items in a file of one language; `paths`: the file, and for titles that of references.
+
+    Raises `UserError` for an unknown kind.
+    """
+    if kind == "titles":
+        return titles(paths[0], paths[1], language)
+    if kind not in READERS:
+        raise UserError(f"items: {kind}: choose one of {', '.join([*READERS, 'titles', 'bleu'])}")
+    return READERS[kind](paths[0])

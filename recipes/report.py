@@ -10,7 +10,6 @@ and the keys of their rows.
 
 import argparse
 import dataclasses
-import functools
 import itertools
 import json
 import re
@@ -29,6 +28,7 @@ from fairseq_xl.io.files import read_json, write_json
 from recipes import items, verdict
 from recipes.experiment_file import Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
+from recipes.settings import RECORD
 
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
@@ -70,31 +70,77 @@ def table(header: list, rows: Iterable[list]) -> list[str]:
     return ["| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows]]
 
 
+@dataclasses.dataclass(frozen=True)
+class ItemFiles:
+    """The files with the scores of a row's test items.
+
+    Attributes:
+        kind: of `items.scores`, or `bleu`.
+        columns: names of the columns: languages.
+        files: for each seed and column a file, and for some kinds that of references.
+    """
+
+    kind: str
+    columns: list[str]
+    files: list[list[list[Path]]]
+
+    def exist(self) -> bool:
+        """Whether all files exist."""
+        return all(path.is_file() for of_seed in self.files for paths in of_seed for path in paths)
+
+    def scores(self) -> list[np.ndarray]:
+        """Scores of the items, one array per seed: those of the columns after each other."""
+        return [
+            np.concatenate([items.scores(self.kind, paths, column) for paths, column in zip(of_seed, self.columns)])
+            for of_seed in self.files
+        ]
+
+
 class Report:
     """The report of an experiment. For each kind of part in the file's `report`, a method part_KIND returns lines."""
 
-    def __init__(self, experiment: Experiment, runs: list[Path], claims: Sequence[str] = ()) -> None:
-        self.experiment, self.runs, self.claims = experiment, runs, claims
+    def __init__(
+        self, experiment: Experiment, runs: list[Path], claims: Sequence[str] = (), root: Path | None = None
+    ) -> None:
+        """Args: root: folder of the experiment that includes this one; entries of `scores` are relative to it."""
+        self.experiment, self.runs, self.claims, self.root = experiment, runs, claims, root
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
-        self.items: dict[str, dict[str, Any]] = {}  # part -> row -> function that returns scores of test items
+        self.items: dict[str, dict[str, ItemFiles]] = {}  # part -> row -> where its scores of test items are
+        self.verdicts: dict[str, list[str]] = {}  # claim -> conclusions of its tests
+        self.claim = ""  # that of the part that is being made
         self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
+
+    def texts(self) -> Iterator[str]:
+        """Yields the text of each part; the first one of each claim begins with the claim as a heading."""
+        claim = ""
+        for lines in self.parts():
+            text = "\n".join(lines).strip()
+            if self.claim != claim and self.claim in self.experiment.claims:
+                says = self.experiment.expand(self.experiment.claims[self.claim]["says"])
+                text = f"## Claim {self.claim}: {says}\n\n{text}"
+            claim = self.claim
+            yield text
 
     def parts(self) -> Iterator[list[str]]:
         """Yields the lines of each part of the report."""
         return (lines for _, lines in self.titled_parts())
 
-    def titled_parts(self) -> Iterator[tuple[str, list[str]]]:
-        """Yields (title as in the file, lines) of each part of the report."""
+    def titled_parts(self, titles: Sequence[str] = ()) -> Iterator[tuple[str, list[str]]]:
+        """Yields (title as in the file, lines) of each part of the report, or only of those with `titles`."""
         for content in self.experiment.content.get("report") or []:
             (kind, title), *rest = content.items()
+            if titles and title not in titles:
+                continue
             part = getattr(self, f"part_{kind}", None)
             if part is None:
                 raise UserError(f"{self.experiment.path}: there is no part of a report called {kind!r}")
             options = dict(rest)
-            if str(options.pop("claim", "")) not in (self.claims or [*self.experiment.claims, ""]):
+            claim = str(options.pop("claim", ""))
+            if claim not in (self.claims or [*self.experiment.claims, ""]):
                 continue
+            self.claim = claim
             for values in self.experiment.combinations(options.pop("for", {})):
                 self.values = values
                 lines = part(title, **options)
@@ -144,7 +190,8 @@ class Report:
         template = elsewhere.get(column, row["scores"])
         paths = self.experiment.words(template, values)
         contents = [read(run / path) for path in paths]
-        self.scores |= {entry_of(Path(path)): content for path, content in zip(paths, contents) if content is not None}
+        entries_of = [entry_of((run / path).relative_to(self.root or run)) for path in paths]
+        self.scores |= {entry: content for entry, content in zip(entries_of, contents) if content is not None}
         found = [entries(content, self.experiment.expand(key, values)) for content in contents]
         return [] if [] in found else [value for each in found for value in each]
 
@@ -229,7 +276,7 @@ class Report:
                 without_seeds.append(name)
             self.averages[title][name] = means if averaged else units[0]
             if "items" in row:
-                self.items[title][name] = functools.partial(self.item_scores, row, values, averaged or columns[:1])
+                self.items[title][name] = self.item_files(row, values, averaged or columns[:1])
             cells = [self.cell(unit, row, values, column, both) for unit, column in zip(units, columns)]
             cells += [self.cell(means, row, values, None, both)] if averaged else []
             for template in (notes or {}).values():
@@ -269,56 +316,79 @@ class Report:
         shown = [title.split(":")[0] for title in titles]
         return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)]
 
-    def item_scores(self, row: dict, values: Values, columns: list[str]) -> list[np.ndarray] | None:
-        """Scores of the test items of a row, one array per seed, those of `columns` after each other; None without."""
+    def item_files(self, row: dict, values: Values, columns: list[str]) -> ItemFiles:
+        """Where the scores of the test items of a row are: `items` is {kind: FILE, or FILE REFERENCES}."""
         ((kind, template),) = row["items"].items()
-        found = []
-        for run in self.runs:
-            for seed in self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]:
-                paths = [
-                    run / self.experiment.expand(template, values | {"seed": seed, "column": each}) for each in columns
+        seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]
+        several = "{seed}" in row["scores"]
+        return ItemFiles(
+            self.experiment.expand(kind, values),
+            columns,
+            [
+                [
+                    [run / path for path in self.experiment.words(template, values | {"seed": seed, "column": column})]
+                    for column in columns
                 ]
-                if not all(path.is_file() for path in paths):
-                    return None
-                found.append(np.concatenate([items.READERS[kind](path) for path in paths]))
-        return found
+                for run in (self.runs if several else self.runs[:1])
+                for seed in seeds
+            ],
+        )
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
         """The tables (titles) of an included experiment; its runs, one per seed, are those whose names begin so."""
-        runs = [each for key, each in self.experiment.included.items() if f"{key}/".startswith(f"{name}/")]
-        report = Report(runs[0], [run.output for run in runs])
-        parts = [lines for title, lines in report.titled_parts() if title in tables]
+        included = [each for key, each in self.experiment.included.items() if f"{key}/".startswith(f"{name}/")]
+        if not included:
+            raise UserError(f"{self.experiment.path}: report: no included experiment is called {name!r}")
+        root, outer = self.runs[0], self.experiment.output
+        report = Report(included[0], [root / each.output.relative_to(outer) for each in included], root=root)
+        if report.folder is not None:
+            report.folder = root / name
+        parts = [lines for _, lines in report.titled_parts(tables)]
         self.averages |= report.averages
         self.items |= report.items
-        self.scores |= {f"{name}/{entry}": content for entry, content in report.scores.items()}
-        return [self.caption(caption), "", *itertools.chain(*parts)]
+        self.scores |= report.scores
+        return [self.caption(caption), "", *itertools.chain(*([*lines, ""] for lines in parts))] if parts else []
 
-    def part_verdict(self, claim: str, columns: list[str], greater: list[list[str]], caption: str = "") -> list[str]:
+    def part_verdict(self, title: str, columns: str | list, greater: list[list[str]], caption: str = "") -> list[str]:
         """Makes a table of tests of "the first system is better", for averages of earlier tables (`columns`: titles).
 
         `greater`: pairs of names of rows. Scores are paired by seed (`verdict.judge`); a row without seeds, such as a
         baseline, has the same score with each.
         """
-        lines = []
+        kept = read_json(self.runs[0]) if self.runs[0].is_file() else {}
+        lines, conclusions = [], []
         for first, second in ([self.expand(name) for name in pair] for pair in greater):
-            for title in map(self.expand, columns):
-                of_first, of_second = (self.averages.get(title, {}).get(name) for name in (first, second))
-                if of_first is None or of_second is None:
+            for measure in map(self.expand, columns):
+                scores = [self.averages.get(measure, {}).get(name) for name in (first, second)]
+                if None in scores:
                     continue
-                result = verdict.judge(*broadcast(of_first, of_second))
-                over_items = self.over_items(title, first, second)
-                self.scores[f"{self.expand(claim)}/{first} > {second}/{title}"] = dataclasses.asdict(result) | {
-                    "conclusion": result.conclusion,
-                    "p_over_items": over_items,
-                }
-                lines.append([f"{first} > {second}", title, *verdict.cells(result, over_items)])
-        header = ["", "measure", "difference", "p over items", "conclusion"]
-        return [self.caption(caption), "", *table(header, lines)] if lines else []
+                result = verdict.judge(*broadcast(*scores))
+                entry = f"{self.expand(title)}/{first} > {second}/{measure}"
+                over_items = self.over_items(measure, first, second)
+                if over_items is None:
+                    over_items = (kept.get(entry) or {}).get("p_over_items")
+                found = {"conclusion": result.conclusion, "p_over_items": over_items}
+                self.scores[entry] = dataclasses.asdict(result) | found
+                lines.append([f"{first} > {second}", measure, *verdict.cells(result, over_items)])
+                conclusions.append(f"{first} > {second}, {measure}: {result.conclusion}")
+        if not lines:
+            return []
+        self.verdicts.setdefault(self.claim, []).extend(conclusions)
+        header = [self.expand(title), "measure", "difference", "p over items", "conclusion"]
+        return [self.caption(caption), "", *table(header, lines)]
 
     def over_items(self, title: str, first: str, second: str) -> float | None:
-        """p of the difference of two rows over test items (`verdict.p_over_items`), None without scores of items."""
-        found = [self.items.get(title, {}).get(name, lambda: None)() for name in (first, second)]
-        return None if None in found else verdict.p_over_items(*broadcast(*found))
+        """p of the difference of two rows over test items (`verdict.p_over_items`), None without files of both.
+
+        Of BLEU: the largest p of sacreBLEU's paired bootstrap over the seeds and columns.
+        """
+        one, other = (self.items.get(title, {}).get(name) for name in (first, second))
+        if one is None or other is None or not (one.exist() and other.exist()):
+            return None
+        if one.kind == "bleu":
+            pairs = [pair for seed in zip(*broadcast(one.files, other.files)) for pair in zip(*seed, one.columns)]
+            return max(items.bleu_p(first, second, column) for first, second, column in pairs)
+        return verdict.p_over_items(*broadcast(one.scores(), other.scores()))
 
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
@@ -443,18 +513,38 @@ def write(
     if not isinstance(kept, dict):
         raise UserError(f"--save {save}: this file is not a JSON object of scores")
     report = Report(experiment, runs, claims)
-    text = "\n\n".join("\n".join(part).strip() for part in report.parts())
+    text = "\n\n".join(report.texts())
     if save is not None:
         write_json(save, dict(sorted((kept | report.scores).items())))
     if text:
         sys.stdout.write(f"{text}\n")
         if runs[0].is_dir():
             (runs[0] / "report.md").write_text(f"{text}\n", encoding="utf-8")
+    if experiment.claims and runs[0].is_dir():
+        write_json(runs[0] / "claims.json", state_of_claims(experiment, report.verdicts))
     if last := experiment.content.get("last line"):
         found = re.sub(
             r"\[(\S+) (\S+?)( \+?\.\df)?\]", lambda match: value_of(runs[0] / match[1], *match.groups()[1:]), last
         )
         sys.stdout.write(f"{found}\n")
+
+
+def state_of_claims(experiment: Experiment, verdicts: dict[str, list[str]]) -> Values:
+    """Describes the state of the claims: {"claims": their number, "run": number of those run, number: the claim}.
+
+    A claim is run if all of its steps are finished and its verdicts are made.
+
+    Args:
+        verdicts: claim -> conclusions of its tests.
+    """
+    found: Values = {}
+    for name, claim in experiment.claims.items():
+        steps = experiment.chosen(experiment.steps_of([name]))
+        finished = sum(bool((read(step.folder / RECORD) or {}).get("finished")) for step in steps)
+        found[name] = {"says": experiment.expand(claim["says"]), "steps": len(steps), "finished": finished}
+        found[name] |= {"verdicts": verdicts.get(name, [])}
+    run = sum(claim["finished"] == claim["steps"] and claim["verdicts"] != [] for claim in found.values())
+    return {"claims": len(found), "run": run, **found}
 
 
 def value_of(path: Path, key: str, form: str | None) -> str:

@@ -41,16 +41,21 @@ def rouge_l(hypotheses, references, language, resamples=0):
 
     Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
     """
+    values = rouge_l_of_each(hypotheses, references, language)
+    name = WordTokenizer(language).name
+    words = "words" if name == "13a" else name
+    return mean(values, resamples) | {"signature": f"rouge-score {version('rouge-score')} rougeL F1 {words}"}
+
+
+def rouge_l_of_each(hypotheses, references, language):
+    """F1 of the longest common subsequence of each of n hypotheses with its reference, in percent."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
         raise UserError("ROUGE needs the package rouge-score: pip install rouge-score") from None
-    tokenizer = WordTokenizer(language)
-    scorer = RougeScorer(["rougeL"], tokenizer=tokenizer)
+    scorer = RougeScorer(["rougeL"], tokenizer=WordTokenizer(language))
     pairs = zip(references, hypotheses, strict=True)
-    values = [100 * scorer.score(reference, hypothesis)["rougeL"].fmeasure for reference, hypothesis in pairs]
-    words = "words" if tokenizer.name == "13a" else tokenizer.name
-    return mean(values, resamples) | {"signature": f"rouge-score {version('rouge-score')} rougeL F1 {words}"}
+    return [100 * scorer.score(reference, hypothesis)["rougeL"].fmeasure for reference, hypothesis in pairs]
 
 
 @functools.cache

@@ -79,9 +79,11 @@ class Experiment:
         self.values |= {"output": str(self.output), "updates": f"--max-update {updates}" if updates else ""}
         self.included = dict(self._included(updates))
         self.steps = self._steps()
-        self.claims: dict[str, Values] = {
-            str(name): claim for name, claim in (self.content.get("claims") or {}).items()
-        }
+        self.claims: dict[str, Values] = {}
+        for name, claim in (self.content.get("claims") or {}).items():
+            if claim.keys() != {"says", "steps"}:
+                raise UserError(f"{path}: claim {name}: expected says and steps")
+            self.claims[str(name)] = claim
 
     def _override(self, override: str) -> None:
         name, equals, text = override.partition("=")

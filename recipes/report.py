@@ -26,7 +26,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
 from recipes import items, verdict
-from recipes.experiment_file import Experiment, Values
+from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.settings import RECORD
 
@@ -320,19 +320,14 @@ class Report:
         """Where the scores of the test items of a row are: `items` is {kind: FILE, or FILE REFERENCES}."""
         ((kind, template),) = row["items"].items()
         seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]
-        several = "{seed}" in row["scores"]
-        return ItemFiles(
-            self.experiment.expand(kind, values),
-            columns,
-            [
-                [
-                    [run / path for path in self.experiment.words(template, values | {"seed": seed, "column": column})]
-                    for column in columns
-                ]
-                for run in (self.runs if several else self.runs[:1])
-                for seed in seeds
-            ],
-        )
+        runs = self.runs if "{seed}" in template else self.runs[:1]
+
+        def files(run: Path, seed: str, column: str) -> list[Path]:
+            path, *references = self.experiment.words(template, values | {"seed": seed, "column": column})
+            return [run / path, *(ROOT / path for path in references)]
+
+        found = [[files(run, seed, column) for column in columns] for run in runs for seed in seeds]
+        return ItemFiles(self.experiment.expand(kind, values), columns, found)
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
         """The tables (titles) of an included experiment; its runs, one per seed, are those whose names begin so."""

@@ -190,26 +190,31 @@ class Experiment:
                 folder = self.output / self.expand(content.get("folder", name), values)
                 yield name, Experiment(Path(self.path).parent / content["file"], overrides, folder, updates)
 
-    def _steps_of_included(self) -> dict[Path, Step]:
-        """The steps of included experiments by folder. Those that several have, with the same folder, are one step."""
-        steps: dict[Path, Step] = {}
+    def _steps(self) -> list[Step]:
+        """The steps of this experiment, then those of included ones, each with the steps that it requires."""
+        steps = {step.folder: step for step in self._own_steps()}
         for name, experiment in self.included.items():
             for step in experiment.steps:
-                first = steps.setdefault(step.folder, step)
+                first = steps.setdefault(step.folder, step)  # several experiments may share a step
                 if first.commands != step.commands:
                     raise UserError(
-                        f"{self.path}: the steps {name}/{step.name} and {first.name} have the same folder and other "
+                        f"{self.path}: the steps {first.name} and {name}/{step.name} have the same folder and other "
                         "commands"
                     )
                 if first is step:
-                    step.name, step.output = f"{name}/{step.name}", self.output
-        for step in steps.values():
-            step.required_steps = [steps[needed.folder] for needed in step.required_steps]
-        return steps
+                    step.name, step.output, step.required_steps = f"{name}/{step.name}", self.output, []
+                    self.needed[step] = experiment.needed[step]
+        for folder, step in steps.items():
+            inside = next((other for other in steps.values() if step.renew and folder in other.folder.parents), None)
+            if inside is not None:
+                raise UserError(f"{self.path}: step {step.name}: renew would remove the folder of step {inside.name}")
+        self._require(steps)
+        return list(steps.values())
 
-    def _steps(self) -> list[Step]:
-        steps = self._steps_of_included()
-        needs: dict[Step, list[str]] = {}  # names of steps, or prefixes, that must run first beyond those it reads
+    def _own_steps(self) -> list[Step]:
+        """The steps of the file, each for all of its values; sets `needed`."""
+        steps: dict[Path, Step] = {}
+        needs: dict[Step, list[str]] = {}
         for key, content in self.content["steps"].items():
             unknown = content.keys() - STEP_KEYS
             if unknown or "run" not in content:
@@ -240,28 +245,35 @@ class Experiment:
                     self.output,
                 )
                 needs[step] = [self.expand(name, values) for name in content.get("needs", [])]
+        self.needed = {step: self._named(step, names, steps) for step, names in needs.items()}
+        return list(steps.values())
+
+    def _named(self, step: Step, names: list[str], steps: dict[Path, Step]) -> list[Step]:
+        """The steps with these names, or names that begin so. Raises `UserError` if there is none for a name."""
+        found = []
+        for name in names:
+            named = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
+            if not named:
+                raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
+            found += named
+        return found
+
+    def _require(self, steps: dict[Path, Step]) -> None:
+        """Adds to each step those that it requires: makers of folders and corpora that it reads, and `needed`."""
         corpora = {
             path: step
             for step in reversed(steps.values())  # the first step that makes a corpus is its maker
             for path in step.absolute_paths
             if path in corpus.MADE and any("recipes.corpus" in command for command in step.commands)
         }
-        for folder, step in steps.items():
-            inside = next((other for other in steps.values() if step.renew and folder in other.folder.parents), None)
-            if inside is not None:
-                raise UserError(f"{self.path}: step {step.name}: renew would remove the folder of step {inside.name}")
         makers = corpora | steps
         for step in steps.values():
-            for path in step.absolute_paths:
-                made = next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
-                if made is not step and made not in step.required_steps:
-                    step.required_steps.append(made)
-            for name in needs.get(step, ()):
-                found = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
-                if not found:
-                    raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
-                step.required_steps += [other for other in found if other not in step.required_steps]
-        return list(steps.values())
+            read = [
+                next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
+                for path in step.absolute_paths
+            ]
+            needed = [steps[other.folder] for other in self.needed[step]]
+            step.required_steps = list(dict.fromkeys([*(other for other in read if other is not step), *needed]))
 
     def steps_of(self, claims: Sequence[str]) -> list[str]:
         """Names of the steps that test these claims, or prefixes of names; without `claims`, those of all claims.

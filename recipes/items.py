@@ -34,7 +34,8 @@ def retrieval(path: Path) -> np.ndarray:
 
 def titles(path: Path, references: Path, language: str) -> np.ndarray:
     """An output of fairseq-generate -> (n,) ROUGE-L of each text."""
-    return np.array(rouge_l_of_each(*read_pair(path, references), language))
+    hypotheses, expected = read_pair(path, references)
+    return np.array(rouge_l_of_each(hypotheses, expected, language))
 
 
 def bleu_p(first: list[Path], second: list[Path], language: str) -> float:

@@ -18,7 +18,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.settings import RECORD
 
+T = TypeVar("T")
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
 
@@ -354,10 +355,10 @@ class Report:
         lines, conclusions = [], []
         for first, second in ([self.expand(name) for name in pair] for pair in greater):
             for measure in map(self.expand, columns):
-                scores = [self.averages.get(measure, {}).get(name) for name in (first, second)]
-                if None in scores:
+                better, worse = (self.averages.get(measure, {}).get(name) for name in (first, second))
+                if better is None or worse is None:
                     continue
-                result = verdict.judge(*broadcast(*scores))
+                result = verdict.judge(*broadcast(better, worse))
                 entry = f"{self.expand(title)}/{first} > {second}/{measure}"
                 over_items = self.over_items(measure, first, second)
                 if over_items is None:
@@ -488,10 +489,10 @@ class Report:
         pyplot.close(figure)
 
 
-def broadcast(first: list, second: list) -> tuple[list, list]:
+def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
     """Makes one value per seed of both lists: a single value, of a system without seeds, is repeated."""
     seeds = max(len(first), len(second))
-    return tuple(each * seeds if len(each) == 1 else each for each in (first, second))
+    return first * seeds if len(first) == 1 else first, second * seeds if len(second) == 1 else second
 
 
 def write(

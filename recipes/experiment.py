@@ -199,7 +199,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="these steps, and those that they need; no report unless it is named",
     )
     parser.add_argument("--claims", default="", metavar="N,N", help="the steps that test these claims of the file")
-    parser.add_argument("--limit", type=positive, metavar="MINUTES", help="stop then; the same command continues")
+    parser.add_argument("--limit", type=minutes, metavar="MINUTES", help="stop then; the same command continues")
     parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
     parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")
@@ -238,6 +238,13 @@ def positive(text: str) -> int:
     if not re.fullmatch("[1-9][0-9]*", text):
         raise argparse.ArgumentTypeError(f"{text}: a whole number above 0 is needed")
     return int(text)
+
+
+def minutes(text: str) -> float:
+    """Parses a number of minutes above 0."""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text}: a number above 0 is needed")
+    return float(text)
 
 
 if __name__ == "__main__":

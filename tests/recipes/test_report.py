@@ -410,3 +410,128 @@ def test_a_cell_may_have_the_intervals_over_seeds_and_over_test_items(tmp_path, 
     (tmp_path / "both.yaml").write_text(BOTH.replace("both", "all"))
     with pytest.raises(UserError, match="both.yaml: nc: intervals: all: choose one or both"):
         report.main([str(tmp_path / "both.yaml"), str(tmp_path / "run")])
+
+
+CLAIMS = """
+values: {seeds: [1, 2, 3], languages: [en, de], models: {xlm: {name: XLM}, unicoder: {name: Unicoder}}}
+include: {mono: {file: experiment.yaml, for: {seed: seeds}, values: {models: xlm, seeds: 1}}}
+steps: {}
+claims: {1: {says: Unicoder > XLM, steps: []}, 2: {says: XLM > random, steps: []}}
+report:
+  - table: accuracy
+    claim: 1
+    columns: languages
+    average: languages
+    rows:
+      - for: {model: models}
+        name: "{model.name}"
+        scores: "{model}-{seed}/scores.json"
+        key: languages.{column}.accuracy
+        items: {classification: "{model}-{seed}/test.{column}.tsv"}
+      - {name: tf-idf, scores: baseline/scores.json, key: "languages.{column}.accuracy"}
+  - verdict: claim 1
+    claim: 1
+    columns: [accuracy, another table]
+    greater: [[Unicoder, XLM], [XLM, tf-idf], [XLM, nothing]]
+    caption: Tests over seeds {seeds}.
+  - included: mono
+    claim: 2
+    tables: ["{task}: accuracy"]
+  - verdict: claim 2
+    claim: 2
+    columns: ["nc: accuracy"]
+    greater: [[XLM, majority]]
+last line: "claims=[claims.json claims] run=[claims.json run]"
+"""
+
+
+@pytest.fixture
+def claims(folder):
+    """Three seeds of two systems, each with two test items in each of two languages, and three pre-trainings."""
+    (folder.parent / "claims.yaml").write_text(CLAIMS)
+    write(folder / "baseline/scores.json", nc(en=50.0, de=50.0))
+    for seed, (xlm, unicoder) in enumerate([(50.0, 60.0), (52.0, 66.0), (54.0, 66.0)], start=1):
+        for model, accuracy in (("xlm", xlm), ("unicoder", unicoder)):
+            write(folder / f"{model}-{seed}/scores.json", nc(en=accuracy, de=accuracy))
+            for language in ("en", "de"):
+                right = "a" if model == "unicoder" else "b"
+                write(
+                    folder / f"{model}-{seed}/test.{language}.tsv", f"1\ta\t{right}\t1\n2\tb\tb\t1\n3\ta\t{right}\t1\n"
+                )
+        write(folder / f"mono/{seed}/xlm/nc-1/scores.json", nc(en=70.0 + seed, de=70.0 + seed))
+        write(folder / f"mono/{seed}/random/nc-1/scores.json", nc(en=40.0, de=40.0))
+    return folder
+
+
+def of_claims(folder, capsys, *words):
+    report.main([str(folder.parent / "claims.yaml"), str(folder), *words])
+    return capsys.readouterr().out
+
+
+def test_claims_are_tested_over_seeds_and_items(claims, capsys):
+    """Unicoder - XLM: 10, 14, 12, mean 12, error 2 / sqrt(3), t 4.303. XLM - tf-idf: 0, 2, 4."""
+    text = of_claims(claims, capsys)
+    width = 4.30265 * 2 / math.sqrt(3)
+    # four items differ, by 100 each: p = 2 / 2^4
+    assert f"| Unicoder > XLM | accuracy | +12.0 (+{12 - width:.1f} to +{12 + width:.1f}) | 0.1250 | shown |" in text
+    assert (
+        f"| XLM > tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | not shown; 3 seeds detect" in text
+    )
+    assert "XLM > nothing" not in text and "another table" not in text
+    assert "Tests over seeds 1,2,3.\n" in text
+    assert text.index("## Claim 1: Unicoder > XLM\n") < text.index("| accuracy |") < text.index("## Claim 2:")
+    assert text.endswith("claims=2 run=2\n")
+    state = json.loads((claims / "claims.json").read_text())
+    assert state["1"]["verdicts"] == ["Unicoder > XLM, accuracy: shown", "XLM > tf-idf, accuracy: not shown"]
+
+
+def test_tables_of_an_included_experiment_are_over_its_pretrainings(claims, capsys):
+    text = of_claims(claims, capsys)
+    assert "mean over 3 pre-trainings of the mean over 1 fine-tuning seed" in text and "| qam: accuracy |" in text
+    assert "| XLM | 72.0 (" in text and "| XLM > majority | nc: accuracy | +32.0 (" in text
+    assert imread(claims / "mono/nc.png").ndim == 3
+
+
+def test_saved_scores_make_the_same_tests(claims, capsys, tmp_path):
+    """Files of test items are not needed then."""
+    text, kept = of_claims(claims, capsys, "--save", str(tmp_path / "kept.json")), tmp_path / "kept.json"
+    saved = json.loads(kept.read_text())
+    assert saved["mono/2/xlm/nc-1"] == nc(en=72.0, de=72.0)
+    entry = saved["claim 1/Unicoder > XLM/accuracy"]
+    assert entry["differences"] == [10, 14, 12] and entry["conclusion"] == "shown" and entry["p_over_items"] == 0.125
+    (tmp_path / "claims.yaml").write_text(CLAIMS.replace("\nlast line", "\nabout"))
+    report.main([str(tmp_path / "claims.yaml"), str(kept)])
+    assert capsys.readouterr().out == text.removesuffix("claims=2 run=2\n")
+
+
+def test_a_report_of_some_claims(claims, capsys):
+    made = Experiment(claims.parent / "claims.yaml", output=claims)
+    report.write(made, claims=["2"])
+    text = capsys.readouterr().out
+    assert "## Claim 2: XLM > random" in text and "Claim 1" not in text and text.endswith("claims=2 run=1\n")
+
+
+def test_bleu_is_tested_with_each_seed_and_the_largest_p_is_shown(folder, capsys):
+    """The second seed's systems are equal: p = 1."""
+    part = {"table": "BLEU", "columns": ["de"]}
+    row = {"for": {"model": "models"}, "name": "{model.name}", "scores": "{model}-{seed}/bleu.json", "key": "score"}
+    row["items"] = {"bleu": "{model}-{seed}/hypotheses.{column} " + f"{folder}/reference.{{column}}"}
+    tested = {"verdict": "claim", "columns": ["BLEU"], "greater": [["XLM", "random"]]}
+    models = {"random": {"name": "random"}, "xlm": {"name": "XLM"}}
+    content = {"values": {"seeds": [1, 2], "models": models}, "steps": {}, "report": [part | {"rows": [row]}, tested]}
+    (folder.parent / "experiment.yaml").write_text(json.dumps(content))
+    lines = [f"das ist der Satz {number} von allen\n" for number in range(40)]
+    write(folder / "reference.de", "".join(lines))
+    bad = "".join(line.replace("das ist der", "was war kein") for line in lines)
+    for model, seed, text in (("random", 1, bad), ("xlm", 1, "".join(lines)), ("random", 2, bad), ("xlm", 2, bad)):
+        write(folder / f"{model}-{seed}/hypotheses.de", text)
+        write(folder / f"{model}-{seed}/bleu.json", {"score": 10.0 * seed + (model == "xlm")})
+    assert "| XLM > random | BLEU | +1.0 (+1.0 to +1.0) | 1.0000 | shown |" in printed(capsys, folder)
+    assert "| 0.00" in printed(capsys, folder, values=["seeds=1"])
+
+
+def test_a_report_that_includes_nothing_is_one_sentence(claims):
+    file = claims.parent / "claims.yaml"
+    file.write_text(CLAIMS.replace("included: mono", "included: multi"))
+    with pytest.raises(UserError, match="claims.yaml: report: no included experiment is called 'multi'"):
+        report.main([str(file), str(claims)])

@@ -39,5 +39,5 @@ def test_wrong_argument_from_another_folder(tmp_path, script):
 
 def test_there_is_a_smoke_script_for_each_recipe():
     assert [str(script.parent) for script in SCRIPTS] == [
-        *("lohelp", "monotrans", "unicoder", "veco", "xglue", "xglue", "xlm", "xlm", "xtreme"),
+        *("evidence", "lohelp", "monotrans", "unicoder", "veco", "xglue", "xglue", "xlm", "xlm", "xtreme"),
     ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # smoke.sh [--output DIR] [--updates N]
 #
-# The chain of every claim of claims.yaml at toy size, in minutes on two cores: 20 updates of each model, one seed,
+# The chain of every claim of claims.yaml at toy size, in minutes on two cores: 10 updates of each model, one seed,
 # English and German of the bundled synthetic sample (smoke.yaml). Ends with
 #     evidence claims=8 run=8
 # run is the number of claims all of whose steps are finished and whose tests are in the report. The figures say nothing
@@ -12,4 +12,4 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 arguments 0 "$@"
 cd "$root"
 . recipes/environment.sh
-exec python -m recipes.experiment recipes/evidence/smoke.yaml --jobs 2 --updates 20 "$@"
+exec python -m recipes.experiment recipes/evidence/smoke.yaml --jobs 2 --updates 10 "$@"

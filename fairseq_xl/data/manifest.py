@@ -35,18 +35,25 @@ def _read(path, state):
     return manifest
 
 
+def stored_fingerprint(folder, name, *counts):
+    """The fingerprint of a file of a data folder in its manifest, with at least the `counts`; `UserError` if it lacks
+    some. None in a data folder of an earlier version, and for a file that `python -m preprocess` did not write."""
+    known = read_manifest(folder).get("fingerprints", {}).get(name)
+    if known is not None and not (isinstance(known, dict) and known.keys() >= {"bytes", "sampled", *counts}):
+        raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: its fingerprint of {name} is incomplete")
+    return known
+
+
 def check_fingerprint(folder, name, **counts):
     """Raises `UserError` if a file of a data folder differs from its fingerprint in the manifest.
 
     Its size, its `counts` and its content are compared: all of a file of up to 1 MiB, evenly spaced samples of a larger
     one, so that a change of more than 1/255 of the file is always found and a shorter one may be missed.
     """
-    known = read_manifest(folder).get("fingerprints", {}).get(name)
-    if known is None:  # a data folder of an earlier version, or a file that python -m preprocess did not write
+    known = stored_fingerprint(folder, name, *counts)
+    if known is None:
         return
     path = Path(folder) / name
-    if not isinstance(known, dict) or not known.keys() >= {"bytes", "sampled", *counts}:
-        raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: its fingerprint of {name} is incomplete")
     found = {**counts, "bytes": path.stat().st_size}
     other = [f"{found[key]} {key}, expected {known[key]}" for key in found if found[key] != known[key]]
     if not other and sampled(path) != known["sampled"]:

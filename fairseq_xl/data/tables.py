@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fairseq_xl.data.indexed import mapped_bytes
-from fairseq_xl.data.manifest import sampled
+from fairseq_xl.data.manifest import sampled, stored_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.locks import locked
@@ -74,11 +74,18 @@ def table(
 
 
 def _known(prefixes: Iterable[str], version: int) -> bytes:
-    """`FORMAT` and a digest of a version and of texts: samples, size and time of change of each file."""
+    """`FORMAT` and a digest of a version and of texts: samples and size of each file, and what else tells its content.
+
+    That are the hashes of all blocks in the manifest of the data folder, so that copies of the folder keep their
+    tables, or the time of change of a file that the manifest does not describe.
+    """
     digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
     for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):
-        state = path.stat()
-        digest.update(f" {sampled(path)} {state.st_size} {state.st_mtime_ns}".encode())
+        state, samples = path.stat(), sampled(path)
+        known = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}") or {}
+        described = "blocks" in known and (known.get("bytes"), known.get("sampled")) == (state.st_size, samples)
+        content = " ".join(map(str, known["blocks"])) if described else state.st_mtime_ns
+        digest.update(f" {samples} {state.st_size} {content}".encode())
     return FORMAT + digest.digest()
 
 

@@ -1,6 +1,7 @@
 """Table files: which text and version they belong to."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from tiny_data import write_items
 
 from fairseq_xl.data import tables
 from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.tables import table
+from fairseq_xl.io.files import write_json
 
 FIRST = np.array([[1, 2], [3, 4]])
 SECOND = np.array([[5, 6]])
@@ -51,6 +54,42 @@ def test_a_text_rewritten_in_place_makes_a_new_table(text, monkeypatch):
     os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))  # clocks of file systems are coarse
     assert path.stat().st_size == state.st_size
     assert read(SECOND) == SECOND.tolist()
+
+
+def test_a_copy_of_a_data_folder_keeps_its_tables(tmp_path):
+    """Its files have other times. Another text of the same size, with a manifest of its own, makes a new table."""
+    data, copy = tmp_path / "data-bin", tmp_path / "copy"
+    read = {}
+    for folder in (data, copy):
+        prefix = str(folder / "en/train")
+        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [path], 2, lambda: [rows], 2, always_file=True)
+    write_items(data / "en/train", [[4, 2], [5, 2]])
+    write_manifest(data)
+    read[data](FIRST)
+    shutil.copytree(data, copy, copy_function=shutil.copyfile)
+    for path in (copy / "en").glob("train.*"):
+        os.utime(path, ns=(0, 0))
+    assert read[copy](SECOND).tolist() == FIRST.tolist()
+    write_items(copy / "en/train", [[4, 2], [6, 2]])
+    write_manifest(copy)
+    assert read[copy](SECOND).tolist() == SECOND.tolist()
+
+
+def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
+    """The manifest does not describe it any more."""
+    write_items(tmp_path / "en/train", [[4, 2], [5, 2]])
+    write_manifest(tmp_path)
+    prefix = str(tmp_path / "en/train")
+    table(f"{prefix}.table", [prefix], 2, lambda: [FIRST], 2, always_file=True)
+    write_items(tmp_path / "en/train", [[4, 2], [6, 2]])
+    found = table(f"{prefix}.table", [prefix], 2, lambda: [SECOND], 2, always_file=True)
+    assert found.tolist() == SECOND.tolist()
+
+
+def write_manifest(data):
+    """The manifest with the fingerprints of en/train, as `python -m preprocess` writes them."""
+    names = ("en/train.bin", "en/train.idx")
+    write_json(data / "manifest.json", {"fingerprints": {name: fingerprint(data / name) for name in names}})
 
 
 def test_another_version_of_windows_makes_a_new_table(tmp_path, monkeypatch):

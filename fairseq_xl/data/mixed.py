@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.sampling import smoothed_shares
+from fairseq_xl.data.sampling import permutation, smoothed_shares
 
 _EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
 
@@ -39,7 +39,9 @@ class MixedCorpus:
     def sample_of_all(self, rng, count, length):
         """Random `count` of all examples, in order: examples (count,) and sizes (count,)."""
         numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
-        counts = rng.multivariate_hypergeometric(numbers, count).tolist()
+        # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
+        drawn = permutation(rng, sum(numbers))(np.arange(count))
+        counts = np.bincount(np.searchsorted(np.cumsum(numbers), drawn, side="right"), minlength=len(numbers)).tolist()
         examples, sizes = [], []
         for number, (corpus, of_corpus) in enumerate(zip(self.corpora, counts, strict=True)):
             if of_corpus:

@@ -54,7 +54,7 @@ class Stack(nn.ModuleList):
         With a variable-length kernel any padding is left out, since a GPU attends more slowly under a mask of padding.
         """
         found = [packing for packing in packings if packing is not None]
-        if len(found) < len(packings):
+        if not len(self) or len(found) < len(packings):
             return False
         dtype, device = hidden.dtype, hidden.device.type
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):

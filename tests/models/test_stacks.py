@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules import attention, packing
+from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches import features
 from fairseq_xl.patches.compilation import check_compiler
 from tests.devices import DEVICES, moved, needs_cuda, no_sync, relative_error
@@ -116,6 +117,12 @@ def test_a_batch_is_packed_on_cpu_if_a_sixteenth_of_it_is_padding(lengths, shape
     computed = count_tokens(model)
     loss_of("encoder", model, make_batch(dictionary, lengths))
     assert set(computed) == {shape}
+
+
+def test_a_stack_without_layers_returns_its_input(dictionary):
+    found = packing.Packing.of(make_batch(dictionary, [4, 2])["packing"])
+    hidden = torch.randn(2, 4, 8)
+    assert found.has_much_padding and torch.equal(Stack()(hidden, packing=found), hidden)
 
 
 def test_source_and_target_are_packed_if_one_has_much_padding(dictionary):

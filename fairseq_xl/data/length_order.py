@@ -112,6 +112,7 @@ class SortedBatches(Sequence[Numbers]):
         seed, epoch: of the random numbers.
 
     Attributes:
+        epoch: as above.
         skipped: number of examples that are too long.
         longest: tokens of the longest side of an example, those too long included.
     """
@@ -125,6 +126,7 @@ class SortedBatches(Sequence[Numbers]):
         seed: int,
         epoch: int,
     ):
+        self.epoch = epoch
         self.orders = [direction.order for direction in directions]
         offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
         rng = np.random.default_rng((seed, epoch))
@@ -149,8 +151,9 @@ class SortedBatches(Sequence[Numbers]):
         return int(self.numbers[-1])
 
     def __getitem__(self, number: Any) -> Any:
-        if not 0 <= number < len(self):
-            raise IndexError(number)
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        number = range(len(self))[number]  # not negative; or an `IndexError`
         part = int(np.searchsorted(self.numbers, number, side="right")) - 1
         begin, size, _ = self.parts[part]
         begin += (number - self.numbers[part]) * size

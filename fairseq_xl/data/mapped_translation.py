@@ -10,7 +10,7 @@ from fairseq.data import iterators
 from fairseq_xl.data.corpus import Numbers
 from fairseq_xl.data.length_order import LONGEST, SortedBatches
 from fairseq_xl.data.sampling import permutation
-from fairseq_xl.data.translation import TranslationDataset
+from fairseq_xl.data.translation import TranslationExamples
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -18,24 +18,19 @@ logger = logging.getLogger(__name__)
 BATCHES_AT_ONCE = 4096  # batch numbers that are permuted at a time
 
 
-class MappedTranslationDataset(TranslationDataset):
-    """Training examples of directions with an `order`; an id is the offset of the direction plus the line.
+class MappedTranslationDataset(TranslationExamples):
+    """Training examples of directions with an `order`, of which neither lengths nor indices are kept in memory.
 
     The batches of an epoch have the sizes that `TranslationDataset` gives them; which of several pairs with the same
     lengths are in a batch differs.
 
     Args:
         directions: `Direction`s with an `order`.
-        framing, pad: as in `TranslationDataset`.
+        framing, pad: as in `TranslationExamples`.
     """
 
     def __init__(self, directions: Sequence[Any], framing: Any, pad: int):
         super().__init__(directions, framing, pad, shuffle=True)
-
-    @property
-    def framed_sizes(self) -> Any:
-        """Not available: it would hold numbers for each pair."""
-        raise NotImplementedError("MappedTranslationDataset.framed_sizes")
 
     def num_tokens(self, index: int) -> int:
         """Length of the longer one of source and target."""
@@ -58,53 +53,42 @@ class MappedTranslationDataset(TranslationDataset):
         max_tokens: int | None,
         max_sentences: int | None = None,
         seed: int = 1,
-        num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
-        data_buffer_size: int = 0,
-        skip_remainder_batch: bool = False,
-        grouped_shuffling: bool = False,
-        **unused: Any,
-    ) -> iterators.EpochBatchIterator:
-        """The iterator of fairseq over the batches of each epoch; the arguments are those of its `get_batch_iterator`.
+        **options: Any,
+    ) -> "LazyEpochs":
+        """The iterator over the batches of each epoch.
 
-        Raises `UserError` if no pair is short enough. Logs how many are too long.
+        Args:
+            max_positions: longest source and target; longer pairs are left out. None: no limit.
+            max_tokens, max_sentences: limits of a batch, as in fairseq; at least one is given.
+            seed: of the order of batches and examples.
+            options: others of fairseq's `EpochBatchIterator`.
+
+        Its `frozen_batches` raise `UserError` if no pair is short enough, and log how many are too long.
         """
-        longest = (LONGEST, LONGEST) if max_positions is None else max_positions
+        longest = max_positions or (LONGEST, LONGEST)
 
-        def batches(dataset: Any, epoch: int) -> SortedBatches:
-            """The batches of an epoch."""
+        def batches(_: Any, epoch: int) -> SortedBatches:
             found = SortedBatches(self.directions, longest, max_tokens, max_sentences, seed, epoch)
-            if not len(found):
-                raise UserError(
-                    f"no training pair fits {longest} tokens (source, target), the smaller of --max-tokens "
-                    f"{max_tokens} and --max-positions: raise the smaller one, the longest side has {found.longest} "
-                    "tokens"
-                )
-            if found.skipped:
-                logger.warning(
-                    "%d pairs of epoch %d have more than %s tokens (source, target) and are skipped",
-                    found.skipped,
-                    epoch,
-                    longest,
-                )
+            _check(found, longest, max_tokens)
             return found
 
-        return LazyEpochs(
-            dataset=self,
-            collate_fn=self.collater,
-            batch_sampler=batches,
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
-            skip_remainder_batch=skip_remainder_batch,
-            grouped_shuffling=grouped_shuffling,
-            reuse_dataloader=False,
-            persistent_workers=False,
+        more = {"reuse_dataloader": False, "persistent_workers": False, **options}
+        return LazyEpochs(self, self.collater, batches, seed, **more)
+
+
+def _check(found: SortedBatches, longest: tuple[int, int], max_tokens: int | None) -> None:
+    """Logs how many pairs of an epoch are too long; raises `UserError` if all are."""
+    if not len(found):
+        raise UserError(
+            f"no training pair fits {longest} tokens (source, target), the smaller of --max-tokens {max_tokens} and "
+            f"--max-positions: raise the smaller one, the longest side has {found.longest} tokens"
+        )
+    if found.skipped:
+        logger.warning(
+            "%d pairs of epoch %d have more than %s tokens (source, target) and are skipped",
+            found.skipped,
+            found.epoch,
+            longest,
         )
 
 
@@ -160,7 +144,8 @@ class RankBatches(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return RankBatches(self.batches, self.numbers, self.positions[index])
-        return next(iter(self[index : index + 1]))
+        position = self.positions[index]
+        return next(iter(RankBatches(self.batches, self.numbers, range(position, position + 1))))
 
     def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self), BATCHES_AT_ONCE):

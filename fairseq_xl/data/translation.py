@@ -56,11 +56,18 @@ class Direction:
         return max(1, round(self.upsampling * self.num_pairs))
 
 
-class TranslationDataset(FairseqDataset):
-    """Examples of one or more directions; with one direction over all lines, ids are line numbers.
+class TranslationExamples(FairseqDataset):
+    """Examples of one or more directions; an id is the offset of the direction plus the number of one of its lines.
 
-    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). `cut_at` truncates
-    sentences, which keep their ``</s>``.
+    Encoder input ``<s> x </s>``, decoder input ``[xx] y``, target ``y </s>`` (framing `generation`). Subclasses say how
+    long examples are and which are in a batch.
+
+    Args:
+        directions: `Direction`s.
+        framing: the `Framing` of the task.
+        pad: id of ``<pad>``.
+        shuffle: whether the examples are for training.
+        constraints: tensors of constraints of generation, by id; None: there are none.
     """
 
     #: each epoch has its own batches: with fairseq's cache resuming would be inexact
@@ -70,60 +77,11 @@ class TranslationDataset(FairseqDataset):
         self.directions, self.framing, self.pad, self.shuffle = directions, framing, pad, shuffle
         self.constraints = constraints
         self.offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
+        #: longest source, with ``<s>`` and tag, and longest target: longer ones are truncated
         self.max_positions = (np.iinfo(np.int64).max, np.iinfo(np.int64).max)
-
-    @cached_property
-    def framed_sizes(self):
-        """Lengths (n, 2) of source, with ``<s>`` and perhaps a tag, and target before truncation."""
-        return np.concatenate([each.sizes[each.lines] + (1 + (each.tag is not None), 0) for each in self.directions])
-
-    @cached_property
-    def sizes(self):
-        """Lengths (n, 2) of source and target."""
-        return np.minimum(self.framed_sizes, self.max_positions)
 
     def __len__(self):
         return int(self.offsets[-1])
-
-    def cut_at(self, max_positions):
-        """Truncates sentences to `max_positions` (encoder, decoder); returns the truncated examples, (k,)."""
-        self.max_positions = max_positions
-        self.__dict__.pop("sizes", None)
-        return np.flatnonzero((self.framed_sizes > max_positions).any(axis=1))
-
-    def num_tokens(self, index):
-        """Length of the longer one of source and target."""
-        return int(self.sizes[index].max())
-
-    def num_tokens_vec(self, indices):
-        """Lengths (n,) of the longer ones of source and target."""
-        return self.sizes[indices].max(axis=1)
-
-    def size(self, index):
-        """Lengths of encoder input and target."""
-        return tuple(self.sizes[index])
-
-    def filter_indices_by_size(self, indices, max_sizes):
-        """Splits indices into those that fit (encoder, decoder) positions and those that don't."""
-        fits = (self.sizes[indices] <= max_sizes).all(axis=1)
-        return indices[fits], indices[~fits].tolist()
-
-    def ordered_indices(self):
-        """The indices of one epoch, sorted by length, with ties in random order.
-
-        The examples of a direction occur `upsampling` times. fairseq seeds numpy with seed and epoch around this call.
-        """
-        order = np.random.permutation(self._examples()) if self.shuffle else np.arange(len(self))
-        sizes = self.sizes[order]
-        return order[np.lexsort((sizes[:, 0], sizes[:, 1]))]
-
-    def _examples(self):
-        if all(direction.upsampling == 1 for direction in self.directions):
-            return np.arange(len(self))
-        rng, found = np.random.default_rng(np.random.randint(2**31)), []
-        for offset, direction in zip(self.offsets, self.directions):
-            found.append(offset + draw_passes(rng, len(direction.lines), direction.num_examples))
-        return np.concatenate(found)
 
     def __getitem__(self, index):
         number = int(np.searchsorted(self.offsets, index, side="right")) - 1
@@ -178,6 +136,63 @@ class TranslationDataset(FairseqDataset):
                 packings = find_packings(self.pad, src_packing=sources, target_packing=target.numpy())
                 batch["net_input"].update(packings)
         return batch
+
+
+class TranslationDataset(TranslationExamples):
+    """Translation examples with their lengths in memory; with one direction over all lines, ids are line numbers.
+
+    `cut_at` truncates sentences, which keep their ``</s>``.
+    """
+
+    @cached_property
+    def framed_sizes(self):
+        """Lengths (n, 2) of source, with ``<s>`` and perhaps a tag, and target before truncation."""
+        return np.concatenate([each.sizes[each.lines] + (1 + (each.tag is not None), 0) for each in self.directions])
+
+    @cached_property
+    def sizes(self):
+        """Lengths (n, 2) of source and target."""
+        return np.minimum(self.framed_sizes, self.max_positions)
+
+    def cut_at(self, max_positions):
+        """Truncates sentences to `max_positions` (encoder, decoder); returns the truncated examples, (k,)."""
+        self.max_positions = max_positions
+        self.__dict__.pop("sizes", None)
+        return np.flatnonzero((self.framed_sizes > max_positions).any(axis=1))
+
+    def num_tokens(self, index):
+        """Length of the longer one of source and target."""
+        return int(self.sizes[index].max())
+
+    def num_tokens_vec(self, indices):
+        """Lengths (n,) of the longer ones of source and target."""
+        return self.sizes[indices].max(axis=1)
+
+    def size(self, index):
+        """Lengths of encoder input and target."""
+        return tuple(self.sizes[index])
+
+    def filter_indices_by_size(self, indices, max_sizes):
+        """Splits indices into those that fit (encoder, decoder) positions and those that don't."""
+        fits = (self.sizes[indices] <= max_sizes).all(axis=1)
+        return indices[fits], indices[~fits].tolist()
+
+    def ordered_indices(self):
+        """The indices of one epoch, sorted by length, with ties in random order.
+
+        The examples of a direction occur `upsampling` times. fairseq seeds numpy with seed and epoch around this call.
+        """
+        order = np.random.permutation(self._examples()) if self.shuffle else np.arange(len(self))
+        sizes = self.sizes[order]
+        return order[np.lexsort((sizes[:, 0], sizes[:, 1]))]
+
+    def _examples(self):
+        if all(direction.upsampling == 1 for direction in self.directions):
+            return np.arange(len(self))
+        rng, found = np.random.default_rng(np.random.randint(2**31)), []
+        for offset, direction in zip(self.offsets, self.directions):
+            found.append(offset + draw_passes(rng, len(direction.lines), direction.num_examples))
+        return np.concatenate(found)
 
 
 def _cut(ended, longest):

@@ -456,6 +456,16 @@ def checkpoint_to_restore(cfg):
     return path if PathManager.isfile(path) else None
 
 
+def iterator_options(arguments):
+    """The options of fairseq's `EpochBatchIterator` among `arguments` of `get_batch_iterator`, {name: value}.
+
+    Without the seed, the number of ranks, and the limits of batches, which planning the batches needs too.
+    """
+    names = {name: name for name in ("shard_id", "num_workers", "epoch", "skip_remainder_batch", "grouped_shuffling")}
+    names["data_buffer_size"] = "buffer_size"
+    return {new: arguments[name] for name, new in names.items() if name in arguments}
+
+
 def _check_dictionary(folder, dictionary):
     """Raises `UserError` if the text of a folder was binarized with another dictionary."""
     if XLDictionary.load(folder / "dict.txt").digest() != dictionary.digest():

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from fairseq.data import FairseqDataset, iterators
@@ -19,6 +20,7 @@ from fairseq_xl.data.plan import (
 )
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Objective
+from fairseq_xl.tasks.base import iterator_options
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +69,18 @@ class PlannedTask:
     objectives: dict[str, Objective]
     datasets: dict[str, PlannedBatches]  # by split
 
+    @cached_property
+    def _validation_plans(self) -> dict[tuple[Any, ...], list[BatchSpec]]:
+        return {}
+
+    @cached_property
+    def _logged_epochs(self) -> set[int]:
+        return set()
+
     def forget_plans(self) -> None:
         """Forgets the plans of validation, which belong to the objectives, and which epochs have been logged."""
-        self._validation_plans: dict[tuple[Any, ...], list[BatchSpec]] = {}
-        self._logged_epochs: set[int] = set()
+        for name in ("_validation_plans", "_logged_epochs"):
+            self.__dict__.pop(name, None)
 
     def samplers(
         self, dataset: PlannedBatches, max_tokens: int | None, max_sentences: int | None, update: int | None = None
@@ -102,10 +112,6 @@ class PlannedTask:
         max_sentences: int | None = None,
         seed: int = 1,
         num_shards: int = 1,
-        shard_id: int = 0,
-        num_workers: int = 0,
-        epoch: int = 1,
-        data_buffer_size: int = 0,
         **kwargs: Any,
     ) -> iterators.EpochBatchIterator:
         """Iterates over the plan of each epoch: sampled batches in training, each example once in validation."""
@@ -118,18 +124,11 @@ class PlannedTask:
             return [[spec] for spec in self._validation_plan(dataset, *limits)]
 
         return iterators.EpochBatchIterator(
-            dataset=dataset,
-            collate_fn=dataset.collater,
-            batch_sampler=plan,
-            seed=seed,
-            num_shards=num_shards,
-            shard_id=shard_id,
-            num_workers=num_workers,
-            epoch=epoch,
-            buffer_size=data_buffer_size,
+            *(dataset, dataset.collater, plan, seed, num_shards),
             disable_shuffling=True,
             reuse_dataloader=False,
             persistent_workers=False,
+            **iterator_options(kwargs | {"skip_remainder_batch": False}),  # an epoch is a number of updates
         )
 
     def _training_plan(

@@ -24,7 +24,7 @@ from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.tasks.base import run_config
+from fairseq_xl.tasks.base import iterator_options, run_config
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 from fairseq_xl.tasks.translation_scores import TranslationScorer
 
@@ -339,7 +339,8 @@ class XLTranslationTask(XLSeq2SeqTask):
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """fairseq hook: truncates long lines outside of training; raises `UserError` for a line above --max-tokens."""
         if isinstance(dataset, MappedTranslationDataset):
-            return dataset.iterator(max_positions, max_tokens, **kwargs)
+            more = {name: kwargs[name] for name in ("max_sentences", "seed", "num_shards") if name in kwargs}
+            return dataset.iterator(max_positions, max_tokens, **more, **iterator_options(kwargs))
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):

@@ -152,6 +152,20 @@ def test_the_rest_of_an_epoch(pairs):
     assert [list(batch) for batch in rest] == [list(batch) for batch in batches][5:]
 
 
+def test_slices_and_negative_indices_are_those_of_a_list(pairs):
+    whole = SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, 1)
+    for batches in (whole, ordered([mapped(pairs)], 0, 2)):
+        every = [list(batch) for batch in batches]
+        assert len(every) == len(batches) > 9
+        for index in (-1, -len(every)):
+            assert list(batches[index]) == every[index]
+        for index in (slice(2, 5), slice(-3, None), slice(None, None, -1)):
+            assert [list(batch) for batch in batches[index]] == every[index]
+        for index in (len(every), -len(every) - 1):
+            with pytest.raises(IndexError):
+                batches[index]
+
+
 def test_only_long_pairs_are_refused(pairs):
     epochs = MappedTranslationDataset([mapped(pairs)], None, PAD).iterator((2, 2), 50)
     with pytest.raises(UserError, match="no training pair fits .2, 2. tokens .*the longest side has 10 tokens"):

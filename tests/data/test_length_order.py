@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -150,6 +151,31 @@ def test_the_rest_of_an_epoch(pairs):
     rest = batches[5:]
     assert len(rest) == len(batches) - 5
     assert [list(batch) for batch in rest] == [list(batch) for batch in batches][5:]
+
+
+@pytest.mark.parametrize("before, after", [(2, 1), (1, 2)])
+def test_an_epoch_goes_on_with_another_number_of_ranks(pairs, before, after):
+    """A quarter of an epoch, saved, and the rest: each pair once."""
+    framing = SimpleNamespace(sentence=lambda source, language: source)
+
+    def epoch_of(rank, ranks):
+        dataset = MappedTranslationDataset([mapped(pairs)], framing, PAD)
+        return dataset.iterator(NO_LIMIT, None, 12, shard_id=rank, num_shards=ranks)
+
+    read, count = [], len(epoch_of(0, 1))
+    assert count == 48
+    for rank in range(before):
+        epochs = epoch_of(rank, before)
+        batches = epochs.next_epoch_itr()
+        read += [next(batches)["id"].tolist() for _ in range(count // 4 // before)]
+    state = epochs.state_dict()
+    assert state["iterations_in_epoch"] == 12 // before
+    state["iterations_in_epoch"] = 12 // after  # as `fairseq_xl.patches.loading` changes it
+    for rank in range(after):
+        rest = epoch_of(rank, after)
+        rest.load_state_dict(state)
+        read += [batch["id"].tolist() for batch in rest.next_epoch_itr()]
+    assert len(read) == count and sorted(sum(read, [])) == pairs.filled.tolist()
 
 
 def test_slices_and_negative_indices_are_those_of_a_list(pairs):

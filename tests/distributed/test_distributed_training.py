@@ -191,7 +191,9 @@ LAST, STOPS = 7, (3, EPOCH)  # updates of the whole runs, and where others stop
 
 def resumed(data, root):
     """Jobs that train to `LAST` at once, and stop on the way and go on; dropout is on."""
+    copied = shutil.copytree(data, root / "data-bin")  # tables are written beside its text
     lines = {
+        "mapped": lambda folder: translation(copied, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
         "pretraining": lambda folder: pretraining(data, folder, "--updates-per-epoch", EPOCH),
         "translation": lambda folder: translation(data, folder, "--lang-pairs", "en-de,de-en", "--max-tokens", 320),
         "unsupervised": lambda folder: unsupervised(data, folder, "--updates-per-epoch", EPOCH),
@@ -386,8 +388,9 @@ def test_distributed_update_has_no_sync(two, name):
 
 
 @pytest.mark.parametrize("stop", STOPS)
-@pytest.mark.parametrize("name", ["pretraining", "translation", "unsupervised"])
+@pytest.mark.parametrize("name", ["mapped", "pretraining", "translation", "unsupervised"])
 def test_distributed_resume_is_exact(two, name, stop):
+    assert two["folder"].joinpath("data-bin/de-en/train.de-en.en-de.order.table").is_file()
     for rank in range(2):
         whole, first, rest = (
             two[run][rank]["losses"] for run in (f"{name}-whole", f"{name}-{stop}-first", f"{name}-{stop}-rest")

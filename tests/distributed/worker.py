@@ -2,7 +2,7 @@
 
 Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's,
 "scores": {name in `SCORES`: the log's}, "waits": for each update what would wait for a GPU}. Only the updates of jobs
-whose names begin with "sync" are watched for "waits".
+whose names begin with "sync" are watched for "waits"; those whose names begin with "mapped" map their bitext.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
 from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.tasks import translation
 from tests.commands import CPU, configuration, one_run
 from tests.distributed.headed import Headed
 from tests.waits import Waits
@@ -35,6 +36,16 @@ SCORES = [
 def scores_of(output):
     """{name in `SCORES`: its values in the log, as text}."""
     return {name: output.statistics(name) for name in SCORES}
+
+
+@contextlib.contextmanager
+def mapped_bitext():
+    """Maps the lengths of bitext of any size, as of more than `IN_MEMORY_LINES` lines."""
+    before, translation.IN_MEMORY_LINES = translation.IN_MEMORY_LINES, 0
+    try:
+        yield
+    finally:
+        translation.IN_MEMORY_LINES = before
 
 
 @contextlib.contextmanager
@@ -62,7 +73,8 @@ def main():
         sys.stderr.write(f"{name}\n")
         sys.stderr.flush()
         watched = watched_updates() if name.startswith("sync") else contextlib.nullcontext([])
-        with one_run() as output, watched as waits:
+        mapped = mapped_bitext() if name.startswith("mapped") else contextlib.nullcontext()
+        with one_run() as output, watched as waits, mapped:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)
         result = {
             "losses": output.updates,

@@ -141,6 +141,9 @@ def test_training_on_mapped_lengths(data, tmp_path, monkeypatch):
     assert set(first["de"]) != set(second["de"])
     for stop in (3, end + 3):
         check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
+    workers = ["--cpu", "--num-workers", 2, "--no-progress-bar"]
+    parts = [run_train(line(tmp_path / "workers", "--max-update", last), workers) for last in (3, 6)]
+    assert sum((part.losses for part in parts), []) == whole.losses[:6]
 
 
 def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):

@@ -1,6 +1,7 @@
 """Shards of `python -m preprocess` in training, evaluation and the commands that read a data folder."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from fairseq import options
 import fairseq_xl
 from fairseq_xl.commands import describe, embed, mine_negatives, skipgram
 from fairseq_xl.errors import UserError
+from fairseq_xl.tasks import translation as translation_task
 from tests.commands import (
     configuration,
     dan,
@@ -94,6 +96,23 @@ def test_resume_is_exact_in_every_shard(shards, tmp_path, whole, kind, stop):
 
     assert len(whole(kind)[1].updates) == 4 * UPDATES
     check_stop(line, tmp_path, whole(kind), stop, 4 * UPDATES)
+
+
+def test_mapped_bitext_resumes_in_every_shard(shards, tmp_path, monkeypatch):
+    """As long bitext is read: lengths and order are in table files, which each shard has."""
+    monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
+    data = shutil.copytree(shards, tmp_path / "shards")
+
+    def line(folder, *more):
+        more = ["--save-interval-updates", 1, "--no-epoch-checkpoints", *more]
+        return line_of("translation", f"{data}/*", folder, *more)
+
+    output = run_train(line(tmp_path / "whole", "--max-epoch", 4))
+    assert len(list(data.glob("*/*/train.*.en-de.order.table"))) == SHARDS
+    lines = [number for update in range(1, UPDATES + 1) for number in output.samples[update][0]["id"].tolist()]
+    assert sorted(lines) == list(range(30)) and len(output.updates) == 4 * UPDATES
+    for stop in (UPDATES + 2, 2 * UPDATES + 4):
+        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", output), stop, 4 * UPDATES)
 
 
 def test_evaluation_reads_the_first_shard(shards, tmp_path, whole):

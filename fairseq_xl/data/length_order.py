@@ -5,8 +5,10 @@ Legend: n pairs, k buckets (the pairs of a direction with equal lengths), B exam
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ LINE_BITS, LENGTH_BITS = 34, 15  # bits of a line and of each length in a row of
 MOST_LINES = 1 << LINE_BITS
 LONGEST = (1 << LENGTH_BITS) - 1  # stands for this length and all above
 BLOCK_ROWS = 1 << 18  # rows of the order that are read at a time
+BLOCK_RUNS = 1 << 12  # buckets that are numbers of Python at a time
+SIDE_BITS = 16  # bits of a side's length where both are one number; a framed source has up to 2 tokens more
 
 
 class LengthOrder:
@@ -47,12 +51,12 @@ class LengthOrder:
             raise UserError(
                 f"{pairs.prefix}: {pairs.lines} lines, expected at most {MOST_LINES}: divide it into shards"
             )
-        self.pairs, self.swapped = pairs, swapped
+        self.bucket_sizes, self.swapped = pairs, swapped
         codes = pairs.codes[::-1] if swapped else pairs.codes
         self.name = f"{pairs.prefix}.{'-'.join(codes)}"
 
     def __reduce__(self) -> Any:
-        return LengthOrder, (self.pairs, self.swapped)
+        return LengthOrder, (self.bucket_sizes, self.swapped)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -62,7 +66,7 @@ class LengthOrder:
         """Length of the target, of the source, and line, in the bits of one number: (n,) uint64, sorted."""
 
         def blocks() -> Iterator[Numbers]:
-            for first, sizes in self.pairs.blocks():
+            for first, sizes in self.bucket_sizes.blocks():
                 filled = np.flatnonzero((sizes > 1).all(axis=1))
                 source, target = np.minimum(sizes[filled], LONGEST).T[:: -1 if self.swapped else 1].astype(np.uint64)
                 lengths = target << np.uint64(LENGTH_BITS) | source
@@ -88,7 +92,7 @@ class LengthOrder:
         return self._table("buckets", blocks, 3)
 
     def _table(self, name: str, blocks: Any, columns: int | None) -> Numbers:
-        pairs, path = self.pairs, f"{self.name}.{name}.table"
+        pairs, path = self.bucket_sizes, f"{self.name}.{name}.table"
         return table(path, pairs.table_prefixes, pairs.lines, blocks, columns, self.version, always_file=True)
 
     def lines(self, indices: Numbers) -> Numbers:
@@ -100,7 +104,8 @@ class SortedBatches(Sequence[Numbers]):
     """The batches of an epoch over several directions, sorted by length; each is computed when it is read.
 
     Examples of equal lengths are in random order. Batches have the sizes that fairseq's `batch_by_size` gives them.
-    An example is the offset of its direction plus its line. Memory: a few numbers for each bucket of each direction.
+    An example is the offset of its direction plus its line. Memory: 40 to 100 bytes for each bucket of each direction,
+    and up to 140 while the object is made.
 
     If an epoch reads a direction a fractional number of times (--upsample-primary 2.4), each bucket contributes its
     share of the fraction, rounded at random, so that all pairs are equally probable.
@@ -130,22 +135,46 @@ class SortedBatches(Sequence[Numbers]):
         self.orders = [direction.order for direction in directions]
         offsets = np.cumsum([0] + [len(direction.lines) for direction in directions])
         rng = np.random.default_rng((seed, epoch))
-        buckets = np.concatenate([_buckets(direction, number, rng) for number, direction in enumerate(directions)])
-        self.longest = int(buckets[:, :2].max(initial=0))
-        fits = (buckets[:, :2] <= np.minimum((max_positions[1], max_positions[0]), LONGEST - 1)).all(axis=1)
-        self.skipped = int(buckets[~fits, 5].sum())
-        buckets = buckets[fits & (buckets[:, 5] > 0)]
-        buckets = buckets[np.lexsort((buckets[:, 1], buckets[:, 0]))]
-        self.target, self.source, self.direction, self.first, self.bucket_sizes, self.examples = buckets.T
-        self.offsets = offsets[self.direction]
-        self.begins = np.concatenate(([0], np.cumsum(self.examples)))  # of buckets, in examples of the epoch
+        self.longest = self.skipped = 0
+        longest = min(max_positions[1], LONGEST - 1), min(max_positions[0], LONGEST - 1)
+        found = [self._buckets(direction, number, longest, rng) for number, direction in enumerate(directions)]
+        lengths, first, pairs, examples, which = (np.concatenate(column) for column in zip(*found, strict=True))
+        del found
+        order = np.argsort(lengths, kind="stable")
+        self.first, self.bucket_sizes, self.direction, lengths = (
+            first[order],
+            pairs[order],
+            which[order],
+            lengths[order],
+        )
+        self.offsets = offsets
+        self.begins = np.concatenate(([0], np.cumsum(examples[order])))  # of buckets, in examples of the epoch
+        del first, pairs, examples, which, order
         # buckets of several directions with the same lengths are one group
-        heads = np.flatnonzero(np.diff(buckets[:, :2], axis=0, prepend=-1).any(axis=1))
-        self.groups = np.append(self.begins[heads], self.begins[-1])  # of groups, in examples of the epoch
+        heads = np.flatnonzero(np.diff(lengths, prepend=lengths[:1] + np.uint32(1)))
+        self.groups = self.begins[np.append(heads, len(lengths))]  # of groups, in examples of the epoch
         self.keys = rng.integers(2**64, size=2, dtype=np.uint64)  # of groups and of buckets
-        lengths = np.maximum(self.target, self.source)[heads]
-        self.parts = batch_buckets(lengths.tolist(), np.diff(self.groups).tolist(), max_tokens, max_sentences)
+        longer = np.maximum(lengths[heads] >> SIDE_BITS, lengths[heads] & (1 << SIDE_BITS) - 1)
+        self.parts = batch_buckets(_blockwise(longer), _blockwise(np.diff(self.groups)), max_tokens, max_sentences)
         self.numbers = np.concatenate(([0], np.cumsum(self.parts[:, 2])))  # number of the first batch of each part
+
+    def _buckets(
+        self, direction: Any, number: int, longest: tuple[int, int], rng: np.random.Generator
+    ) -> tuple[np.ndarray, ...]:
+        """The buckets of a direction that are not longer than `longest`, of target and framed source.
+
+        Counts the others. Returns, (k,) each: both lengths in the bits of one number, first index, pairs, examples, and
+        number of the direction.
+        """
+        target, source, first = np.asarray(direction.order.buckets).T
+        source = source + (1 + (direction.tag is not None))
+        pairs, examples = _examples(direction, first, rng)
+        self.longest = max(self.longest, int(target.max(initial=0)), int(source.max(initial=0)))
+        fits = (target <= longest[0]) & (source <= longest[1])
+        self.skipped += int(examples[~fits].sum())
+        kept = np.flatnonzero(fits & (examples > 0))
+        lengths = (target[kept] << SIDE_BITS | source[kept]).astype(np.uint32)
+        return lengths, first[kept], pairs[kept], examples[kept], np.full(len(kept), number, np.int32)
 
     def __len__(self) -> int:
         return int(self.numbers[-1])
@@ -165,15 +194,19 @@ class SortedBatches(Sequence[Numbers]):
         begins, ends = self.groups[group], self.groups[group + 1]
         positions = begins + permute_each(positions - begins, ends - begins, _keys(self.keys[0], group))
         bucket = np.searchsorted(self.begins, positions, side="right") - 1
-        position, pairs = positions - self.begins[bucket], self.bucket_sizes[bucket]
-        index, partial = position % pairs, position >= self.examples[bucket] // pairs * pairs
+        position, pairs, examples = (
+            positions - self.begins[bucket],
+            self.bucket_sizes[bucket],
+            self.begins[bucket + 1] - self.begins[bucket],
+        )
+        index, partial = position % pairs, position >= examples // pairs * pairs
         index[partial] = permute_each(index[partial], pairs[partial], _keys(self.keys[1], bucket[partial]))
         index += self.first[bucket]
         found = np.empty_like(index)
         for number in np.unique(self.direction[bucket]):
             chosen = self.direction[bucket] == number
             found[chosen] = self.orders[number].lines(index[chosen])
-        return found + self.offsets[bucket]
+        return found + self.offsets[self.direction[bucket]]
 
 
 def _keys(key: np.uint64, numbers: Numbers) -> NDArray[np.uint64]:
@@ -181,23 +214,25 @@ def _keys(key: np.uint64, numbers: Numbers) -> NDArray[np.uint64]:
     return mix(numbers.astype(np.uint64) + key)
 
 
-def _buckets(direction: Any, number: int, rng: np.random.Generator) -> Numbers:
-    """Buckets of a direction, (k, 6): lengths of target and framed source, direction, first index, pairs, examples."""
-    target, source, first = np.asarray(direction.order.buckets).T
+def _examples(direction: Any, first: Numbers, rng: np.random.Generator) -> tuple[Numbers, Numbers]:
+    """Numbers of pairs and of examples of an epoch of the buckets of a direction that begin at `first`: (k,) each."""
     count = len(direction.order)
-    ends = np.append(first[1:], count) if count else first
-    pairs = ends - first
+    pairs = np.diff(first, append=count)
     passes, rest = divmod(direction.num_examples, max(1, count))
     examples = passes * pairs
     if rest:  # in Python's integers: the products have up to 68 bits
-        shift = int(rng.integers(count))
-        examples += np.diff([(int(end) * rest + shift) // count for end in ends], prepend=0)
-    framed = source + 1 + (direction.tag is not None)
-    return np.stack((target, framed, np.full_like(first, number), first, pairs, examples), axis=1)
+        shift, ends = int(rng.integers(count)), _blockwise(first + pairs)
+        examples += np.diff(np.fromiter(((end * rest + shift) // count for end in ends), np.int64), prepend=0)
+    return pairs, examples
+
+
+def _blockwise(numbers: Numbers) -> Iterator[int]:
+    """Yields numbers (n,) as Python's, of which few are in memory at a time."""
+    return chain.from_iterable(numbers[i : i + BLOCK_RUNS].tolist() for i in range(0, len(numbers), BLOCK_RUNS))
 
 
 def batch_buckets(
-    lengths: Sequence[int], counts: Sequence[int], max_tokens: int | None, max_sentences: int | None
+    lengths: Iterable[int], counts: Iterable[int], max_tokens: int | None, max_sentences: int | None
 ) -> Numbers:
     """Cuts sorted examples into batches as fairseq's `batch_by_size` does, whole buckets of examples at a time.
 
@@ -207,7 +242,7 @@ def batch_buckets(
 
     Returns: (p, 3) position of the first example, examples of a batch, and number of such batches.
     """
-    found: list[tuple[int, int, int]] = []
+    found = array("q")
     begin = position = longest = 0
     for length, count in zip(lengths, counts, strict=True):
         end = position + count
@@ -216,13 +251,13 @@ def batch_buckets(
             room = min(max_tokens // most if max_tokens else sys.maxsize, max_sentences or sys.maxsize)
             if position == begin and end - position >= room:
                 batches = (end - position) // room
-                found.append((begin, room, batches))
+                found.extend((begin, room, batches))
                 begin = position = begin + room * batches
             elif position - begin >= room:
-                found.append((begin, position - begin, 1))
+                found.extend((begin, position - begin, 1))
                 begin, longest = position, 0
             else:
                 position, longest = min(end, begin + room), most
     if position > begin:
-        found.append((begin, position - begin, 1))
-    return np.array(found, dtype=np.int64).reshape(-1, 3)
+        found.extend((begin, position - begin, 1))
+    return np.frombuffer(found, np.int64).reshape(-1, 3)

@@ -204,6 +204,36 @@ def test_too_many_lines_are_refused(pairs):
         LengthOrder(pairs, False)
 
 
+def test_memory_of_many_combinations_of_lengths():
+    """Bytes for each bucket of two directions in which every length of one side occurs with every length of the other."""
+    found = []
+    for sides in (128, 256):
+        target, source = np.divmod(np.arange(sides**2), sides)
+        buckets = np.stack((target + 2, source + 2, 3 * np.arange(sides**2)), axis=1)
+        order = SparseOrder(buckets, 3 * sides**2)
+        directions = [Direction([], [], None, range(len(order)), 0, START, tag, 1.3, order) for tag in (None, TAG)]
+        tracemalloc.start()
+        batches = SortedBatches(directions, NO_LIMIT, 4096, None, 1, 1)
+        kept, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert batches.begins[-1] == 2 * round(1.3 * len(order)) and len(batches[len(batches) // 2])
+        found.append((kept / (2 * len(buckets)), peak / (2 * len(buckets))))
+    assert max(kept for kept, _ in found) < 50 and max(peak for _, peak in found) < 100
+
+
+class SparseOrder:
+    """Buckets of a `LengthOrder` without its rows."""
+
+    def __init__(self, buckets, pairs):
+        self.buckets, self.pairs = buckets, pairs
+
+    def __len__(self):
+        return self.pairs
+
+    def lines(self, indices):
+        return indices
+
+
 def test_sparse_bitext_takes_the_same_memory_at_any_size(tmp_path):
     """Bytes that Python and numpy allocate to open bitext, plan an epoch and read 500 batches; 8 bytes a pair are 8 MB
     more for the longer text. Tables are written before, which takes the memory of a block."""

@@ -5,10 +5,11 @@ by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It i
 another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
 would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
 
-Memory is bounded whatever the size of the text. The largest part is the exact index of fewer than --exact-below
-distinct sentences of the second side: 2 kB each at 512 channels, twice that while it grows. A larger index keeps its
-vectors on disk (`fairseq_xl.disk_index`). Hashes, lines and negatives of all pairs are in mapped files. All of these
-are in a folder beside the result until it is complete. The command is `fairseq-xl mine-negatives`.
+Memory does not grow with the text. An exact index, for fewer than --exact-below distinct sentences of the second side,
+holds 2 kB for each at 512 channels, and twice that while it grows. The vectors of a larger index are on disk
+(`fairseq_xl.disk_index`). Hashes, lines and negatives of all pairs are in mapped files, and finished parts of the
+negatives in a file for each 131,072 pairs. All of these are in a folder beside the result until it is complete.
+The command is `fairseq-xl mine-negatives`.
 """
 
 import logging
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 BATCH_TOKENS = 65536
 LINES_AT_ONCE = 8192  # sentences that are embedded, searched for or mined at a time
 SPARE = 8  # extra candidates looked up for each sentence, since some are translations
+PART_CHUNKS = 16  # chunks of `LINES_AT_ONCE` pairs whose negatives are in a file, from which a stopped run continues
 BLOCK_ROWS = 1 << 20  # rows of a mapped file that are in memory at a time
 
 
@@ -259,34 +261,41 @@ def _no_negatives(folder, lines, count):
 
 
 def _chunks(pairs, longest):
-    """Yields lines (c,) of pairs with sides of at most `longest` tokens, `LINES_AT_ONCE` at a time."""
+    """Yields lines (c,) of pairs with sides of at most `longest` tokens, `PART_CHUNKS` times `LINES_AT_ONCE` at a time."""
+    size = PART_CHUNKS * LINES_AT_ONCE
     left = np.zeros(0, np.int64)
     for first, sizes in pairs.blocks():
         fitting = first + np.flatnonzero(((sizes > 1) & (sizes <= longest)).all(axis=1))
         left = np.concatenate((left, fitting))
-        whole = len(left) // LINES_AT_ONCE * LINES_AT_ONCE
-        yield from left[:whole].reshape(-1, LINES_AT_ONCE)
+        whole = len(left) // size * size
+        yield from left[:whole].reshape(-1, size)
         left = left[whole:]
     if len(left):
         yield left
 
 
 def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
-    """Yields lines and the result of `_mine_part`, `LINES_AT_ONCE` at a time; writes it to a folder, or reads it."""
+    """Yields lines and results of `_mine_part` for each part of the pairs; writes them to a folder, or reads them."""
     random, index, start = RandomNegatives(pairs, longest), None, 0
     total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
     for lines in _chunks(pairs, longest):
-        path = folder / f"{start:012}.npz"
+        path = folder / f"{start:012}-{len(lines)}.npz"  # parts of another size have other names
         part = read_arrays(path)
         if part is None:
             if index is None:
                 index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
-            part = _mine_part(vectors, pairs, lines, pool, random, index, count)
+            found = []
+            for first in range(0, len(lines), LINES_AT_ONCE):
+                found.append(
+                    _mine_part(vectors, pairs, lines[first : first + LINES_AT_ONCE], pool, random, index, count)
+                )
+                done = start + min(first + LINES_AT_ONCE, len(lines))
+                logger.info("%s: %d of %d sentences", pairs.prefix, done, total)
+            part = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
             with replacing(path) as file:
                 np.savez(file, **part)
         yield lines, part
         start += len(lines)
-        logger.info("%s: %d of %d sentences", pairs.prefix, start, total)
 
 
 def _mine_part(vectors, pairs, lines, pool, random, index, count):

@@ -13,8 +13,9 @@ lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
 The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER
 builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a
-neighbor. The indices take as much disk space as both files of --embeddings, and twice that while they are built. They
-are removed at the end.
+neighbor. Memory then holds the texts and ids of all sentences, and about 12 bytes for each neighbor of each sentence,
+but no embeddings. The indices take as much disk space as both files of --embeddings, temporarily twice that, and are
+removed at the end.
 """
 
 import argparse

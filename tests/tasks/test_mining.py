@@ -1,8 +1,10 @@
 """Hard negatives (U5): the miner against brute force, stopped and restarted, and through its command."""
 
+import gc
 import json
 import logging
 import shutil
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +15,7 @@ from tiny_data import write_items
 
 from fairseq_xl import mining
 from fairseq_xl.commands import mine_negatives
-from fairseq_xl.data import indexed, negatives, tables
+from fairseq_xl.data import indexed, negatives, parallel, tables
 from fairseq_xl.data.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
@@ -46,6 +48,12 @@ def pairs(tmp_path):
         items[7] = [2]
         write_items(tmp_path / f"train.en-de.{code}", items)
     return SentencePairs(tmp_path / "train.en-de", "en", "de")
+
+
+def in_parts(monkeypatch, chunk, chunks=1):
+    """Parts of so many chunks of so many pairs."""
+    monkeypatch.setattr(mining, "LINES_AT_ONCE", chunk)
+    monkeypatch.setattr(mining, "PART_CHUNKS", chunks)
 
 
 def brute_force(pairs, vectors, count):
@@ -107,7 +115,7 @@ def test_an_approximate_search_always_finds_negatives(pairs, monkeypatch, probes
 
 
 def test_a_stopped_miner_resumes(pairs, monkeypatch):
-    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
+    in_parts(monkeypatch, 50)
     whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
     mining.mine(whole, pairs, 1, 10**6, 128, MADE_WITH)
     index = whole.calls - 12  # what the index takes, beside two calls for each part
@@ -129,11 +137,60 @@ def test_a_stopped_miner_resumes(pairs, monkeypatch):
     assert not list(negatives_file(pairs.prefix).parent.glob("*.part"))
 
 
-def test_damaged_partial_results_are_mined_again(pairs, monkeypatch):
-    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
+def test_parts_of_another_size_are_not_read(pairs, monkeypatch):
+    """The parts of a stopped run; the negatives are those of a whole run, in any parts."""
+    in_parts(monkeypatch, 50)
     mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
-    for spoilt in ("made_with.json", "000000000050.npz"):
+    for chunks, files in ((1, 6), (4, 8)):
+        negatives_file(pairs.prefix).unlink()
+        in_parts(monkeypatch, 50, chunks)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(mining, "_write", raise_interrupt)
+            mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+        assert len(list(folder.glob("*.npz"))) == files
+        negatives_file(pairs.prefix).write_bytes(b"")
+    mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert negatives_file(pairs.prefix).read_bytes() == expected
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
+    """Bytes that Python and numpy allocate; 4 bytes for each further pair are 80 kB. FAISS is not seen."""
+    monkeypatch.setattr(mining.logger, "disabled", True)  # pytest keeps what is logged
+    in_parts(monkeypatch, 512, 4)
+    monkeypatch.setattr(mining, "BLOCK_ROWS", 4096)
+    monkeypatch.setattr(indexed, "BLOCK_LINES", 4096)
+    for module in (negatives, parallel, tables):
+        monkeypatch.setattr(module, "IN_MEMORY_LINES", 0)
+    peaks = []
+    for lines in (2_000, 20_000, 40_000):  # the first imports modules
+        prefix = tmp_path / str(lines) / "train.en-de"
+        rng = np.random.default_rng(lines)
+        for code in ("en", "de"):
+            write_items(Path(f"{prefix}.{code}"), [[*words, 2] for words in rng.integers(4, 304, (lines, 2)).tolist()])
+        gc.collect()
+        tracemalloc.start()
+        pairs = SentencePairs(prefix, "en", "de")
+        statistics = mining.mine(vectors_of_words, pairs, 1, 10**6, 64, MADE_WITH)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert statistics["pairs"] == lines
+    assert peaks[2] < peaks[1] + 40_000
+
+
+def vectors_of_words(side, lines):
+    """Vectors (n, 64) of sentences of two words."""
+    return np.random.default_rng(0).normal(size=(304, 64)).astype(np.float32)[side.tokens.reshape(-1, 3)[lines]].sum(1)
+
+
+vectors_of_words.channels = 64
+
+
+def test_damaged_partial_results_are_mined_again(pairs, monkeypatch):
+    in_parts(monkeypatch, 50)
+    mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
+    for spoilt in ("made_with.json", "000000000050-50.npz"):
         negatives_file(pairs.prefix).unlink()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(mining, "_write", raise_interrupt)
@@ -150,7 +207,7 @@ def raise_interrupt(*_, **__):
 @pytest.mark.parametrize("other", ["checkpoint", "text", "length"])
 def test_partial_results_of_other_inputs_are_dropped(pairs, monkeypatch, other):
     """The inputs differ by network, by one word of the text, or by length."""
-    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
+    in_parts(monkeypatch, 50)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(mining, "_write", raise_interrupt)
         mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
@@ -177,7 +234,7 @@ def test_temporary_files_of_a_killed_run_are_removed(pairs, monkeypatch):
 
 
 def test_progress_is_logged(pairs, monkeypatch, caplog):
-    monkeypatch.setattr(mining, "LINES_AT_ONCE", 100)
+    in_parts(monkeypatch, 100)
     with caplog.at_level(logging.INFO):
         mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     assert [f"train.en-de: {number} of 299 sentences" in caplog.text for number in (100, 200, 299)] == [True] * 3
@@ -303,7 +360,7 @@ def test_the_separability_by_length():
 @pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
 def test_blocks_of_any_size_give_the_same_negatives(pairs, monkeypatch, exact_below):
     """Files in place of memory, and a few lines at a time."""
-    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)  # of the random numbers of the statistics
+    in_parts(monkeypatch, 50)  # of the random numbers of the statistics
     expected = mining.mine(FixedVectors(), pairs, 2, exact_below, 128, MADE_WITH)
     content = negatives_file(pairs.prefix).read_bytes()
     negatives_file(pairs.prefix).unlink()
@@ -421,7 +478,7 @@ def test_the_recall_of_an_approximate_index(tmp_path):
 
 
 def test_the_index_is_built_chunk_by_chunk(pairs, monkeypatch, caplog):
-    monkeypatch.setattr(mining, "LINES_AT_ONCE", 50)
+    in_parts(monkeypatch, 50)
     with caplog.at_level(logging.INFO):
         statistics = mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     total = statistics["candidates"]

@@ -261,7 +261,7 @@ def _no_negatives(folder, lines, count):
 
 
 def _chunks(pairs, longest):
-    """Yields lines (c,) of pairs with sides of at most `longest` tokens, `PART_CHUNKS` times `LINES_AT_ONCE` at a time."""
+    """Yields lines (c,) of pairs with sides of at most `longest` tokens, those of a part file at a time."""
     size = PART_CHUNKS * LINES_AT_ONCE
     left = np.zeros(0, np.int64)
     for first, sizes in pairs.blocks():

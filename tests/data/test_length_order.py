@@ -205,7 +205,7 @@ def test_too_many_lines_are_refused(pairs):
 
 
 def test_memory_of_many_combinations_of_lengths():
-    """Bytes for each bucket of two directions in which every length of one side occurs with every length of the other."""
+    """Bytes for each bucket of two directions, in which each length of a side occurs with each of the other."""
     found = []
     for sides in (128, 256):
         target, source = np.divmod(np.arange(sides**2), sides)

@@ -43,6 +43,16 @@ OTHER_SETTINGS = {
     "distributed_training": {"distributed_world_size"},
 }
 
+#: flags of precision, those before others first ("": 32 bits) -> fairseq's class that wraps the optimizer
+PRECISIONS = {
+    "--memory-efficient-bf16": "MemoryEfficientFP16Optimizer",
+    "--memory-efficient-fp16": "MemoryEfficientFP16Optimizer",
+    "--amp": "AMPOptimizer",
+    "--bf16": "FP16Optimizer",
+    "--fp16": "FP16Optimizer",
+    "": None,
+}
+
 
 def install() -> None:
     """Makes fairseq read checkpoints through this module only."""
@@ -100,7 +110,8 @@ def _make_loading_safe() -> None:
         check_processes_are_joined(trainer.cfg)
         _check_restore_file(cfg, trainer.checkpoint_suffix)
         read = _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu)
-        read = _check_with_task(trainer.task, _with_position(trainer.cfg, read))
+        read = _check_precision(trainer.cfg, _with_position(trainer.cfg, read))
+        read = _check_with_task(trainer.task, read)
         other = _as_user_error(AssertionError, "Criterion does not match", "Optimizer does not match")
         with (
             _as_user_error(ValueError, "--finetune-from-model"),
@@ -131,6 +142,36 @@ def _check_with_task(task, read):
         return state
 
     return checked
+
+
+def _check_precision(cfg, read):
+    """Refuses a checkpoint whose optimizer state is of another precision: fairseq names classes of optimizers only."""
+
+    def checked(path, *args, **kwargs):
+        """Reads a checkpoint and compares its precision with that of the run, if its optimizer state is used."""
+        state = read(path, *args, **kwargs)
+        unused = cfg.checkpoint.reset_optimizer or path == cfg.checkpoint.finetune_from_model
+        if unused or state.get("last_optimizer_state") is None:
+            return state
+        before, now = (_precision(_options(each, "common")) for each in (state.get("cfg"), cfg))
+        if PRECISIONS[before] != PRECISIONS[now]:
+            trained, advice = (f"with {before}", f"add {before}") if before else ("in 32 bits", f"leave out {now}")
+            runs = f"has {now}" if now else "is in 32 bits"
+            if before and now:
+                advice = f"give {before} instead of {now}"
+            raise UserError(
+                f"{path} was trained {trained}, and this run {runs}: {advice}, or start with a new optimizer state "
+                "(--reset-optimizer)"
+            )
+        return state
+
+    return checked
+
+
+def _precision(common: dict) -> str:
+    """The flag in `PRECISIONS` that options of the section `common` amount to."""
+    flags = (flag for flag in PRECISIONS if flag and common.get(flag[2:].replace("-", "_")))
+    return next(flags, "")
 
 
 def _with_position(cfg, read):

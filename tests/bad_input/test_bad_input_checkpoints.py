@@ -172,6 +172,35 @@ def test_another_architecture(place, tmp_path):
     assert last.read_bytes() == place.translation.read_bytes()
 
 
+@pytest.mark.parametrize(
+    "before, now, sentence",
+    [
+        ("bf16", None, "was trained with --bf16, and this run is in 32 bits: add --bf16, or start with"),
+        (None, "fp16", "was trained in 32 bits, and this run has --fp16: leave out --fp16, or start with"),
+        ("bf16", "amp", "was trained with --bf16, and this run has --amp: give --bf16 instead of --amp, or start with"),
+        (
+            "fp16",
+            "memory-efficient-fp16",
+            "was trained with --fp16, and this run has --memory-efficient-fp16: give --f",
+        ),
+    ],
+)
+def test_another_precision(place, tmp_path, before, now, sentence):
+    """Its optimizer state is another one."""
+    (tmp_path / "run").mkdir()
+    last = tmp_path / "run" / "checkpoint_last.pt"
+    last.write_bytes(place.translation.read_bytes())
+    if before:
+        state(lambda loaded: loaded["cfg"]["common"].update({before: True}))(last)
+    content = last.read_bytes()
+    line = line_of("translation", place, last.parent, "--max-update", 1, "--disable-validation")
+    line += [f"--{now}"] if now else []
+    fails(lambda: run_train(line), last, sentence)
+    assert last.read_bytes() == content
+    if before == "bf16" and now is None:
+        run_train([*line, "--reset-optimizer"])
+
+
 def test_models_of_two_framings_are_no_ensemble(place, tmp_path):
     wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
     state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(framing="xlm"))(wrong.translation)

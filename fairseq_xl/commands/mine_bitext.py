@@ -58,21 +58,24 @@ def main(arguments: list[str] | None = None) -> None:
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
         raise UserError(f"{sides[0][1].path}: --nearest needs a sentence, without id, on each line")
-    first, second = _opened(options, sides) if options.embeddings else _embedded(options, sides)
-    with _folder(options.index) as folder:
+    with _folder(options.index) as folder:  # before the sentences are embedded, which can take hours
+        first, second = _opened(options, sides) if options.embeddings else _embedded(options, sides)
         _mine(options, (source_texts, target_texts), (first, second), gold, folder)
 
 
 @contextlib.contextmanager
 def _folder(parent: str | None) -> Iterator[Path | None]:
-    """A new folder in `parent` that is removed at the end; None without one."""
+    """A new folder in `parent`, which is made, that is removed at the end; None without one."""
     if parent is None:
         yield None
         return
-    if not os.path.isdir(parent):
-        raise UserError(f"--index {parent}: no such folder")
-    with tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent) as folder:
-        yield Path(folder)
+    try:
+        os.makedirs(parent, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent)
+    except OSError as error:
+        raise UserError(f"--index {parent}: {error.strerror}") from error
+    with folder as name:
+        yield Path(name)
 
 
 def _mine(
@@ -174,7 +177,9 @@ def _parser() -> argparse.ArgumentParser:
         "--embeddings", nargs=2, metavar="FILE.npy", help="embeddings of all lines of the source and the target file"
     )
     parser.add_argument(
-        "--index", metavar="FOLDER", help="search approximately, with temporary on-disk indices in this folder"
+        "--index",
+        metavar="FOLDER",
+        help="search approximately, with temporary on-disk indices in this folder; it is made if it is missing",
     )
     parser.add_argument("--neighbors", type=int, default=4, help="neighbors in the margin (default: %(default)s)")
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")

@@ -191,7 +191,6 @@ def test_the_command_with_an_index(tmp_path, capfd):
     for code, side in (("en", source), ("de", target)):
         np.save(tmp_path / f"{code}.npy", side)
         (tmp_path / code).write_text("".join(f"{code} {number}\n" for number in range(300)), encoding="utf-8")
-    (tmp_path / "indices").mkdir()
     line = ["--embeddings", *(str(tmp_path / f"{code}.npy") for code in ("en", "de"))]
     line += [f"{code}={tmp_path / code}" for code in ("en", "de")]
     index = ["--index", str(tmp_path / "indices")]
@@ -204,5 +203,5 @@ def test_the_command_with_an_index(tmp_path, capfd):
             outputs.append((tmp_path / f"out{number}").read_text().splitlines())
         assert len(outputs[0]) > 100 and len({*outputs[0]} ^ {*outputs[1]}) <= 6
     assert list((tmp_path / "indices").iterdir()) == []
-    with pytest.raises(UserError, match="--index .*/none: no such folder"):
-        mine_bitext.main([*line, "--index", str(tmp_path / "none")])
+    with pytest.raises(UserError, match="--index .*/en: File exists"):  # before it reads embeddings
+        mine_bitext.main(["CHECKPOINT", "DATA", *line[3:], "--layer", "1", "--index", str(tmp_path / "en")])

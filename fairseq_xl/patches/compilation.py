@@ -1,6 +1,7 @@
 """torch.compile for the layers of a model."""
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,13 +9,16 @@ import torch
 
 from fairseq_xl.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 #: graphs of one function at most: of encoder and decoder, packed or not, and of inputs with a size of 1
 GRAPHS = 64
 
 
 @functools.cache
 def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    """The function compiled as one graph, for the sizes that `mark_sizes` names."""
+    """The function compiled as one graph, for the sizes that `mark_sizes` names; its first calls compile it."""
+    logger.info("compiling the layers for the first batches (%s): this can take minutes", backend)
     config = torch._dynamo.config
     limit = "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit"  # its name until torch 2.6
     with_limit = config.patch({limit: GRAPHS})  # torch's is 8; it holds during each call

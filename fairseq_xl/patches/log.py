@@ -1,9 +1,11 @@
 """Patches of logging: short records with times and progress on the console, all records of training in --log-file."""
 
+import contextlib
 import datetime
 import functools
 import logging
 import os
+import sys
 import time
 
 import torch
@@ -49,9 +51,25 @@ def attach_log_file() -> None:
             root.removeHandler(_file)
             _file.close()
         handler.setFormatter(logging.Formatter(FORMAT, DATES))
+        handler.handleError = functools.partial(_close_after_error, handler)
         root.addHandler(handler)
         _file = handler
     _shorten_console()
+
+
+def _close_after_error(handler, record) -> None:
+    """Warns that --log-file cannot be written, once; logging would show a traceback for each record."""
+    error = sys.exc_info()[1]
+    if not isinstance(error, OSError):
+        logging.Handler.handleError(handler, record)
+        return
+    handler.setLevel(logging.CRITICAL + 1)  # no record comes to it from here on
+    with contextlib.suppress(OSError):  # what is left cannot be written either
+        handler.close()
+    sys.stderr.write(
+        f"fairseq_xl: warning: --log-file {handler.baseFilename} cannot be written ({error.strerror}): training goes "
+        "on without it\n"
+    )
 
 
 def _shorten_console() -> None:

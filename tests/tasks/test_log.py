@@ -38,6 +38,16 @@ def test_the_log_file_has_everything_once_and_with_its_time(data_bin, tmp_path):
         assert names == ["loss", "ppl", *sorted(names[2:])] and len(names) > 8
 
 
+def test_training_goes_on_without_a_log_file_that_cannot_be_written(data_bin, tmp_path, capfd):
+    """One warning, where logging would show a traceback for each record; /dev/full is a full disk."""
+    run = run_train([*pretraining(data_bin, tmp_path), "--log-file", "/dev/full", "--max-update", 2])
+    assert list(run.updates) == [1, 2] and (tmp_path / "checkpoint_last.pt").exists()
+    shown = capfd.readouterr().err
+    assert "Traceback" not in shown and "Logging error" not in shown
+    line = "fairseq_xl: warning: --log-file /dev/full cannot be written (No space left on device): training goes on"
+    assert shown.count("--log-file") == 1 and line in shown
+
+
 def test_the_folder_of_the_log_file_is_made(data_bin, tmp_path):
     """fairseq opens --log-file before it makes --save-dir."""
     path = tmp_path / "new/run/train.log"

@@ -14,7 +14,9 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import BinaryIO
@@ -72,13 +74,28 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()
     process = FORKS.Process(target=_preprocess, args=(options, str(cwd), str(log.resolve())))
-    process.start()
-    _running.add(process)
+    with _interrupts_blocked():
+        process.start()
+        _running.add(process)
     try:
         process.join()
     finally:
         _running.discard(process)
     check_end(process.exitcode or 0, log)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Blocks SIGINT in this thread, and for ever in processes that it starts: `stop` ends them after Ctrl-C.
+
+    Otherwise the process that imports fairseq would show a traceback.
+    """
+    resource_tracker.ensure_running()  # multiprocessing starts it before the first process, and unblocks SIGINT then
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop() -> None:

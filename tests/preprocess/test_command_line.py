@@ -161,3 +161,25 @@ def _alive(process):
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_ctrl_c_while_fairseq_is_imported_shows_nothing(tmp_path):
+    """SIGINT reaches all processes of a terminal; the one that imports fairseq would show a traceback."""
+    (tmp_path / "fairseq_cli").mkdir()
+    (tmp_path / "fairseq_cli/__init__.py").touch()
+    (tmp_path / "fairseq_cli/preprocess.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\ndef cli_main(): print('imported')\n"
+    )
+    (tmp_path / "run.py").write_text(
+        "from pathlib import Path\nfrom preprocess import binarize\n"
+        "if __name__ == '__main__':\n    binarize.run_fairseq([], Path('.'), Path('log'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "run.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "log").read_text() == "imported\n"

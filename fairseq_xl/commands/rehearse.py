@@ -22,7 +22,10 @@ from typing import Any
 from fairseq_xl import register
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.flags import file_of, split_warmup_share
 from fairseq_xl.rehearsal import DEADLINE
+
+PROGRAM = "fairseq-xl rehearse"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -41,10 +44,12 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError("rehearse: --only and --write need --list")
     register()
     logging.disable(logging.WARNING)  # of tasks, about the generated text
+    program, sys.argv[0] = sys.argv[0], PROGRAM  # argparse shows it in errors of fairseq's flags
     try:
         failed = _rehearse(configs, flags, options)
     finally:
         logging.disable(logging.NOTSET)
+        sys.argv[0] = program
     if failed:
         raise UserError(f"rehearse: {failed[0]}")
 
@@ -116,14 +121,30 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
     missing = [name for name in configs if not Path(name).is_file()]
     if missing:
         raise UserError(f"{missing[0]}: no such file")
+    _check_keys(configs, flags)
     known = find_entry(configs, flags)
     values = (known.values if known else {}) | given
     return [Entry("", " ".join(configs), tuple(configs), tuple(flags), known.paper if known else None, values)]
 
 
+def _check_keys(configs: list[str], flags: list[str]) -> None:
+    """Raises `UserError` for a key of a YAML file that is no flag of fairseq-train; argparse does not name the file."""
+    from fairseq import options
+
+    from fairseq_xl.rehearsal.setting import arguments_of
+
+    arguments, *_ = split_warmup_share(arguments_of(configs, flags))
+    arguments += ["--total-num-update", "1000"]  # a linear decay requires it
+    _, unknown = options.parse_args_and_arch(options.get_training_parser(), ["data", *arguments], parse_known=True)
+    for flag in unknown:
+        path = file_of(configs, flag)
+        if path is not None:
+            raise UserError(f"{path}: {flag[2:]}: fairseq-train has no flag {flag} with this task, model and optimizer")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "fairseq-xl rehearse",
+        PROGRAM,
         usage="fairseq-xl rehearse CONFIG.yaml … [options] [--flag value …]\n"
         "       fairseq-xl rehearse --list LIST.yaml [options]",
         description=__doc__,

@@ -49,6 +49,11 @@ def flags(paths: Sequence[str | Path]) -> list[str]:
     return merge_objective_options(arguments)
 
 
+def file_of(paths: Sequence[str | Path], flag: str) -> str | Path | None:
+    """The last of some YAML files that has ``--flag``; None if none of them has it. Raises `FlagsError`."""
+    return next((path for path in reversed(paths) if flag.startswith("--") and flag[2:] in read(path)), None)
+
+
 def merge_objective_options(arguments: Iterable[str]) -> list[str]:
     """Merges all --objective-options of the arguments into one; the last value of a setting is used."""
     others: list[str] = []

@@ -223,6 +223,20 @@ def test_rehearse_command_counts_and_updates(tmp_path, monkeypatch, capsys):
     assert "two updates done in 2 processes: loss " in shown
 
 
+def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, capsys):
+    (tmp_path / "my.yaml").write_text("max-tokn: 5\n", encoding="utf-8")
+    words = ["rehearse", "recipes/xlm/config/pretrain.yaml", "--no-updates"]
+    with pytest.raises(UserError, match="my.yaml: max-tokn: fairseq-train has no flag --max-tokn"):
+        commands.main([*words[:2], str(tmp_path / "my.yaml")])
+    before = sys.argv[0]
+    for wrong, sentence in (("--max-tokn", "unrecognized arguments: --max-tokn 5"), ("--clip-norm", None)):
+        with contextlib.suppress(SystemExit):
+            commands.main([*words, wrong, "5" if sentence else "x"])
+        shown = capsys.readouterr().err
+        assert shown.startswith("fairseq-xl rehearse: error: ") and (sentence or "--clip-norm: invalid float") in shown
+    assert sys.argv[0] == before
+
+
 @pytest.mark.parametrize(
     "words, sentence",
     [

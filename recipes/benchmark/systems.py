@@ -57,12 +57,18 @@ AnyShape = TypeVar("AnyShape", bound=ModelShape)
 
 
 def changed(shape: AnyShape, changes: list[str]) -> AnyShape:
-    """The shape with changes such as ``layers=12``; exits with a message for an unknown name."""
+    """The shape with changes such as ``layers=12``; exits with a message for an unknown name.
+
+    Another `embed_dim` alone gives an `ffn_dim` of four times.
+    """
     types: dict[str, Any] = {field.name: field.type for field in fields(shape)}
     values = dict(change.split("=", 1) for change in changes)
     if unknown := sorted(values.keys() - types):
         sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(types)}")
-    return replace(shape, **{name: types[name](value) for name, value in values.items()})
+    numbers = {name: types[name](value) for name, value in values.items()}
+    if "embed_dim" in numbers:
+        numbers.setdefault("ffn_dim", 4 * numbers["embed_dim"])
+    return replace(shape, **numbers)
 
 
 LARGE_VOCABULARY = 250_000

@@ -248,6 +248,10 @@ def test_too_little_memory_is_noticed():
 
 
 def test_an_unknown_size_is_refused(tmp_path):
+    (case,) = measure.cases("cpu", ["embed_dim=64"])
+    assert (case.shape.embed_dim, case.shape.ffn_dim) == (64, 256)
+    (case,) = measure.cases("cpu", ["embed_dim=64", "ffn_dim=100", "layers=1"])
+    assert (case.shape.embed_dim, case.shape.ffn_dim) == (64, 100)
     done = benchmark(str(tmp_path), "--shape", "layer=2")
     assert done.returncode == 1 and "--shape layer: expected one of layers, embed_dim" in done.stderr
 

@@ -1,12 +1,13 @@
 """Shows an error that the user can correct in one sentence, without a traceback. Imports neither torch nor fairseq."""
 
+import errno
 import fileinput
 import re
 import sys
 import traceback
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import NO_PLACE, NO_ROOM
+from fairseq_xl.io.files import NO_PLACE, NO_ROOM, SIZE_LIMIT
 
 
 def install() -> None:
@@ -48,6 +49,9 @@ def message(error) -> "str | None":
 def _system_message(error) -> "str | None":
     """The message of a full disk, an unreadable file or input that is not text; None for other errors."""
     if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if error.errno == errno.EFBIG:
+            where = f" for {error.filename}" if error.filename else ""
+            return f"{SIZE_LIMIT}{where}: what was being written is cut short"
         where = f" of {error.filename}" if error.filename else ""
         return f"no room is left on the disk{where}: what was being written is cut short"
     if isinstance(error, OSError) and error.errno in NO_PLACE and error.filename:
@@ -57,5 +61,7 @@ def _system_message(error) -> "str | None":
     if isinstance(error, UnicodeDecodeError):
         files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
         if fileinput.__file__ in files:  # fairseq-interactive reads its input with this module
-            return f"the input is not UTF-8: it has the byte 0x{error.object[error.start]:02x}"
+            # the lines before are counted once they are read; `object` begins in the next one
+            line = fileinput.lineno() + 1 + error.object[: error.start].count(b"\n")
+            return f"the input is not UTF-8: line {line} has the byte 0x{error.object[error.start]:02x}"
     return None

@@ -30,7 +30,7 @@ from fairseq_xl.data.tables import table
 from fairseq_xl.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
-from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.files import read_json, replacing, room_problem, write_json
 from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.nearest import import_faiss
 from fairseq_xl.retrieval import batches

@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import no_room
+from fairseq_xl.io.files import SIZE_LIMIT, no_room, room_problem
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 
@@ -94,7 +94,9 @@ def main(arguments: list[str] | None = None) -> int:
         with logging_redirect_tqdm():  # log lines appear above the progress bar
             prepare(options.config, options.data_bin, options.jobs, options.spm_model, options.dict, options.check_only)
     except (UserError, OSError) as error:
-        if no_room(error):
+        if room_problem(error) == SIZE_LIMIT:
+            message = f"{options.data_bin}: {SIZE_LIMIT}: raise it, and run the same command to continue"
+        elif no_room(error):
             message = f"The disk of {options.data_bin} is full: make room, and run the same command to continue"
         else:
             message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -229,11 +229,12 @@ def _bitext(config: Config, reports: dict[str, Report]) -> Iterator[tuple[str, s
 
 
 def _unequal(config: Config, reports: dict[str, Report]) -> list[str]:
+    """The problems of bitext with other numbers of lines on both sides; an empty file is a problem already."""
     return [
         f"{first} has {reports[first].lines} lines and {second} has {reports[second].lines}: "
         "bitext needs as many on both sides"
         for first, second in _bitext(config, reports)
-        if reports[first].lines != reports[second].lines
+        if reports[first].lines != reports[second].lines and reports[first].lines and reports[second].lines
     ]
 
 

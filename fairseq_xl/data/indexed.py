@@ -110,9 +110,11 @@ def open_text(prefix, language, symbols=None):
     text does not exist or has no line, if the sizes of its files show that they are damaged or do not belong together,
     or if it differs from the manifest of the data folder (`check_fingerprint`).
     """
-    for end in ("idx", "bin"):
-        if not Path(f"{prefix}.{end}").is_file():
-            raise UserError(f"{prefix}.{end}: no binarized text of language {language!r} there")
+    for end, other in (("idx", "bin"), ("bin", "idx")):
+        file, beside = Path(f"{prefix}.{end}"), Path(f"{prefix}.{other}")
+        if not file.is_file():
+            why = f": {file.name} is missing, but {beside.name} exists" if beside.is_file() else ""
+            raise UserError(f"{file}: no binarized text of language {language!r} there{why}")
     if not Path(f"{prefix}.bin").stat().st_size:
         raise UserError(f"{prefix}: the text of language {language!r} is empty")
     counts = _check_sizes(Path(f"{prefix}.idx"), Path(f"{prefix}.bin"))

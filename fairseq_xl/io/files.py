@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_xl.errors import UserError
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+SIZE_LIMIT = "the limit on file sizes (ulimit -f) is reached"  # EFBIG
 #: errors that a second attempt does not change
 NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 NO_PLACE |= {errno.ENAMETOOLONG}
@@ -45,10 +46,11 @@ def replacing(path):
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_PLACE:
             raise UserError(f"{path} was not written: {error.strerror}") from error
-        if not no_room(error):
+        reason = room_problem(error)
+        if reason is None:
             raise
         kept = " and the previous file is kept" if os.path.exists(path) else ""
-        raise UserError(f"{path} was not written{kept}: no room is left on its disk") from error
+        raise UserError(f"{path} was not written{kept}: {reason}") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -64,15 +66,20 @@ def _sync_folder(folder: str) -> None:
 
 
 def no_room(error) -> bool:
-    """Whether an error is, or was caused by, a full disk.
+    """Whether an error is, or was caused by, a full disk or a limit on file sizes."""
+    return room_problem(error) is not None
+
+
+def room_problem(error) -> "str | None":
+    """The reason if an error is, or was caused by, a full disk or a limit on file sizes; None for another error.
 
     torch's writer fails a second time while it closes the file, and hides the first error in the context.
     """
     while error is not None:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            return True
+            return SIZE_LIMIT if error.errno == errno.EFBIG else "no room is left on its disk"
         error = error.__cause__ or error.__context__
-    return False
+    return None
 
 
 def write_json(path, content) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import NO_PLACE, no_room
+from fairseq_xl.io.files import NO_PLACE, room_problem
 
 
 @contextlib.contextmanager
@@ -43,9 +43,10 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_PLACE:
             raise UserError(f"{final} was not written: {error.strerror}") from error
-        if no_room(error):
-            raise UserError(f"{final} was not written: no room is left on its disk") from error
-        raise
+        reason = room_problem(error)
+        if reason is None:
+            raise
+        raise UserError(f"{final} was not written: {reason}") from error
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)

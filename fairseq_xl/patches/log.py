@@ -21,6 +21,9 @@ RUN_METRICS = set("wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free 
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
 FILE_ONLY_MESSAGES = ("Preparing to save", "State of", "Saving checkpoint to", "Finished saving", "num. expert model")
 
+#: hours of training after which a training ends that received a signal
+STOP_HOURS = 1e-9
+
 _run = None  # optimization options, start time and first update of the current training
 _file = None  # the handler of --log-file
 
@@ -86,7 +89,10 @@ def is_for_console(record) -> bool:
         return True
     if record.name.startswith("fairseq_cli.") and not isinstance(record.msg, str):
         return False
-    return record.name not in FILE_ONLY_LOGGERS and not str(record.msg).startswith(FILE_ONLY_MESSAGES)
+    message = str(record.msg)
+    if message.endswith(f"stop_time_hours: {STOP_HOURS} hour(s)"):  # of a signal, which has a record of its own
+        return False
+    return record.name not in FILE_ONLY_LOGGERS and not message.startswith(FILE_ONLY_MESSAGES)
 
 
 def start_clock(trainer) -> None:

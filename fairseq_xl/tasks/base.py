@@ -25,6 +25,7 @@ from fairseq_xl.data.text import languages_apart
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches.compilation import check_compiler
+from fairseq_xl.patches.log import STOP_HOURS
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
 from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 from fairseq_xl.tasks.subwords import XLSubwords
@@ -381,7 +382,7 @@ class XLTask(FairseqTask):
         if any_rank([terminated is not None])[0]:
             end_as_stopped()
             run = run_config(self.cfg)
-            run.optimization.stop_time_hours = 1e-9
+            run.optimization.stop_time_hours = STOP_HOURS
             run.dataset.disable_validation = True
 
 

@@ -1,5 +1,6 @@
 """Full disks, folders that are not writable, and kills: no file is lost."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -8,7 +9,10 @@ import pytest
 import torch
 
 from fairseq_xl.commands import curves, score_bleu
+from fairseq_xl.error_reporting import message
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.files import replacing
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess
 from preprocess.pipeline import prepare
@@ -17,6 +21,7 @@ from tests.commands import run_train
 from tests.preprocess.tiny_corpus import change, content, write_corpus
 from tests.tasks.conftest import preprocess_here
 
+LIMIT = "the limit on file sizes (ulimit -f) is reached"  # which `with_small_files` sets
 SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
 
 
@@ -45,7 +50,7 @@ def test_checkpoint(place, tmp_path):
     line = line_of("pretraining", place, last.parent, *SAVING, "--max-update", 2)
     status, shown = with_small_files(lambda: run_train(line), 20_000)
     assert status == 1
-    one_line(shown, "fairseq_xl: error: ", "checkpoint_1_2.pt was not written", "no room is left on its disk")
+    one_line(shown, "fairseq_xl: error: ", "checkpoint_1_2.pt was not written", LIMIT)
     assert last.read_bytes() == place.pretraining.read_bytes()
     assert {path.name for path in last.parent.iterdir()} == {last.name, ".lock"}
     assert list(run_train(line).updates) == [2]  # with room again it goes on
@@ -54,7 +59,7 @@ def test_checkpoint(place, tmp_path):
 def test_hypotheses(place, tmp_path):
     status, shown = with_small_files(lambda: COMMANDS["generate"](place, tmp_path), 500)
     assert status == 1
-    one_line(shown, "fairseq_xl: error: no room is left on the disk", "cut short")
+    one_line(shown, f"fairseq_xl: error: {LIMIT}", "cut short")
     (tmp_path / "reference").write_text("\n" * 13)
     line = [str(tmp_path / "generate-test.txt"), str(tmp_path / "reference"), "--language", "de"]
     fails(lambda: score_bleu.main(line), "generate-test.txt")  # what is there is not scored
@@ -67,7 +72,7 @@ def test_other_results(place, tmp_path, name):
         (tmp_path / kept).write_text("old")
     status, shown = with_small_files(lambda: COMMANDS[name](place, tmp_path), 200)
     assert status == 1
-    one_line(shown, "fairseq_xl: error: ", "was not written and the previous file is kept: no room is left")
+    one_line(shown, "fairseq_xl: error: ", f"was not written and the previous file is kept: {LIMIT}")
     assert {path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == {"old"}
 
 
@@ -81,8 +86,18 @@ def test_saved_hypotheses_and_curves(tmp_path):
     ):
         status, shown = with_small_files(call, 100)
         assert status == 1
-        one_line(shown, f"fairseq_xl: error: {tmp_path / 'out'} was not written: no room is left on its disk")
+        one_line(shown, f"fairseq_xl: error: {tmp_path / 'out'} was not written: {LIMIT}")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["lines", "log"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_limit_on_file_sizes(tmp_path, code):
+    (tmp_path / "kept").write_text("old")
+    error = OSError(code, os.strerror(code), "x")
+    sentence = "kept was not written and the previous file is kept: no room is left on its disk"
+    with pytest.raises(UserError, match=sentence), replacing(tmp_path / "kept"):
+        raise error
+    assert message(error) == "no room is left on the disk of x: what was being written is cut short"
 
 
 @pytest.mark.parametrize("most", [100, 2_000, 4_000])
@@ -97,7 +112,7 @@ def test_preparation(tmp_path, most):
 
     status, shown = with_small_files(run, most)
     assert status == 1
-    one_line(shown, "The disk of", tmp_path / "data-bin", "make room, and run the same command to continue")
+    one_line(shown, f"{tmp_path / 'data-bin'}: {LIMIT}: raise it, and run the same command to continue")
     assert not (tmp_path / "data-bin" / "manifest.json").exists()
     assert not list((tmp_path / "data-bin").rglob("*.tmp"))
     prepare(corpus, tmp_path / "data-bin")

@@ -76,6 +76,11 @@ def test_empty_corpus(corpus, text):
     assert "valid.en: empty, there is no sentence in it" in problem(corpus)
 
 
+def test_an_empty_side_of_bitext_is_one_problem(corpus):
+    (corpus.parent / "valid.en-de.en").write_bytes(b"")
+    assert problem(corpus).startswith("1 problem(s)")
+
+
 def test_all_problems_in_one_list(corpus):
     text = corpus.read_text(encoding="utf-8")
     corpus.write_text(text.replace("- de", "- de\n- de"), encoding="utf-8")
@@ -87,9 +92,9 @@ def test_all_problems_in_one_list(corpus):
     message = problem(corpus)
     for part in ("named twice", "no such file", "invalid UTF-8", "U+2028", "byte-order mark", "empty, there is no"):
         assert message.count(part) == 1, message
-    assert message.count(" lines and ") == 2  # of train.en-de and of more.en-de, which is empty on one side
-    assert message.startswith("8 problem(s)")
-    assert message.count("\n  - ") == 8
+    assert message.count(" lines and ") == 1  # of train.en-de; more.en-de, empty on one side, is listed as empty
+    assert message.startswith("7 problem(s)")
+    assert message.count("\n  - ") == 7
 
 
 def test_no_training_text(corpus, tmp_path):

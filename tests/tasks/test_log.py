@@ -14,6 +14,7 @@ from fairseq_xl.tasks import planned_batches
 from recipes.progress import summary
 from tests.commands import configuration, pretraining, run_train, run_validate, validation
 
+STOPPING = "Stopping training due to cumulative_training_time: "
 TIMED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \| [A-Z]+ \| ")
 
 
@@ -84,6 +85,8 @@ def test_the_order_of_metrics_is_fixed():
         ("fairseq.tasks.fairseq_task", logging.INFO, "can_reuse_epoch_itr = False", False),
         ("fairseq.tasks.fairseq_task", logging.WARNING, "100 samples have invalid sizes", True),
         ("fairseq.trainer", logging.INFO, "Finished saving checkpoint to here", False),
+        ("fairseq_cli.train", logging.INFO, f"{STOPPING}0.04 > stop_time_hours: 1e-09 hour(s)", False),
+        ("fairseq_cli.train", logging.INFO, f"{STOPPING}2.1 > stop_time_hours: 2.0 hour(s)", True),
         ("fairseq_xl.tasks.base", logging.INFO, "weights from there", True),
     ],
 )

@@ -303,7 +303,10 @@ MISTAKES = {
     "another dictionary": ([removed("manifest.json"), other_piece], "was trained with another dictionary"),
     "a changed dictionary": ([other_piece], "dict.txt is not the file that `python -m preprocess` wrote"),
     "text cut short": ([removed("manifest.json"), shortened("en/train.bin")], "train.bin is damaged or cut short"),
-    "half a text": ([removed("en/train.idx")], "train.idx: no binarized text of language 'en' there"),
+    "half a text": (
+        [removed("en/train.idx")],
+        "no binarized text of language 'en' there: train.idx is missing, but train.bin exists",
+    ),
     "no text": ([without_text], "has no binarized text, which `python -m preprocess` writes"),
     "no model": ([removed("sentencepiece.model")], "sentencepiece.model: no such SentencePiece model"),
     "a damaged model": ([shortened("sentencepiece.model")], "sentencepiece.model is not "),

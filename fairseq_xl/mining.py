@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.lib.format import open_memmap
 
 from fairseq_xl import load
 from fairseq_xl.data.arrays import read_arrays
@@ -26,11 +25,11 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import LengthRange, RandomNegatives, hashes_of_block, negatives_file, read_negatives
 from fairseq_xl.data.shards import data_folders
-from fairseq_xl.data.tables import table
+from fairseq_xl.data.tables import new_array, table
 from fairseq_xl.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
-from fairseq_xl.io.files import read_json, replacing, room_problem, write_json
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.nearest import import_faiss
 from fairseq_xl.retrieval import batches
@@ -124,7 +123,7 @@ class Pool:
 
     def _lines(self, pairs, longest, folder):
         """The first line of each sentence, (m,), of any pair; a mapped file."""
-        found = open_memmap(folder / "lines.npy", "w+", np.int64, (len(self.hashes),))
+        found = new_array(folder / "lines.npy", np.int64, (len(self.hashes),))
         for start in range(0, len(found), BLOCK_ROWS):
             found[start : start + BLOCK_ROWS] = -1
         for first, sizes in pairs.blocks():
@@ -254,7 +253,7 @@ def _statistics_of(pairs, made_with):
 
 def _no_negatives(folder, lines, count):
     """A mapped file of negatives (lines, count), all -1: none."""
-    found = open_memmap(folder / "negatives.npy", "w+", np.int32 if lines < 2**31 else np.int64, (lines, count))
+    found = new_array(folder / "negatives.npy", np.int32 if lines < 2**31 else np.int64, (lines, count))
     for start in range(0, lines, BLOCK_ROWS):
         found[start : start + BLOCK_ROWS] = -1
     return found
@@ -323,7 +322,7 @@ class Statistics:
         self.similarity = dict.fromkeys(("translations", "mined", "random"), 0.0)
         #: numbers of pairs by the lengths of the source and of the other sentence
         self.lengths = {name: np.zeros((longest + 1, longest + 1), np.int64) for name in self.similarity}
-        self.uses = open_memmap(folder / "uses.npy", "w+", np.int64, (pairs.lines,))  # zeros
+        self.uses = new_array(folder / "uses.npy", np.int64, (pairs.lines,))  # zeros
 
     def add(self, lines, part):
         """Adds pairs `lines` (b,) with the result of `_mine_part`."""

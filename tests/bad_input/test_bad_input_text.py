@@ -262,7 +262,7 @@ def test_sub_words_without_their_model(place, tmp_path):
 @pytest.mark.parametrize(
     "content, sentence",
     [
-        (b"the house\ncaf\xff\n", "the input is not UTF-8: it has the byte 0xff"),
+        (b"the house\ncaf\xff\n", "the input is not UTF-8: line 2 has the byte 0xff"),
         (None, "absent: No such file"),
     ],
 )

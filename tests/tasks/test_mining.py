@@ -395,12 +395,12 @@ def test_lines_do_not_wrap():
     """Negatives have 32 bits up to 2^31 - 1 lines, then 64."""
     shapes = []
 
-    def opened(path, mode, dtype, shape):
+    def made(path, dtype, shape):
         shapes.append((np.dtype(dtype).itemsize, shape))
         return np.zeros(1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mining, "open_memmap", opened)
+        patch.setattr(mining, "new_array", made)
         patch.setattr(mining, "BLOCK_ROWS", 2**40)
         for lines in (2**31 - 1, 2**31):
             mining._no_negatives(Path(), lines, 1)

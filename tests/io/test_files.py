@@ -108,7 +108,7 @@ def test_a_full_disk_gives_one_sentence_and_keeps_the_old_file(files, writer):
     assert result.returncode == 1
     shown = [line for line in result.stderr.splitlines() if "tensorboardX" not in line]
     assert len(shown) == 1 and shown[0].startswith(f"fairseq_xl: error: {target} was not written"), result.stderr
-    assert "no room" in shown[0]
+    assert "the limit on file sizes (ulimit -f) is reached" in shown[0]
     assert target.read_bytes() == b"the old one"
     assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
 

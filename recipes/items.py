@@ -1,6 +1,7 @@
 """Scores of single test items, from the files that predictions were written to. They are in percent."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -62,3 +63,29 @@ def scores(kind: str, paths: list[Path], language: str) -> np.ndarray:
     if kind not in READERS:
         raise UserError(f"items: {kind}: choose one of {', '.join([*READERS, 'titles', 'bleu'])}")
     return READERS[kind](paths[0])
+
+
+@dataclass(frozen=True)
+class ItemFiles:
+    """The files with the scores of a row's test items.
+
+    Attributes:
+        kind: of `scores`, or `bleu`.
+        columns: names of the columns: languages.
+        files: for each seed and column a file, and for some kinds that of references.
+    """
+
+    kind: str
+    columns: list[str]
+    files: list[list[list[Path]]]
+
+    def exist(self) -> bool:
+        """Whether all files exist."""
+        return all(path.is_file() for of_seed in self.files for paths in of_seed for path in paths)
+
+    def scores(self) -> list[np.ndarray]:
+        """Scores of the items, one array per seed: those of the columns after each other."""
+        return [
+            np.concatenate([scores(self.kind, paths, column) for paths, column in zip(of_seed, self.columns)])
+            for of_seed in self.files
+        ]

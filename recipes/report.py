@@ -15,12 +15,9 @@ import json
 import re
 import statistics
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
-
-import numpy as np
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
@@ -28,37 +25,12 @@ from fairseq_xl.io.files import read_json, write_json
 from recipes import items, verdict
 from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
+from recipes.pictures import draw
+from recipes.score_files import entries, entry_of, read, value_of
 from recipes.settings import RECORD
 
 T = TypeVar("T")
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
-
-
-def read(path: Path) -> Any:
-    """Reads a JSON file, or None without one. FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json."""
-    for kept in path.parents:
-        if kept.is_file():
-            return json.loads(kept.read_text(encoding="utf-8")).get(entry_of(path.relative_to(kept)))
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
-
-
-def entry_of(path: Path) -> str:
-    """The entry of a score file in a JSON file of scores; the path is relative to the output folder."""
-    return re.sub("/(scores|bleu)$", "", path.with_suffix("").as_posix())
-
-
-def entries(content: Any, key: str) -> list:
-    """All values at a dotted key, in which `*` stands for every key of a mapping. Missing keys have no values."""
-    found = [content]
-    for part in key.split("."):
-        found = [
-            value
-            for each in found
-            if isinstance(each, dict)
-            for value in (each.values() if part == "*" else [each.get(part)])
-            if value is not None
-        ]
-    return found
 
 
 def given(intervals: dict[str, list[float] | None]) -> Iterator[tuple[str, list[float]]]:
@@ -71,32 +43,6 @@ def table(header: list, rows: Iterable[list]) -> list[str]:
     return ["| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows]]
 
 
-@dataclasses.dataclass(frozen=True)
-class ItemFiles:
-    """The files with the scores of a row's test items.
-
-    Attributes:
-        kind: of `items.scores`, or `bleu`.
-        columns: names of the columns: languages.
-        files: for each seed and column a file, and for some kinds that of references.
-    """
-
-    kind: str
-    columns: list[str]
-    files: list[list[list[Path]]]
-
-    def exist(self) -> bool:
-        """Whether all files exist."""
-        return all(path.is_file() for of_seed in self.files for paths in of_seed for path in paths)
-
-    def scores(self) -> list[np.ndarray]:
-        """Scores of the items, one array per seed: those of the columns after each other."""
-        return [
-            np.concatenate([items.scores(self.kind, paths, column) for paths, column in zip(of_seed, self.columns)])
-            for of_seed in self.files
-        ]
-
-
 class Report:
     """The report of an experiment. For each kind of part in the file's `report`, a method part_KIND returns lines."""
 
@@ -107,7 +53,7 @@ class Report:
         self.experiment, self.runs, self.claims, self.root = experiment, runs, claims, root
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
-        self.items: dict[str, dict[str, ItemFiles]] = {}  # part -> row -> where its scores of test items are
+        self.items: dict[str, dict[str, items.ItemFiles]] = {}  # part -> row -> where its scores of test items are
         self.verdicts: dict[str, list[str]] = {}  # claim -> conclusions of its tests
         self.claim = ""  # that of the part that is being made
         self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
@@ -294,6 +240,12 @@ class Report:
         shown = table([title, *named, *mean, *(notes or {})], lines)
         return [self.caption(caption, ", ".join(without_seeds)), "", *shown]
 
+    def picture(self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str) -> None:
+        """Draws the rows of a table that have values, in the folder of the run."""
+        found = {name: values for name, values in outcomes.items() if values}
+        if self.folder is not None and found:
+            draw(found, self.folder / self.expand(file), self.expand(title), self.expand(axis))
+
     def part_minus(
         self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None
     ) -> list[str]:
@@ -317,7 +269,7 @@ class Report:
         shown = [title.split(":")[0] for title in titles]
         return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)]
 
-    def item_files(self, row: dict, values: Values, columns: list[str]) -> ItemFiles:
+    def item_files(self, row: dict, values: Values, columns: list[str]) -> items.ItemFiles:
         """Where the scores of the test items of a row are: `items` is {kind: FILE, or FILE REFERENCES}."""
         ((kind, template),) = row["items"].items()
         seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]
@@ -328,7 +280,7 @@ class Report:
             return [run / path, *(ROOT / path for path in references)]
 
         found = [[files(run, seed, column) for column in columns] for run in runs for seed in seeds]
-        return ItemFiles(self.experiment.expand(kind, values), columns, found)
+        return items.ItemFiles(self.experiment.expand(kind, values), columns, found)
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
         """The tables (titles) of an included experiment; its runs, one per seed, are those whose names begin so."""
@@ -463,31 +415,6 @@ class Report:
                 lines += ["", f"{place + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
         return lines[1:]
 
-    def picture(self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str) -> None:
-        """Draws each system's values as points, their mean as a tick and its interval as a line."""
-        found = {name: values for name, values in outcomes.items() if values}
-        if self.folder is None or not found:
-            return
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-
-        figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.4 * len(found)), layout="constrained")
-        for place, values in enumerate(found.values()):
-            mean, interval = statistics.mean(values), share_interval(values)
-            axes.plot(values, [place] * len(values), "o", color="tab:blue", alpha=0.4, markeredgewidth=0)
-            axes.plot(mean, place, "|", color="black", markersize=14)
-            if interval:
-                axes.plot(interval, [place, place], color="black", linewidth=1)
-        axes.set_yticks(range(len(found)), [textwrap.fill(name, 34) for name in found])
-        axes.invert_yaxis()
-        axes.set_xlabel(self.expand(axis))
-        figure.suptitle(self.expand(title), x=0.01, ha="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        figure.savefig(self.folder / self.expand(file), dpi=150)
-        pyplot.close(figure)
-
 
 def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
     """Makes one value per seed of both lists: a single value, of a system without seeds, is repeated."""
@@ -541,14 +468,6 @@ def state_of_claims(experiment: Experiment, verdicts: dict[str, list[str]]) -> V
         found[name] |= {"verdicts": verdicts.get(name, [])}
     run = sum(claim["finished"] == claim["steps"] and claim["verdicts"] != [] for claim in found.values())
     return {"claims": len(found), "run": run, **found}
-
-
-def value_of(path: Path, key: str, form: str | None) -> str:
-    """Formats a number of a score file, for instance as .2f. Raises `UserError` if the file does not have it."""
-    found = entries(read(path), key)
-    if not found:
-        raise UserError(f"{path} has no {key}")
-    return format(found[0], (form or "").strip())
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -14,8 +14,7 @@ from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, found
-from fairseq_xl.io.files import write_lines
+from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, write_found
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
 
@@ -241,9 +240,7 @@ def retrieve(embed, texts, choices, found_to=None):
 
     Args:
         embed: an `Embedder` or `Embedders`.
-        found_to: folder for a file PAIR.tsv of each pair, with a line for each pair of sentences: its number from 1,
-            and the numbers of the target found for its source and of the source found for its target, by margin. For
-            a single choice.
+        found_to: folder for a file PAIR.tsv (`write_found`) of each pair of languages. For a single choice.
     """
     results = {choice: {} for choice in choices}
     for pair, sides in texts.items():
@@ -252,6 +249,5 @@ def retrieve(embed, texts, choices, found_to=None):
             similarity = cosine(source[choice], target[choice])
             results[choice][pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarity)
             if found_to is not None:
-                numbers = zip(*(1 + numbers for numbers in (np.arange(len(similarity)), *found(similarity))))
-                write_lines(Path(found_to) / f"{pair}.tsv", ("\t".join(map(str, line)) for line in numbers))
+                write_found(similarity, Path(found_to) / f"{pair}.tsv")
     return results

@@ -30,7 +30,6 @@ from recipes.experiment_file import ROOT, Experiment, Step, check_files
 from recipes.progress import Progress
 from recipes.settings import RECORD
 
-CODE = (".sh", ".py")  # scripts are no inputs: a changed comment must not make a run refuse a finished step
 STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (recipes/launch.py)
 
 
@@ -83,7 +82,7 @@ class Run:
 
     def run_step(self, step: Step) -> None:
         """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
-        record = {"commands": relative(step.commands, step.output), "files": self.inputs(step)}
+        record = step.record(self.digests)
         try:
             before = settings.check(step.folder, RECORD, record, "choose another --output")
         except UserError as error:
@@ -110,18 +109,8 @@ class Run:
         seconds = int(time.monotonic() - self.begin)
         return f"{seconds // 60}:{seconds % 60:02d}"
 
-    def inputs(self, step: Step) -> dict[str, Any]:
-        """Path -> digest of the existing files and folders in a step's commands, except those in its own folder."""
-        found = {}
-        for path in dict.fromkeys([*step.paths, *step.described_texts()]):
-            absolute = Path(os.path.abspath(ROOT / path))
-            own = step.folder in (absolute, *absolute.parents)
-            if os.path.exists(absolute) and not own and not path.endswith(CODE):
-                found[relative([[path]], step.output)[0][0]] = self.digests.of(absolute)
-        return found
-
     def results(self, step: Step) -> list[str]:
-        """Names of the files in a step's folder but logs, records and those of other steps."""
+        """Names of the files in a step's folder except logs, records and files of other steps."""
         others = {record.parent for record in step.folder.glob(f"*/**/{RECORD}")}
         files = [file for file in sorted(step.folder.rglob("*")) if file.is_file() and not others & {*file.parents}]
         return [file.relative_to(step.folder).as_posix() for file in files if settings.is_result(file)]
@@ -163,11 +152,6 @@ class Stopped(Exception):
     """The experiment was stopped by a signal, or one of its trainings was."""
 
 
-def relative(commands: list[list[str]], output: Path) -> list[list[str]]:
-    """Commands with the output folder replaced by {output}: the folder may be moved."""
-    return [[word.replace(str(output), "{output}") for word in command] for command in commands]
-
-
 def reason(log: Path, start: int) -> str:
     """The error that a command ended with and what follows it, or else the last lines of its output.
 
@@ -196,10 +180,10 @@ def main(arguments: list[str] | None = None) -> None:
         "--only",
         default="",
         metavar="STEP,STEP",
-        help="these steps, and those that they need; no report unless it is named",
+        help="these steps, and those that they need; the report only if STEP is report",
     )
     parser.add_argument("--claims", default="", metavar="N,N", help="the steps that test these claims of the file")
-    parser.add_argument("--limit", type=minutes, metavar="MINUTES", help="stop then; the same command continues")
+    parser.add_argument("--limit", type=minutes, metavar="MINUTES", help="stop after them; the same command continues")
     parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
     parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")
@@ -230,7 +214,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not only or "report" in only:
         from recipes import report
 
-        report.write(experiment, claims=claims)
+        report.write(experiment)
 
 
 def positive(text: str) -> int:

@@ -21,6 +21,7 @@ PLACEHOLDER = re.compile(r"\{([\w-]+(?:\.[\w-]+)?)(?::(words|each))?\}")
 KEYS = {"about", "base", "output", "values", "steps", "include", "claims", "report", "last line"}
 INCLUDE_KEYS = {"file", "for", "folder", "values"}
 STEP_KEYS = {"for", "where", "folder", "run", "stdout", "reads", "expects", "needs", "only if needed", "renew"}
+CODE = (".sh", ".py")  # scripts are no inputs: a changed comment must not make a run refuse a finished step
 DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument is a corpus description
 
 
@@ -44,6 +45,23 @@ class Step:
         """Arguments that may be paths, and the paths inside arguments such as `de=DATA:MODULE`."""
         words = [*(word for command in self.commands for word in command), *self.reads]
         return [part for word in words for part in settings.parts(word) if "/" in part]
+
+    def record(self, digests: settings.Digests) -> settings.Record:
+        """Its commands and the digests of its input files and folders that exist outside its own folder.
+
+        The output folder is written as {output}: it may be moved.
+        """
+
+        def relative(word: str) -> str:
+            return word.replace(str(self.output), "{output}")
+
+        files = {}
+        for path in dict.fromkeys([*self.paths, *self.described_texts()]):
+            absolute = Path(os.path.abspath(ROOT / path))
+            own = self.folder in (absolute, *absolute.parents)
+            if os.path.exists(absolute) and not own and not path.endswith(CODE):
+                files[relative(path)] = digests.of(absolute)
+        return {"commands": [list(map(relative, command)) for command in self.commands], "files": files}
 
     @property
     def absolute_paths(self) -> list[Path]:
@@ -282,8 +300,8 @@ class Experiment:
         """
         for claim in claims:
             if claim not in self.claims:
-                known = ", ".join(self.claims) or "this experiment has none"
-                raise UserError(f"--claims {claim}: there is no such claim; expected {known}")
+                known = f"choose from {', '.join(self.claims)}" if self.claims else "this experiment has none"
+                raise UserError(f"--claims {claim}: there is no such claim; {known}")
         return [
             name
             for claim in claims or self.claims

@@ -1,4 +1,4 @@
-"""Scores of single test items, from the files that predictions were written to. They are in percent."""
+"""Reads scores of single test items, 0 to 100, from files of predictions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ def ranking(path: Path) -> np.ndarray:
 
 
 def retrieval(path: Path) -> np.ndarray:
-    """A file of `fairseq-xl retrieve --found-to` -> (2n,) 100 for a right sentence: forward, then backward."""
+    """A file of `fairseq-xl retrieve --found-to` -> (n,) the share of right sentences of each pair: 0, 50 or 100."""
     rows = [line.split("\t") for line in read_lines(path)]
     if not rows or any(len(row) != 3 for row in rows):
         raise UserError(f"{path}: expected line TAB number of the target found TAB number of the source found")
     number, forward, backward = np.array(rows, dtype=int).T
-    return 100.0 * np.concatenate([forward == number, backward == number])
+    return 50.0 * ((forward == number).astype(int) + (backward == number))
 
 
 def titles(path: Path, references: Path, language: str) -> np.ndarray:
@@ -72,7 +72,7 @@ class ItemFiles:
     Attributes:
         kind: of `scores`, or `bleu`.
         columns: names of the columns: languages.
-        files: for each seed and column a file, and for some kinds that of references.
+        files: [seed][column] -> [predictions], or [hypotheses, references] for some kinds.
     """
 
     kind: str
@@ -83,9 +83,9 @@ class ItemFiles:
         """Whether all files exist."""
         return all(path.is_file() for of_seed in self.files for paths in of_seed for path in paths)
 
-    def scores(self) -> list[np.ndarray]:
-        """Scores of the items, one array per seed: those of the columns after each other."""
+    def scores(self) -> list[list[np.ndarray]]:
+        """Scores of the items: [column][seed] -> (n,)."""
         return [
-            np.concatenate([scores(self.kind, paths, column) for paths, column in zip(of_seed, self.columns)])
-            for of_seed in self.files
+            [scores(self.kind, of_seed[place], column) for of_seed in self.files]
+            for place, column in enumerate(self.columns)
         ]

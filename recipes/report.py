@@ -1,35 +1,33 @@
 """Makes the tables and pictures of an experiment from its score files.
 
-    python -m recipes.report FILE.yaml [RUN ...] [name=value ...] [--save FILE.json]
+    python -m recipes.report FILE.yaml [RUN ...] [name=value ...] [--save FILE.json] [--output FOLDER]
 
 RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
-models from several pre-trainings. A cell without scores stays empty. --save writes the scores and paired tests to a
-JSON file, which can be given as RUN, and keeps the file's other entries. recipes/README.md lists the parts of a report
-and the keys of their rows.
+models from several pre-trainings. A cell without scores stays empty, and a table without any is left out. --save writes
+the scores and tests to a JSON file, which can be given as RUN, and keeps the file's other entries. recipes/README.md
+lists the parts of a report and the keys of their rows.
 """
 
 import argparse
 import dataclasses
 import itertools
-import json
 import re
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
-from recipes import items, verdict
+from recipes import items, saved_scores, verdict
 from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.pictures import draw
-from recipes.score_files import entries, entry_of, read, value_of
-from recipes.settings import RECORD
+from recipes.score_files import entries, entry_of, read, tokens_of, value_of
 
-T = TypeVar("T")
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
 
@@ -47,16 +45,21 @@ class Report:
     """The report of an experiment. For each kind of part in the file's `report`, a method part_KIND returns lines."""
 
     def __init__(
-        self, experiment: Experiment, runs: list[Path], claims: Sequence[str] = (), root: Path | None = None
+        self, experiment: Experiment, runs: list[Path], root: Path | None = None, folder: Path | None = None
     ) -> None:
-        """Args: root: folder of the experiment that includes this one; entries of `scores` are relative to it."""
-        self.experiment, self.runs, self.claims, self.root = experiment, runs, claims, root
+        """Initializes the report.
+
+        Args:
+            root: run of the experiment that includes this one; entries of `scores` are relative to it.
+            folder: for pictures; without it there are none.
+        """
+        self.experiment, self.runs, self.root, self.folder = experiment, runs, root, folder
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
         self.items: dict[str, dict[str, items.ItemFiles]] = {}  # part -> row -> where its scores of test items are
         self.verdicts: dict[str, list[str]] = {}  # claim -> conclusions of its tests
+        self.missing: dict[str, list[str]] = {}  # claim -> tests that lack scores
         self.claim = ""  # that of the part that is being made
-        self.folder = runs[0] if runs[0].is_dir() else None  # for pictures
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
 
     def texts(self) -> Iterator[str]:
@@ -84,10 +87,7 @@ class Report:
             if part is None:
                 raise UserError(f"{self.experiment.path}: there is no part of a report called {kind!r}")
             options = dict(rest)
-            claim = str(options.pop("claim", ""))
-            if claim not in (self.claims or [*self.experiment.claims, ""]):
-                continue
-            self.claim = claim
+            self.claim = str(options.pop("claim", ""))
             for values in self.experiment.combinations(options.pop("for", {})):
                 self.values = values
                 lines = part(title, **options)
@@ -111,7 +111,7 @@ class Report:
     def caption(self, text: str, first_only: str = "", **more: str) -> str:
         """Expands a caption; {over} says what its means and intervals are over.
 
-        `first_only` names the rows that have only the first of several pre-trainings.
+        `first_only` names what is from the first of several pre-trainings only.
         """
         text = self.expand(text, over=self.over(), **more)
         if first_only and len(self.runs) > 1:
@@ -122,6 +122,8 @@ class Report:
         """Describes the units of means and intervals: fine-tuning seeds or pre-trainings."""
         seeds = len(self.names("seeds")) if "seeds" in self.values else 1
         several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
+        if len(self.runs) > 1 and seeds == 1:
+            return f"mean over {len(self.runs)} pre-trainings with a fine-tuning each, and 95 % interval over them"
         if len(self.runs) == 1:
             return f"mean over {several}, one pre-training run, and 95 % interval over these seeds"
         means = f"mean over {len(self.runs)} pre-trainings of the mean over {several}"
@@ -231,19 +233,21 @@ class Report:
                 text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
                 cells.append(", ".join(str(each[0]) for each in text if each))
             lines.append([name, *cells])
-        if not lines:
+        if not any(cell for _, *cells in lines for cell in cells):
             return []
         if picture:
             self.picture(self.averages[title], **picture)
         named = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
         shown = table([title, *named, *mean, *(notes or {})], lines)
-        return [self.caption(caption, ", ".join(without_seeds)), "", *shown]
+        single = f" Not over pre-trainings: {', '.join(without_seeds)}." if without_seeds and len(self.runs) > 1 else ""
+        return [f"{self.caption(caption)}{single}".strip(), "", *shown]
 
     def picture(self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str) -> None:
-        """Draws the rows of a table that have values, in the folder of the run."""
+        """Draws the rows of a table that have values."""
         found = {name: values for name, values in outcomes.items() if values}
         if self.folder is not None and found:
+            self.folder.mkdir(parents=True, exist_ok=True)
             draw(found, self.folder / self.expand(file), self.expand(title), self.expand(axis))
 
     def part_minus(
@@ -283,14 +287,13 @@ class Report:
         return items.ItemFiles(self.experiment.expand(kind, values), columns, found)
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
-        """The tables (titles) of an included experiment; its runs, one per seed, are those whose names begin so."""
+        """Makes `tables` (titles) of the included experiments `name` or `name`/…, one per pre-training seed."""
         included = [each for key, each in self.experiment.included.items() if f"{key}/".startswith(f"{name}/")]
         if not included:
             raise UserError(f"{self.experiment.path}: report: no included experiment is called {name!r}")
         root, outer = self.runs[0], self.experiment.output
-        report = Report(included[0], [root / each.output.relative_to(outer) for each in included], root=root)
-        if report.folder is not None:
-            report.folder = root / name
+        runs = [root / each.output.relative_to(outer) for each in included]
+        report = Report(included[0], runs, root, self.folder and self.folder / name)
         parts = [lines for _, lines in report.titled_parts(tables)]
         self.averages |= report.averages
         self.items |= report.items
@@ -300,21 +303,25 @@ class Report:
     def part_verdict(self, title: str, columns: str | list, greater: list[list[str]], caption: str = "") -> list[str]:
         """Makes a table of tests of "the first system is better", for averages of earlier tables (`columns`: titles).
 
-        `greater`: pairs of names of rows. Scores are paired by seed (`verdict.judge`); a row without seeds, such as a
-        baseline, has the same score with each.
+        `greater`: pairs of names of rows; those that no table has are left out. Scores are paired by seed
+        (`verdict.judge`); a row without seeds, such as a baseline, has the same score with each.
         """
         kept = read_json(self.runs[0]) if self.runs[0].is_file() else {}
         lines, conclusions = [], []
         for first, second in ([self.expand(name) for name in pair] for pair in greater):
             for measure in map(self.expand, columns):
-                better, worse = (self.averages.get(measure, {}).get(name) for name in (first, second))
+                rows = self.averages.get(measure, {})
+                better, worse = (rows.get(name) for name in (first, second))
                 if better is None or worse is None:
+                    if first in rows and second in rows:
+                        self.missing.setdefault(self.claim, []).append(f"{first} > {second}, {measure}")
                     continue
-                result = verdict.judge(*broadcast(better, worse))
+                result = verdict.judge(*verdict.broadcast(better, worse))
                 entry = f"{self.expand(title)}/{first} > {second}/{measure}"
                 over_items = self.over_items(measure, first, second)
-                if over_items is None:
-                    over_items = (kept.get(entry) or {}).get("p_over_items")
+                before = kept.get(entry) or {}
+                if over_items is None and before.get("differences") == result.differences:  # of the same seeds
+                    over_items = before.get("p_over_items")
                 found = {"conclusion": result.conclusion, "p_over_items": over_items}
                 self.scores[entry] = dataclasses.asdict(result) | found
                 lines.append([f"{first} > {second}", measure, *verdict.cells(result, over_items)])
@@ -322,21 +329,23 @@ class Report:
         if not lines:
             return []
         self.verdicts.setdefault(self.claim, []).extend(conclusions)
-        header = [self.expand(title), "measure", "difference", "p over items", "conclusion"]
+        header = [self.expand(title), "table", "difference in points (95 % interval over seeds)", "p over test items"]
+        header.append("conclusion")
         return [self.caption(caption), "", *table(header, lines)]
 
     def over_items(self, title: str, first: str, second: str) -> float | None:
-        """p of the difference of two rows over test items (`verdict.p_over_items`), None without files of both.
+        """p of the difference of two rows over test items, None without files of both.
 
-        Of BLEU: the largest p of sacreBLEU's paired bootstrap over the seeds and columns.
+        The largest p over the columns (languages): texts of several languages may be translations of each other. Of
+        BLEU it is sacreBLEU's paired bootstrap, and the largest p over the seeds too; else `verdict.p_over_items`.
         """
         one, other = (self.items.get(title, {}).get(name) for name in (first, second))
         if one is None or other is None or not (one.exist() and other.exist()):
             return None
         if one.kind == "bleu":
-            pairs = [pair for seed in zip(*broadcast(one.files, other.files)) for pair in zip(*seed, one.columns)]
-            return max(items.bleu_p(first, second, column) for first, second, column in pairs)
-        return verdict.p_over_items(*broadcast(one.scores(), other.scores()))
+            seeds = zip(*verdict.broadcast(one.files, other.files))
+            return max(items.bleu_p(*pair) for seed in seeds for pair in zip(*seed, one.columns))
+        return max(verdict.p_over_items(*verdict.broadcast(*pair)) for pair in zip(one.scores(), other.scores()))
 
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
@@ -376,16 +385,12 @@ class Report:
         """Makes a table of each training's updates, tokens per update and tokens, from its train.log (`file`)."""
         lines = []
         for name, row, values in self.rows(rows):
-            path, epochs = self.runs[0] / self.experiment.expand(row["file"], values), {}
-            for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-                if '"train_wpb"' in line:  # a later entry replaces that of an epoch which was interrupted
-                    entry = json.loads(line[line.index("{") :])
-                    epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
-            before, tokens = 0, 0.0
-            for updates, size in epochs.values():
-                before, tokens = updates, tokens + (updates - before) * size
-            if epochs:
-                lines.append([name, f"{before:,}", f"{tokens / before:,.0f}", f"{tokens / 1e6:.2f}"])
+            path = self.runs[0] / self.experiment.expand(row["file"], values)
+            found = tokens_of(path) if path.is_file() else read(path)
+            if found:
+                self.scores[entry_of(path.relative_to(self.root or self.runs[0]))] = found
+                updates, tokens = found["updates"], found["tokens"]
+                lines.append([name, f"{updates:,}", f"{tokens / updates:,.0f}", f"{tokens / 1e6:.2f}"])
         header = [title, "updates", "tokens per update", "million tokens"]
         return [self.caption(caption, title), "", *table(header, lines)] if lines else []
 
@@ -416,58 +421,49 @@ class Report:
         return lines[1:]
 
 
-def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
-    """Makes one value per seed of both lists: a single value, of a system without seeds, is repeated."""
-    seeds = max(len(first), len(second))
-    return first * seeds if len(first) == 1 else first, second * seeds if len(second) == 1 else second
-
-
 def write(
-    experiment: Experiment, runs: list[Path] | None = None, save: Path | None = None, claims: Sequence[str] = ()
+    experiment: Experiment, runs: list[Path] | None = None, save: Path | None = None, output: Path | None = None
 ) -> None:
-    """Prints the report and writes it to ``report.md`` in the output folder; then prints the experiment's last line.
+    """Prints the report, and the experiment's last line.
 
     Args:
         save: JSON file to add the scores to.
-        claims: those whose parts are written (default: all parts).
+        output: folder for ``report.md``, ``claims.json`` and pictures (default: the run if it is a folder).
     """
     runs = runs or [experiment.output]
-    kept = read_json(save) if save is not None and save.exists() else {}
-    if not isinstance(kept, dict):
-        raise UserError(f"--save {save}: this file is not a JSON object of scores")
-    report = Report(experiment, runs, claims)
-    text = "\n\n".join(report.texts())
+    output = output or (runs[0] if runs[0].is_dir() else None)
+    report = Report(experiment, runs, folder=output)
+    texts = list(report.texts())
+    text = "\n\n".join([*summary(experiment, report.verdicts), *texts])
     if save is not None:
-        write_json(save, dict(sorted((kept | report.scores).items())))
+        saved_scores.add(save, report.scores, experiment, runs[0])
+    state = saved_scores.state_of_claims(experiment, runs[0], report.verdicts, report.missing)
     if text:
         sys.stdout.write(f"{text}\n")
-        if runs[0].is_dir():
-            (runs[0] / "report.md").write_text(f"{text}\n", encoding="utf-8")
-    if experiment.claims and runs[0].is_dir():
-        write_json(runs[0] / "claims.json", state_of_claims(experiment, report.verdicts))
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        if text:
+            (output / "report.md").write_text(f"{text}\n", encoding="utf-8")
+        if experiment.claims:
+            write_json(output / "claims.json", state)
     if last := experiment.content.get("last line"):
-        found = re.sub(
-            r"\[(\S+) (\S+?)( \+?\.\df)?\]", lambda match: value_of(runs[0] / match[1], *match.groups()[1:]), last
-        )
-        sys.stdout.write(f"{found}\n")
+
+        def value(match: re.Match) -> str:
+            content = state if match[1] == "claims.json" else read(runs[0] / match[1])
+            return value_of(content, runs[0] / match[1], *match.groups()[1:])
+
+        sys.stdout.write(re.sub(r"\[(\S+) (\S+?)( \+?\.\df)?\]", value, last) + "\n")
 
 
-def state_of_claims(experiment: Experiment, verdicts: dict[str, list[str]]) -> Values:
-    """Describes the state of the claims: {"claims": their number, "run": number of those run, number: the claim}.
-
-    A claim is run if all of its steps are finished and its verdicts are made.
-
-    Args:
-        verdicts: claim -> conclusions of its tests.
-    """
-    found: Values = {}
-    for name, claim in experiment.claims.items():
-        steps = experiment.chosen(experiment.steps_of([name]))
-        finished = sum(bool((read(step.folder / RECORD) or {}).get("finished")) for step in steps)
-        found[name] = {"says": experiment.expand(claim["says"]), "steps": len(steps), "finished": finished}
-        found[name] |= {"verdicts": verdicts.get(name, [])}
-    run = sum(claim["finished"] == claim["steps"] and claim["verdicts"] != [] for claim in found.values())
-    return {"claims": len(found), "run": run, **found}
+def summary(experiment: Experiment, verdicts: dict[str, list[str]]) -> list[str]:
+    """A table of the tested claims: how many of their tests have each conclusion."""
+    rows = []
+    for claim, conclusions in verdicts.items():
+        counts = Counter(each.rpartition(": ")[2] for each in conclusions)
+        if claim in experiment.claims:
+            says = experiment.expand(experiment.claims[claim]["says"])
+            rows.append([claim, says, *(counts[conclusion] for conclusion in verdict.CONCLUSIONS)])
+    return ["\n".join(table(["claim", "", *verdict.CONCLUSIONS], rows))] if rows else []
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -480,7 +476,10 @@ def main(arguments: list[str] | None = None) -> None:
         help="output folders, JSON files of results/, and values in place of the file's",
     )
     parser.add_argument(
-        "--save", type=Path, metavar="FILE.json", help="add the scores and paired tests of the tables to this file"
+        "--save", type=Path, metavar="FILE.json", help="add the scores and tests of the tables to this file"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="for report.md and pictures (default: RUN if it is a folder)"
     )
     options = parser.parse_args(arguments)
     error_reporting.install()
@@ -489,10 +488,10 @@ def main(arguments: list[str] | None = None) -> None:
     missing = [path for path in runs if not path.exists()]
     if missing:
         raise UserError(f"{missing[0]}: no such file or folder")
-    output = runs[0] if runs and runs[0].is_dir() else None
+    made_in = runs[0] if runs and runs[0].is_dir() else None
     if options.save is not None and len(runs) > 1:
         raise UserError(f"--save {options.save}: the scores of {len(runs)} pre-trainings do not fit into one file")
-    write(Experiment(options.file, values, output), runs, options.save)
+    write(Experiment(options.file, values, made_in), runs, options.save, options.output)
 
 
 if __name__ == "__main__":

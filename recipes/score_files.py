@@ -9,7 +9,10 @@ from fairseq_xl.errors import UserError
 
 
 def read(path: Path) -> Any:
-    """Reads a JSON file, or None without one. FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json."""
+    """Returns the content of a JSON file, or None if it is missing.
+
+    FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json.
+    """
     for kept in path.parents:
         if kept.is_file():
             return json.loads(kept.read_text(encoding="utf-8")).get(entry_of(path.relative_to(kept)))
@@ -35,9 +38,22 @@ def entries(content: Any, key: str) -> list:
     return found
 
 
-def value_of(path: Path, key: str, form: str | None) -> str:
-    """Formats a number of a score file, for instance as .2f. Raises `UserError` if the file does not have it."""
-    found = entries(read(path), key)
+def value_of(content: Any, path: Path, key: str, form: str | None) -> str:
+    """Formats a number in the content of a score file, for instance as .2f. Raises `UserError` if it is not there."""
+    found = entries(content, key)
     if not found:
         raise UserError(f"{path} has no {key}")
     return format(found[0], (form or "").strip())
+
+
+def tokens_of(log: Path) -> dict[str, float]:
+    """Sums the tokens of a training's train.log -> {"updates", "tokens"}; {} if no epoch has ended."""
+    epochs = {}
+    for line in log.read_text(encoding="utf-8").splitlines():
+        if '"train_wpb"' in line:  # a later entry replaces that of an epoch which was interrupted
+            entry = json.loads(line[line.index("{") :])
+            epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
+    before, tokens = 0, 0.0
+    for updates, size in epochs.values():
+        before, tokens = updates, tokens + (updates - before) * size
+    return {"updates": before, "tokens": tokens} if epochs else {}

@@ -1,18 +1,20 @@
-"""Whether the scores of several seeds show that one system is better than another.
+"""Tests over seeds whether one system is better than another.
 
 Scores are paired: the n-th scores of both systems are of pre-trainings, or of fine-tunings, with the same seed.
 """
 
 import math
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, stats
 
+T = TypeVar("T")
 LEVEL, POWER = 0.05, 0.8  # of two-sided tests
 SIGN_FLIPS, MOST_SEEDS = 9999, 1000
-SHOWN, CONTRADICTED, NOT_SHOWN = "shown", "contradicted", "not shown"
+CONCLUSIONS = SHOWN, NOT_SHOWN, CONTRADICTED = "shown", "not shown", "contradicted"
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,20 @@ def p_over_items(better: ArrayLike, worse: ArrayLike) -> float:
     return float(found.pvalue)
 
 
+def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
+    """Makes one value per seed of both lists: a single value, of a system without seeds, is repeated."""
+    seeds = max(len(first), len(second))
+    return first * seeds if len(first) == 1 else first, second * seeds if len(second) == 1 else second
+
+
 def cells(verdict: Verdict, over_items: float | None) -> list[str]:
-    """Formats a verdict: the mean and its interval, p over items, and the conclusion, with the power if not shown."""
+    """Formats a verdict: mean and interval, p over items, conclusion, and what 80 % power would take if not shown."""
     low_high = "" if verdict.interval is None else " ({:+.1f} to {:+.1f})".format(*verdict.interval)
     conclusion = verdict.conclusion
     if conclusion == NOT_SHOWN and verdict.detectable is not None:
         seeds = len(verdict.differences)
-        conclusion += f"; {seeds} seeds detect {verdict.detectable:.1f}"
+        conclusion += f" (80 % power: {verdict.detectable:.1f} points with {seeds} seeds"
         if verdict.seeds_needed:
-            conclusion += f", {verdict.seeds_needed} would detect {verdict.mean:.1f}"
+            conclusion += f"; {verdict.seeds_needed} seeds for {verdict.mean:.1f}"
+        conclusion += ")"
     return [f"{verdict.mean:+.1f}{low_high}", "" if over_items is None else f"{over_items:.4f}", conclusion]

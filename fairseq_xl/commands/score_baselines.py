@@ -26,7 +26,7 @@ from pathlib import Path
 from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles, unit_of_titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
-from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs
+from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs, write_found
 from fairseq_xl.io.files import write_lines
 
 #: baseline -> what it computes
@@ -44,10 +44,12 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     if options.name == "retrieval":
-        texts = read_named_pairs(options.pairs)
-        found = {
-            pair: {"pairs": len(sides[0])} | evaluate_similarity(similarity(*sides)) for pair, sides in texts.items()
-        }
+        found = {}
+        for pair, sides in read_named_pairs(options.pairs).items():
+            similarities = similarity(*sides)
+            found[pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarities)
+            if options.found_to is not None:
+                write_found(similarities, options.found_to / f"{pair}.tsv")
         sys.stdout.write(json.dumps({"average": averages(found), "test": found}) + "\n")
         return
     languages = names_of("--langs", options.langs)
@@ -78,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
     command = commands.add_parser("retrieval", help="tf-idf of character n-grams, ratio margin")
     command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, one file per language")
+    command.add_argument(
+        "--found-to", type=Path, metavar="FOLDER", help="write the sentences found, as fairseq-xl retrieve does"
+    )
     for name, described in BASELINES.items():
         command = commands.add_parser(name, help=described)
         command.add_argument("files", help="folder of the task's files; for labeled text several folders, joined by :")

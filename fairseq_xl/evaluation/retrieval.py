@@ -1,12 +1,14 @@
 """Test pairs and scores of sentence retrieval. Shapes: N source sentences, M target sentences, C channels."""
 
 import logging
+from pathlib import Path
 
 import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
+from fairseq_xl.io.files import write_lines
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,15 @@ def found(similarity):
     """Similarities (N, M) -> (N,) the best target of each source by margin, and (M,) the best source of each target."""
     scores = margin(similarity)
     return scores.argmax(1), scores.argmax(0)
+
+
+def write_found(similarity, path):
+    """Writes what `found` returns for n pairs (n, n), a line for each pair, all numbers from 1:
+
+    number of the pair TAB number of the target found for its source TAB number of the source found for its target
+    """
+    numbers = zip(*(1 + numbers for numbers in (np.arange(len(similarity)), *found(similarity))))
+    write_lines(Path(path), ("\t".join(map(str, line)) for line in numbers))
 
 
 def evaluate_similarity(similarity):

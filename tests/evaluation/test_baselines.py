@@ -41,11 +41,12 @@ def test_retrieval_finds_what_is_spelled_alike(tmp_path, capsys):
     ]
     write(tmp_path / "test.en", *sides[0], "")
     write(tmp_path / "test.de", *sides[1], "")
-    score_baselines.main(["retrieval", f"en-de={tmp_path / 'test'}"])
+    score_baselines.main(["retrieval", f"en-de={tmp_path / 'test'}", "--found-to", str(tmp_path / "found")])
     result = json.loads(capsys.readouterr().out)
     assert result["test"] == {"en-de": {"pairs": 3} | evaluate_similarity(similarity(*sides))}
     assert result["test"]["en-de"]["margin"]["forward"]["accuracy"] == 100
     assert result["average"]["margin"] == 100
+    assert (tmp_path / "found/en-de.tsv").read_text() == "1\t1\t1\n2\t2\t2\n3\t3\t3\n"
 
 
 def test_overlap_and_lengths_by_hand():

@@ -532,7 +532,10 @@ def test_steps_are_chosen_by_their_claims(including, capsys):
         assert found == expected
     state = json.loads((including.parent / "out2/claims.json").read_text())
     assert (state["claims"], state["run"]) == (2, 0)  # the report has no tests of them
-    assert state["2"] == {"says": "b > x", "steps": 6, "finished": 6, "verdicts": []} and state["1"]["finished"] == 0
+    assert (
+        state["2"] == {"says": "b > x", "steps": 6, "finished": 6, "verdicts": [], "missing": []}
+        and state["1"]["finished"] == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -556,7 +559,7 @@ def test_a_wrong_include_or_claim_is_one_sentence(including, old, new, words):
 
 
 def test_unknown_claims_are_one_sentence(including, file):
-    with pytest.raises(UserError, match="--claims 3: there is no such claim; expected 1, 2"):
+    with pytest.raises(UserError, match="--claims 3: there is no such claim; choose from 1, 2"):
         run(including, "--claims", "3")
     with pytest.raises(UserError, match="this experiment has none"):
         run(file, "--claims", "1")

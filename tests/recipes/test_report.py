@@ -214,7 +214,9 @@ def test_fine_tuning_seeds_are_nested_in_pretrainings(folder, capsys):
     text = printed(capsys, *runs)
     assert "| XLM | +4.0 ± 25.4 |  |\n" in text
     assert f"| XLM | {mean_share([52.0, 66.0])} | " in text
-    assert text.count("mean over 2 pre-trainings of the mean over 3 fine-tuning seeds, and 95 % interval") == 3
+    assert (
+        text.count("mean over 2 pre-trainings of the mean over 3 fine-tuning seeds, and 95 % interval") == 2
+    )  # qam has none
     (runs[1] / "xlm/nc-3/scores.json").unlink()
     assert "| XLM |  |  |\n" in printed(capsys, *runs)
 
@@ -230,10 +232,12 @@ def test_what_has_one_pretraining_only_is_named(folder, capsys):
     write(folder.parent / "two/random/nc-1/scores.json", nc(en=1.0, de=10.0))
     assert "only" not in printed(capsys, folder)
     lines = printed(capsys, folder, folder.parent / "two").splitlines()
+    over = "mean over 2 pre-trainings of the mean over 3 fine-tuning seeds, and 95 % interval over the pre-trainings."
+    assert [line for line in lines if "Not over" in line] == [
+        "One seed. Not over pre-trainings: random.",
+        f"nc, {over} Not over pre-trainings: baseline.",
+    ]
     assert [line for line in lines if line.endswith("pre-training 1 only.")] == [
-        "One seed. random: pre-training 1 only.",
-        "nc, mean over 2 pre-trainings of the mean over 3 fine-tuning seeds, and 95 % interval over the "
-        "pre-trainings. baseline: pre-training 1 only.",
         "pre-training: pre-training 1 only.",
         "Titles in de, seed 1. Outputs: pre-training 1 only.",
     ]
@@ -332,7 +336,7 @@ def test_pictures_show_the_outcome(folder, capsys):
 
 @pytest.mark.filterwarnings("error")
 def test_long_names_leave_room_in_a_picture(folder):
-    made = report.Report(Experiment(folder.parent / "experiment.yaml", (), folder), [folder])
+    made = report.Report(Experiment(folder.parent / "experiment.yaml", (), folder), [folder], folder=folder)
     name = "n-grams in common and lengths, logistic regression, each language alone"
     made.picture({name: [60.0], "xlm": [50.0, 51.0]}, "long.png", f"Outcome of {name}", "accuracy")
     assert imread(folder / "long.png").std() > 0.05
@@ -447,7 +451,7 @@ last line: "claims=[claims.json claims] run=[claims.json run]"
 
 @pytest.fixture
 def claims(folder):
-    """Three seeds of two systems, each with two test items in each of two languages, and three pre-trainings."""
+    """Three seeds of two systems, each with three test items in each of two languages, and three pre-trainings."""
     (folder.parent / "claims.yaml").write_text(CLAIMS)
     write(folder / "baseline/scores.json", nc(en=50.0, de=50.0))
     for seed, (xlm, unicoder) in enumerate([(50.0, 60.0), (52.0, 66.0), (54.0, 66.0)], start=1):
@@ -459,6 +463,7 @@ def claims(folder):
                     folder / f"{model}-{seed}/test.{language}.tsv", f"1\ta\t{right}\t1\n2\tb\tb\t1\n3\ta\t{right}\t1\n"
                 )
         write(folder / f"mono/{seed}/xlm/nc-1/scores.json", nc(en=70.0 + seed, de=70.0 + seed))
+        write(folder / f"mono/{seed}/xlm/qam-1/scores.json", nc(en=50.0, de=50.0))
         write(folder / f"mono/{seed}/random/nc-1/scores.json", nc(en=40.0, de=40.0))
     return folder
 
@@ -472,11 +477,12 @@ def test_claims_are_tested_over_seeds_and_items(claims, capsys):
     """Unicoder - XLM: 10, 14, 12, mean 12, error 2 / sqrt(3), t 4.303. XLM - tf-idf: 0, 2, 4."""
     text = of_claims(claims, capsys)
     width = 4.30265 * 2 / math.sqrt(3)
-    # four items differ, by 100 each: p = 2 / 2^4
-    assert f"| Unicoder > XLM | accuracy | +12.0 (+{12 - width:.1f} to +{12 + width:.1f}) | 0.1250 | shown |" in text
+    # in each language two items differ, by 100 each: p = 2 / 2^2
+    assert f"| Unicoder > XLM | accuracy | +12.0 (+{12 - width:.1f} to +{12 + width:.1f}) | 0.5000 | shown |" in text
     assert (
-        f"| XLM > tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | not shown; 3 seeds detect" in text
+        f"| XLM > tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | not shown (80 % power: " in text
     )
+    assert "| 1 | Unicoder > XLM | 1 | 1 | 0 |\n| 2 | XLM > random | 1 | 0 | 0 |\n" in text
     assert "XLM > nothing" not in text and "another table" not in text
     assert "Tests over seeds 1,2,3.\n" in text
     assert text.index("## Claim 1: Unicoder > XLM\n") < text.index("| accuracy |") < text.index("## Claim 2:")
@@ -487,7 +493,7 @@ def test_claims_are_tested_over_seeds_and_items(claims, capsys):
 
 def test_tables_of_an_included_experiment_are_over_its_pretrainings(claims, capsys):
     text = of_claims(claims, capsys)
-    assert "mean over 3 pre-trainings of the mean over 1 fine-tuning seed" in text and "| qam: accuracy |" in text
+    assert "mean over 3 pre-trainings with a fine-tuning each" in text and "| qam: accuracy |" in text
     assert "| XLM | 72.0 (" in text and "| XLM > majority | nc: accuracy | +32.0 (" in text
     assert imread(claims / "mono/nc.png").ndim == 3
 
@@ -498,17 +504,22 @@ def test_saved_scores_make_the_same_tests(claims, capsys, tmp_path):
     saved = json.loads(kept.read_text())
     assert saved["mono/2/xlm/nc-1"] == nc(en=72.0, de=72.0)
     entry = saved["claim 1/Unicoder > XLM/accuracy"]
-    assert entry["differences"] == [10, 14, 12] and entry["conclusion"] == "shown" and entry["p_over_items"] == 0.125
-    (tmp_path / "claims.yaml").write_text(CLAIMS.replace("\nlast line", "\nabout"))
-    report.main([str(tmp_path / "claims.yaml"), str(kept)])
-    assert capsys.readouterr().out == text.removesuffix("claims=2 run=2\n")
+    assert entry["differences"] == [10, 14, 12] and entry["conclusion"] == "shown" and entry["p_over_items"] == 0.5
+    report.main([str(claims.parent / "claims.yaml"), str(kept), "--output", str(tmp_path / "page")])
+    assert capsys.readouterr().out == text
+    assert (tmp_path / "page/report.md").read_text() + "claims=2 run=2\n" == text
+    assert imread(tmp_path / "page/mono/nc.png").ndim == 3
+    # p is of the three seeds: not of two of them
+    report.main([str(claims.parent / "claims.yaml"), str(kept), "seeds=1,2"])
+    assert "| Unicoder > XLM | accuracy | +12.0 (-13.4 to +37.4) |  | not shown" in capsys.readouterr().out
 
 
-def test_a_report_of_some_claims(claims, capsys):
-    made = Experiment(claims.parent / "claims.yaml", output=claims)
-    report.write(made, claims=["2"])
-    text = capsys.readouterr().out
-    assert "## Claim 2: XLM > random" in text and "Claim 1" not in text and text.endswith("claims=2 run=1\n")
+def test_a_test_without_scores_is_missing(claims, capsys):
+    (claims / "xlm-3/scores.json").unlink()
+    text = of_claims(claims, capsys)
+    assert "| 2 | XLM > random | 1 | 0 | 0 |\n" in text and text.endswith("claims=2 run=1\n")
+    state = json.loads((claims / "claims.json").read_text())
+    assert state["1"]["missing"] == ["Unicoder > XLM, accuracy", "XLM > tf-idf, accuracy"]
 
 
 def test_bleu_is_tested_with_each_seed_and_the_largest_p_is_shown(folder, capsys):

@@ -64,5 +64,5 @@ def test_items_are_exchanged_between_systems():
 def test_cells_name_the_power_where_nothing_is_shown():
     mean, p, conclusion = cells(judge([3, 0, 1, 2], [0, 1, 0, 1]), 0.0312)
     assert mean.startswith("+1.0 (-1.") and p == "0.0312"
-    assert conclusion.startswith("not shown; 4 seeds detect ") and conclusion.endswith(" would detect 1.0")
+    assert conclusion.startswith("not shown (80 % power: ") and conclusion.endswith(" seeds for 1.0)")
     assert cells(judge(BETTER, WORSE), 0.5)[2] == "shown"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # finetune-generation.sh MODE DATA SAVE_DIR TASK_FILES LANGUAGES INIT [CONFIG.yaml ...] [--flag value ...]: fine-tuning
 # for titles, questions or summaries in the text's own language; ends with SAVE_DIR/scores.json: BLEU-4, ROUGE-L and the
-# share of outputs in a wrong language, in each of LANGUAGES.
+# share of outputs in a wrong language, in each of LANGUAGES. Validation text of LANGUAGES, or of --valid-langs, selects
+# the checkpoint.
 #
 #   pivot            trains on the first of LANGUAGES, generates every language (G11)
 #   multi-language   trains on all languages together, generates every language (G12)

@@ -4,8 +4,8 @@
 # The chain of every claim of claims.yaml at toy size, in minutes on two cores: 10 updates of each model, one seed,
 # English and German of the bundled synthetic sample (smoke.yaml). Ends with
 #     evidence claims=8 run=8
-# run counts the claims with all steps finished and their tests in the report. The figures say nothing about the
-# claims. Paths are relative to the repository. A repeated run resumes.
+# run counts the claims with all steps finished and their tests in the report. The scores mean nothing. Paths are
+# relative to the repository. A repeated run resumes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$root/recipes/common.sh"

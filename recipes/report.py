@@ -123,7 +123,7 @@ class Report:
         seeds = len(self.names("seeds")) if "seeds" in self.values else 1
         several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
         if len(self.runs) > 1 and seeds == 1:
-            return f"mean over {len(self.runs)} pre-trainings with a fine-tuning each, and 95 % interval over them"
+            return f"mean over {len(self.runs)} pre-trainings with a fine-tuning each, and the 95 % interval over them"
         if len(self.runs) == 1:
             return f"mean over {several}, one pre-training run, and 95 % interval over these seeds"
         means = f"mean over {len(self.runs)} pre-trainings of the mean over {several}"

@@ -183,7 +183,9 @@ def main(arguments: list[str] | None = None) -> None:
         help="these steps, and those that they need; the report only if STEP is report",
     )
     parser.add_argument("--claims", default="", metavar="N,N", help="the steps that test these claims of the file")
-    parser.add_argument("--limit", type=minutes, metavar="MINUTES", help="stop after them; the same command continues")
+    parser.add_argument(
+        "--limit", type=minutes, metavar="MINUTES", help="stop after MINUTES; the same command continues"
+    )
     parser.add_argument("--updates", type=positive, help="train every model for N updates only, to try things out")
     parser.add_argument("--jobs", type=positive, default=1, help="steps that run at the same time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the steps and their commands, run nothing")

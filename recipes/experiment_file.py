@@ -46,10 +46,10 @@ class Step:
         words = [*(word for command in self.commands for word in command), *self.reads]
         return [part for word in words for part in settings.parts(word) if "/" in part]
 
-    def record(self, digests: settings.Digests) -> settings.Record:
+    def record(self, digests: settings.Digests, prefix: str = "") -> settings.Record:
         """Its commands and the digests of its input files and folders that exist outside its own folder.
 
-        The output folder is written as {output}: it may be moved.
+        The output folder is written as {output}: it may be moved. `prefix`: only of paths that begin so.
         """
 
         def relative(word: str) -> str:
@@ -59,7 +59,7 @@ class Step:
         for path in dict.fromkeys([*self.paths, *self.described_texts()]):
             absolute = Path(os.path.abspath(ROOT / path))
             own = self.folder in (absolute, *absolute.parents)
-            if os.path.exists(absolute) and not own and not path.endswith(CODE):
+            if path.startswith(prefix) and os.path.exists(absolute) and not own and not path.endswith(CODE):
                 files[relative(path)] = digests.of(absolute)
         return {"commands": [list(map(relative, command)) for command in self.commands], "files": files}
 

@@ -15,7 +15,7 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.pictures import draw
 from recipes.score_files import entries, entry_of, read, tokens_of, value_of
+from recipes.tables import has_cells, table
 
 SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 
@@ -34,11 +35,6 @@ SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
 def given(intervals: dict[str, list[float] | None]) -> Iterator[tuple[str, list[float]]]:
     """Yields the intervals that are not None."""
     yield from ((name, interval) for name, interval in intervals.items() if interval)
-
-
-def table(header: list, rows: Iterable[list]) -> list[str]:
-    """Cells -> lines of a Markdown table."""
-    return ["| " + " | ".join(map(str, row)) + " |" for row in [header, ["---"] * len(header), *rows]]
 
 
 class Report:
@@ -57,7 +53,8 @@ class Report:
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
         self.items: dict[str, dict[str, items.ItemFiles]] = {}  # part -> row -> where its scores of test items are
-        self.verdicts: dict[str, list[str]] = {}  # claim -> conclusions of its tests
+        self.omitted: dict[str, set[str]] = {}  # part -> optional rows without scores
+        self.verdicts: dict[str, dict[str, str]] = {}  # claim -> test -> conclusion
         self.missing: dict[str, list[str]] = {}  # claim -> tests that lack scores
         self.claim = ""  # that of the part that is being made
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
@@ -123,7 +120,7 @@ class Report:
         seeds = len(self.names("seeds")) if "seeds" in self.values else 1
         several = f"{seeds} fine-tuning seed{'s' * (seeds > 1)}"
         if len(self.runs) > 1 and seeds == 1:
-            return f"mean over {len(self.runs)} pre-trainings with a fine-tuning each, and the 95 % interval over them"
+            return f"mean over {len(self.runs)} pre-trainings with a fine-tuning each, and 95 % interval over them"
         if len(self.runs) == 1:
             return f"mean over {several}, one pre-training run, and 95 % interval over these seeds"
         means = f"mean over {len(self.runs)} pre-trainings of the mean over {several}"
@@ -135,8 +132,7 @@ class Report:
     def found(self, row: dict, values: Values, column: str, key: str, run: Path) -> list:
         """Values at a row's key in the files of one cell, or [] if one is missing."""
         values = values | {"column": column}
-        elsewhere = {self.expand(name): scores for name, scores in (row.get("in") or {}).items()}
-        template = elsewhere.get(column, row["scores"])
+        template = {self.expand(name): of for name, of in (row.get("in") or {}).items()}.get(column, row["scores"])
         paths = self.experiment.words(template, values)
         contents = [read(run / path) for path in paths]
         entries_of = [entry_of((run / path).relative_to(self.root or run)) for path in paths]
@@ -214,12 +210,13 @@ class Report:
             raise UserError(f"{self.experiment.path}: {title}: intervals: {intervals}: choose one or both")
         averaged, both = self.names(average) if average else [], intervals == "both"
         lines, without_seeds = [], []
-        self.averages[title], self.items[title] = {}, {}
+        self.averages[title], self.items[title], self.omitted[title] = {}, {}, set()
         for name, row, values in self.rows(rows):
             units = [self.units(row, values, column) for column in columns]
             own = [units[columns.index(column)] for column in averaged]
             means = None if None in own or not own else [statistics.mean(each) for each in zip(*own)]
             if row.get("optional") and all(unit is None for unit in units):
+                self.omitted[title].add(name)
                 continue
             if "{seed}" not in row["scores"] and any(units):
                 without_seeds.append(name)
@@ -233,7 +230,7 @@ class Report:
                 text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
                 cells.append(", ".join(str(each[0]) for each in text if each))
             lines.append([name, *cells])
-        if not any(cell for _, *cells in lines for cell in cells):
+        if not has_cells(lines):
             return []
         if picture:
             self.picture(self.averages[title], **picture)
@@ -271,7 +268,7 @@ class Report:
                 found = [[one - two for one, two in zip(own or (), other or ())] for own, other in pairs]
                 rows.append([name, *(mean_difference(each) if each else "" for each in found)])
         shown = [title.split(":")[0] for title in titles]
-        return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)]
+        return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)] if has_cells(rows) else []
 
     def item_files(self, row: dict, values: Values, columns: list[str]) -> items.ItemFiles:
         """Where the scores of the test items of a row are: `items` is {kind: FILE, or FILE REFERENCES}."""
@@ -307,13 +304,13 @@ class Report:
         (`verdict.judge`); a row without seeds, such as a baseline, has the same score with each.
         """
         kept = read_json(self.runs[0]) if self.runs[0].is_file() else {}
-        lines, conclusions = [], []
+        lines = []
         for first, second in ([self.expand(name) for name in pair] for pair in greater):
             for measure in map(self.expand, columns):
                 rows = self.averages.get(measure, {})
                 better, worse = (rows.get(name) for name in (first, second))
                 if better is None or worse is None:
-                    if first in rows and second in rows:
+                    if {first, second} <= {*rows, *self.omitted.get(measure, ())}:
                         self.missing.setdefault(self.claim, []).append(f"{first} > {second}, {measure}")
                     continue
                 result = verdict.judge(*verdict.broadcast(better, worse))
@@ -325,12 +322,13 @@ class Report:
                 found = {"conclusion": result.conclusion, "p_over_items": over_items}
                 self.scores[entry] = dataclasses.asdict(result) | found
                 lines.append([f"{first} > {second}", measure, *verdict.cells(result, over_items)])
-                conclusions.append(f"{first} > {second}, {measure}: {result.conclusion}")
+                self.verdicts.setdefault(self.claim, {})[f"{first} > {second}, {measure}"] = result.conclusion
         if not lines:
             return []
-        self.verdicts.setdefault(self.claim, []).extend(conclusions)
-        header = [self.expand(title), "table", "difference in points (95 % interval over seeds)", "p over test items"]
-        header.append("conclusion")
+        header = [
+            self.expand(title),
+            *"table|difference (95 % interval over seeds)|p over test items|conclusion".split("|"),
+        ]
         return [self.caption(caption), "", *table(header, lines)]
 
     def over_items(self, title: str, first: str, second: str) -> float | None:
@@ -430,6 +428,8 @@ def write(
         save: JSON file to add the scores to.
         output: folder for ``report.md``, ``claims.json`` and pictures (default: the run if it is a folder).
     """
+    if save is not None:
+        saved_scores.read_scores(save)
     runs = runs or [experiment.output]
     output = output or (runs[0] if runs[0].is_dir() else None)
     report = Report(experiment, runs, folder=output)
@@ -455,11 +455,11 @@ def write(
         sys.stdout.write(re.sub(r"\[(\S+) (\S+?)( \+?\.\df)?\]", value, last) + "\n")
 
 
-def summary(experiment: Experiment, verdicts: dict[str, list[str]]) -> list[str]:
+def summary(experiment: Experiment, verdicts: dict[str, dict[str, str]]) -> list[str]:
     """A table of the tested claims: how many of their tests have each conclusion."""
     rows = []
     for claim, conclusions in verdicts.items():
-        counts = Counter(each.rpartition(": ")[2] for each in conclusions)
+        counts = Counter(conclusions.values())
         if claim in experiment.claims:
             says = experiment.expand(experiment.claims[claim]["says"])
             rows.append([claim, says, *(counts[conclusion] for conclusion in verdict.CONCLUSIONS)])
@@ -479,7 +479,10 @@ def main(arguments: list[str] | None = None) -> None:
         "--save", type=Path, metavar="FILE.json", help="add the scores and tests of the tables to this file"
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="for report.md and pictures (default: RUN if it is a folder)"
+        "--output",
+        type=Path,
+        metavar="FOLDER",
+        help="for report.md, claims.json and pictures (default: RUN if it is a folder)",
     )
     options = parser.parse_args(arguments)
     error_reporting.install()

@@ -1,82 +1,125 @@
 """Adds scores to JSON files of ``results/``, and says which claims of an experiment they test.
 
 Such a file has the scores of an experiment whose steps may have run in parts, on several machines. Under ``steps`` it
-has a fingerprint of the commands and configurations of each step, so that scores of other settings are not mixed.
+has a fingerprint of each finished step, by folder, so that scores of other settings are not mixed.
 """
 
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
-from recipes.experiment_file import Experiment, Values
+from recipes.experiment_file import Experiment, Step, Values
 from recipes.score_files import read
 from recipes.settings import RECORD, Digests, Record
 
 STEPS = "steps"
+SETTINGS = "recipes/"  # where configurations are; texts and checkpoints do not count: another machine makes its own
 
 
-def fingerprint(record: Record) -> str:
-    """Hash of a step's commands and of the files of ``recipes/`` that they read.
+class Fingerprints:
+    """Hashes of steps: of their commands, of the configurations that these read, and of the steps that they need.
 
-    Texts and checkpoints do not count: another machine makes its own.
+    Args:
+        record_of: returns what a step is made with.
     """
-    configurations = {path: digest for path, digest in record["files"].items() if path.startswith("recipes/")}
-    text = json.dumps([record["commands"], configurations], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def __init__(self, record_of: Callable[[Step], Record]) -> None:
+        self.record_of = record_of
+        self.known: dict[Step, str] = {}
+
+    def of(self, step: Step) -> str:
+        if step not in self.known:
+            record = self.record_of(step)
+            configurations = {path: digest for path, digest in record["files"].items() if path.startswith(SETTINGS)}
+            content = [record["commands"], configurations, list(map(self.of, step.required_steps))]
+            text = json.dumps(content, sort_keys=True)
+            self.known[step] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return self.known[step]
+
+
+def folder_of(step: Step, experiment: Experiment) -> str:
+    """The step's folder, relative to the output folder: steps of several included experiments may share one."""
+    return step.folder.relative_to(experiment.output).as_posix()
+
+
+def present_fingerprints(experiment: Experiment) -> Fingerprints:
+    """Those of the experiment as it is now."""
+    digests = Digests()
+    return Fingerprints(lambda step: step.record(digests, SETTINGS))
 
 
 def finished_steps(experiment: Experiment, run: Path) -> dict[str, str]:
-    """{name: fingerprint} of the finished steps in an output folder or a JSON file."""
+    """{folder: fingerprint} of the finished steps in an output folder or a JSON file."""
     if run.is_file():
         return dict(read_json(run).get(STEPS) or {})
-    records = {step.name: read(run / step.folder.relative_to(experiment.output) / RECORD) for step in experiment.steps}
-    return {name: fingerprint(record) for name, record in records.items() if record and record.get("finished")}
+    records = {step: read(run / folder_of(step, experiment) / RECORD) for step in experiment.steps}
+    present = present_fingerprints(experiment)
+    made = Fingerprints(lambda step: records[step] or present.record_of(step))
+    return {folder_of(step, experiment): made.of(step) for step, of in records.items() if of and of.get("finished")}
+
+
+def read_scores(path: Path) -> dict[str, Any]:
+    """Reads a JSON file of scores, {} without one. Raises `UserError` if it is something else."""
+    kept = read_json(path) if path.exists() else {}
+    if not isinstance(kept, dict):
+        raise UserError(f"--save {path}: this file is not a JSON object of scores")
+    return kept
 
 
 def add(path: Path, scores: dict[str, Any], experiment: Experiment, run: Path) -> None:
-    """Adds the scores of an output folder to a JSON file; its other entries stay.
+    """Adds the scores of an output folder to a JSON file; its other entries stay, and tests over more seeds.
 
     Raises `UserError` if the file is something else, or if one of its steps was run with other settings than the
     experiment has now and has not been run again.
     """
-    kept = read_json(path) if path.exists() else {}
-    if not isinstance(kept, dict):
-        raise UserError(f"--save {path}: this file is not a JSON object of scores")
+    kept = read_scores(path)
     steps = (kept.get(STEPS) or {}) | finished_steps(experiment, run)
-    digests = Digests()
+    present = present_fingerprints(experiment)
     for step in experiment.steps:
-        if step.name in steps and steps[step.name] != fingerprint(step.record(digests)):
+        if steps.get(folder_of(step, experiment), present.of(step)) != present.of(step):
             raise UserError(
-                f"--save {path}: its step {step.name} was run with other settings than {experiment.path} has now: "
-                f"run it again, or save to another file"
+                f"--save {path}: the step in {folder_of(step, experiment)}, or one that it needs, was run with other "
+                f"settings than {experiment.path} has with these values: remove its folder and run it again, or save "
+                f"to another file"
             )
-    write_json(path, dict(sorted((kept | scores | ({STEPS: dict(sorted(steps.items()))} if steps else {})).items())))
+    added = {name: score for name, score in scores.items() if seeds_of(score) >= seeds_of(kept.get(name))}
+    write_json(path, dict(sorted((kept | added | ({STEPS: dict(sorted(steps.items()))} if steps else {})).items())))
+
+
+def seeds_of(entry: Any) -> int:
+    """Number of seeds of a test; 0 for a score."""
+    return len(entry.get("differences", [])) if isinstance(entry, dict) and "conclusion" in entry else 0
 
 
 def state_of_claims(
-    experiment: Experiment, run: Path, verdicts: dict[str, list[str]], missing: dict[str, list[str]]
+    experiment: Experiment, run: Path, verdicts: dict[str, dict[str, str]], missing: dict[str, list[str]]
 ) -> Values:
-    """Describes the state of the claims: {"claims": how many there are, "run": how many of them are tested, CLAIM: …}.
+    """Describes the claims: {"claims": how many there are, "run": how many of them are run, CLAIM: its state}.
 
-    A claim is tested if all of its steps are finished, and all of its tests have scores.
+    A claim is run if all of its steps are finished and all of its tests have scores.
 
     Args:
-        verdicts: claim -> conclusions of its tests.
+        verdicts: claim -> test -> conclusion.
         missing: claim -> its tests without scores.
     """
-    found: Values = {}
+    states: Values = {}
     finished = finished_steps(experiment, run) if experiment.claims else {}
     for name, claim in experiment.claims.items():
-        steps = experiment.chosen(experiment.steps_of([name]))
-        found[name] = {
+        folders = [folder_of(step, experiment) for step in experiment.chosen(experiment.steps_of([name]))]
+        states[name] = {
             "says": experiment.expand(claim["says"]),
-            "steps": len(steps),
-            "finished": sum(step.name in finished for step in steps),
-            "verdicts": verdicts.get(name, []),
+            "steps": len(folders),
+            "finished": sum(folder in finished for folder in folders),
+            "verdicts": verdicts.get(name, {}),
             "missing": missing.get(name, []),
         }
-    tested = [of for of in found.values() if of["finished"] == of["steps"] and of["verdicts"] and not of["missing"]]
-    return {"claims": len(found), "run": len(tested), **found}
+    run_claims = [
+        name
+        for name, state in states.items()
+        if state["finished"] == state["steps"] and state["verdicts"] and not state["missing"]
+    ]
+    return {"claims": len(states), "run": len(run_claims), **states}

@@ -533,7 +533,7 @@ def test_steps_are_chosen_by_their_claims(including, capsys):
     state = json.loads((including.parent / "out2/claims.json").read_text())
     assert (state["claims"], state["run"]) == (2, 0)  # the report has no tests of them
     assert (
-        state["2"] == {"says": "b > x", "steps": 6, "finished": 6, "verdicts": [], "missing": []}
+        state["2"] == {"says": "b > x", "steps": 6, "finished": 6, "verdicts": {}, "missing": []}
         and state["1"]["finished"] == 0
     )
 

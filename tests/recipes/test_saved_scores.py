@@ -5,13 +5,19 @@ import json
 import pytest
 
 from fairseq_xl.errors import UserError
-from recipes import experiment, report
+from recipes import experiment, report, saved_scores
+from recipes.experiment_file import Experiment
 
 EXPERIMENT = """
-values: {models: {xlm: {name: XLM}, veco: {name: VECO}}, seeds: [1, 2], updates: 5}
+values: {models: {xlm: {name: XLM}, veco: {name: VECO}}, seeds: [1, 2], data: "{output}/weights"}
 steps:
-  train: {for: {model: models}, run: "touch {output}/{model}/weights --updates {updates}"}
-  test: {for: {model: models, seed: seeds}, folder: "{model}-{seed}", stdout: scores.json, run: "cat {model}.{seed}"}
+  train: {folder: "{data}", run: "cp recipes/weights {folder}/weights"}
+  test:
+    for: {model: models, seed: seeds}
+    folder: "{model}-{seed}"
+    stdout: scores.json
+    reads: ["{data}/weights"]
+    run: "cat recipes/{model}.{seed}"
 claims: {1: {says: VECO > XLM, steps: [test]}}
 report:
   - table: score
@@ -27,23 +33,28 @@ last line: "run=[claims.json run]"
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """An experiment whose tests print a file's content. It is in a folder `recipes`, as configurations are."""
+    """An experiment whose tests print a file's content. The files are in a folder `recipes`, as configurations are."""
     monkeypatch.setattr("recipes.experiment_file.ROOT", tmp_path)
     monkeypatch.setattr("recipes.experiment.ROOT", tmp_path)
     path = tmp_path / "recipes/experiment.yaml"
     path.parent.mkdir()
-    path.write_text(EXPERIMENT.replace("cat {model}.{seed}", "cat recipes/{model}.{seed}"))
+    path.write_text(EXPERIMENT)
+    (path.parent / "weights").write_text("1")
     for model, scores in (("xlm", (1, 2)), ("veco", (5, 8))):
         for seed, score in enumerate(scores, start=1):
             (path.parent / f"{model}.{seed}").write_text(json.dumps({"en": score}))
     return path
 
 
-def run_and_save(file, machine, *only):
-    """Runs tests in a folder of their own, as on another machine, and adds their scores to the file."""
+def run_and_save(file, machine, *only, values=()):
+    """Runs steps in a folder of their own, as on another machine, and adds their scores to the file."""
     folder = file.parent.parent / machine
-    experiment.main([str(file), "--output", str(folder), "--only", ",".join(only)])
-    report.main([str(file), str(folder), "--save", str(file.parent / "kept.json")])
+    experiment.main([str(file), *values, "--output", str(folder), "--only", ",".join(only)])
+    report.main([str(file), *values, str(folder), "--save", str(file.parent / "kept.json")])
+
+
+def kept(file):
+    return json.loads((file.parent / "kept.json").read_text())
 
 
 def test_parts_from_several_machines_make_one_report(file, capsys):
@@ -57,12 +68,42 @@ def test_parts_from_several_machines_make_one_report(file, capsys):
     assert text.endswith("run=1\n")
 
 
-def test_scores_of_other_settings_are_not_mixed(file):
+@pytest.mark.parametrize("changed", ["xlm.2", "weights"])
+def test_scores_of_other_settings_are_not_mixed(file, changed):
+    """Also if the settings of a step before have changed."""
     run_and_save(file, "one", "test/xlm")
-    kept = (file.parent / "kept.json").read_text()
-    (file.parent / "xlm.2").write_text('{"en": 3}')  # an input in `recipes`, as a configuration is
-    with pytest.raises(UserError, match=r"kept.json: its step test/xlm/2 was run with other settings than .* has now"):
+    before = kept(file)
+    (file.parent / changed).write_text('{"en": 3}')
+    words = "kept.json: the step in xlm-[12], or one that it needs, was run with other settings than .* has"
+    with pytest.raises(UserError, match=words):
         run_and_save(file, "two", "test/veco")
-    assert (file.parent / "kept.json").read_text() == kept
+    assert kept(file) == before
     run_and_save(file, "two", "test/xlm", "test/veco")
-    assert json.loads((file.parent / "kept.json").read_text())["xlm-2"] == {"en": 3}
+    assert kept(file)["xlm-2"] == {"en": 3 if changed == "xlm.2" else 2}
+
+
+def test_a_test_of_fewer_seeds_does_not_replace_another(file):
+    run_and_save(file, "one", "test")
+    before = kept(file)
+    assert before["claim 1/VECO > XLM/score"]["differences"] == [4, 6]
+    run_and_save(file, "one", "test", values=["seeds=1"])
+    assert kept(file) == before
+
+
+def test_a_step_of_several_included_experiments_is_finished_for_each(file):
+    """It has the name of the first that has it: another one with other values."""
+    outer = file.parent / "outer.yaml"
+    outer.write_text(
+        "values: {seeds: [1, 2]}\nsteps: {}\n"
+        "include:\n"
+        "  part:\n"
+        "    file: experiment.yaml\n"
+        "    for: {seed: seeds}\n"
+        '    values: {seeds: "{seed}", data: "{output}/shared"}\n'
+        'claims: {1: {says: b > a, steps: ["part/{seeds:each}/test"]}}\n'
+    )
+    run_and_save(outer, "one", "part")
+    for seeds in ("1", "2", "1,2"):
+        made = Experiment(outer, [f"seeds={seeds}"])
+        state = saved_scores.state_of_claims(made, file.parent / "kept.json", {}, {})["1"]
+        assert state["finished"] == state["steps"] == 1 + 2 * len(seeds.split(","))

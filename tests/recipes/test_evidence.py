@@ -8,10 +8,11 @@ import pytest
 
 from recipes import experiment
 from recipes.experiment_file import Experiment
-from recipes.report import Report
+from recipes.report import Report, main as report_main
 from tests.recipes.test_configurations import RECIPES, VECO, XLM, build, configuration, objectives_of
 
 EVIDENCE = RECIPES / "evidence"
+RESULTS = EVIDENCE / "results"
 PRETRAINING = {
     "xlm": [XLM / "pretrain.yaml", EVIDENCE / "pretrain.yaml"],
     "veco": [VECO / "pretrain.yaml", EVIDENCE / "veco/pretrain.yaml"],
@@ -167,3 +168,34 @@ def test_veco_starts_translation_with_two_of_three_layers(dictionary):
     assert (plain.checkpoint.patience, plain.checkpoint.best_checkpoint_metric) == (4, "loss")
     # patience counts validations: there is none at the end of an epoch
     assert plain.checkpoint.save_interval_updates == 250 and plain.dataset.validate_interval > 10000
+
+
+def test_the_kept_report_is_that_of_the_kept_scores(tmp_path, capsys):
+    report_main([str(EVIDENCE / "claims.yaml"), str(RESULTS / "evidence.json"), "--output", str(tmp_path)])
+    for name in ("report.md", "claims.json"):
+        assert (tmp_path / name).read_text() == (RESULTS / name).read_text(), name
+    pictures = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.png")}
+    assert pictures and pictures == {path.relative_to(RESULTS) for path in RESULTS.rglob("*.png")}
+
+
+def test_the_page_has_the_averages_and_differences_of_the_kept_scores():
+    """Averages over languages of each system with seeds; differences of the tests that it reports."""
+    page = (RESULTS / "README.md").read_text().replace("−", "-")
+    rows = [line.strip("| ").split(" | ") for line in (RESULTS / "report.md").read_text().splitlines()]
+    averages = {
+        cell.replace("seeds ", "") for row in rows for cell in row if re.fullmatch(r"\S+ \(seeds [^;]+\)", cell)
+    }
+    retrieval = [row for row in rows if len(row) == 7 and row[0].startswith(("random", "MLM"))]
+    averages |= {row[5] for row in retrieval if "(" in row[5] and "seeds" not in row[5]}
+    assert len(averages) > 10 and not [cell for cell in averages if cell not in page]
+    differences = [re.fullmatch(r"\+?(\S+) \(\+?(\S+) to \+?(\S+)\)", row[2]) for row in rows if len(row) == 5]
+    reported = [found for found in differences if found and "({} to {})".format(*found.groups()[1:]) in page]
+    assert len(reported) > 8
+    for found in reported:
+        assert re.search(rf"{re.escape(found[1])} [^(]*\({re.escape(found[2])} to {re.escape(found[3])}\)", page), found
+
+
+def test_the_study_of_ranking_is_that_of_the_kept_scores(capsys):
+    report_main([str(EVIDENCE / "ranking.yaml"), str(RESULTS / "ranking.json")])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(lines) == 5 and all(line in (RESULTS / "README.md").read_text() for line in lines[2:])

@@ -93,7 +93,7 @@ def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
     for seed, english in ((1, 10.0), (2, 14.0)):
         scored(tmp_path / f"xdae/ntg-pivot-{seed}", bleu=(english, 2.0), rouge_l=(20.0, 30.0))
     scored(tmp_path / "random/ntg-pivot-1", bleu=(1.0, 2.0))
-    rows, _ = tables(tmp_path, "BLEU-4", "models=random,xdae,xfnp", "seeds=1,2")
+    (rows,) = tables(tmp_path, "BLEU-4", "models=random,xdae,xfnp", "seeds=1,2")
     assert rows[0] == "| BLEU-4 | en | de | average |" and rows[2] == "| random |  |  |  |"
     # Student's t of two seeds is 12.706, the error half their difference: logit 12 % = -1.992 ± 0.254 / (0.12 · 0.88)
     # and, of the averages 6 and 8, logit 7 % = -2.587 ± 0.127 / (0.07 · 0.93)
@@ -106,7 +106,7 @@ def test_tables_over_seeds_over_examples_and_of_what_was_not_run(tmp_path):
 def test_table_of_wrong_languages_has_the_references(tmp_path):
     scored(tmp_path / "xdae/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(50.0, 10.0))
     scored(tmp_path / "xfnp/ntg-pivot-1", bleu=(1.0, 2.0), wrong_language=(None, 20.0))
-    rows, _ = tables(tmp_path, "outputs in a wrong language, %", "models=xdae,xfnp", "seeds=1")
+    (rows,) = tables(tmp_path, "outputs in a wrong language, %", "models=xdae,xfnp", "seeds=1")
     assert rows[2:] == [
         "| xDAE | 50.0 (49.0–51.0) | 10.0 (8.0–12.0) | 30.0 |",
         "| xFNP |  | 20.0 (18.0–22.0) |  |",

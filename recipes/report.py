@@ -108,7 +108,7 @@ class Report:
     def caption(self, text: str, first_only: str = "", **more: str) -> str:
         """Expands a caption; {over} says what its means and intervals are over.
 
-        `first_only` names what is from the first of several pre-trainings only.
+        `first_only` names the part whose figures are those of the first pre-training only.
         """
         text = self.expand(text, over=self.over(), **more)
         if first_only and len(self.runs) > 1:

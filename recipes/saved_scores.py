@@ -1,7 +1,7 @@
 """Adds scores to JSON files of ``results/``, and says which claims of an experiment they test.
 
-Such a file has the scores of an experiment whose steps may have run in parts, on several machines. Under ``steps`` it
-has a fingerprint of each finished step, by folder, so that scores of other settings are not mixed.
+The steps of an experiment may run in parts, on several machines. The file's entry ``steps`` has a fingerprint of each
+finished step, by folder. It keeps scores of other settings out of the file.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ def folder_of(step: Step, experiment: Experiment) -> str:
 
 
 def present_fingerprints(experiment: Experiment) -> Fingerprints:
-    """Those of the experiment as it is now."""
+    """Returns the fingerprints of the experiment's present commands and configurations."""
     digests = Digests()
     return Fingerprints(lambda step: step.record(digests, SETTINGS))
 

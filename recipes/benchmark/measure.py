@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -24,10 +25,12 @@ from recipes.benchmark.report import write_picture, write_profile
 from recipes.benchmark.systems import (
     COMPILED,
     LARGE_VOCABULARY,
+    LOSSES,
     PRECISIONS,
     SHAPES,
     SYSTEMS,
     Shape,
+    available_losses,
     changed,
     flops,
 )
@@ -45,12 +48,13 @@ LATE = "not done within --deadline"
 
 
 class Case(NamedTuple):
-    """A shape and a precision, and the systems that are measured with them."""
+    """A shape and a precision, and what is measured with them: systems, and other losses than theirs."""
 
     shape: Shape
     precision: str
     device: str
     systems: list[str]
+    losses: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -128,7 +132,8 @@ def measure_speed(case: Case, workers: dict, rounds: int, peak: float | None = N
     Args:
         peak: floating-point operations per second of the GPU; None: unknown, and there are no shares of it.
     """
-    chosen = {system: workers[system] for system in sorted([*case.systems, "matmul"], key=COMPILED.__contains__)}
+    names = sorted([*case.systems, "matmul", *case.losses], key=COMPILED.__contains__)
+    chosen = {system: workers[system] for system in names}
     groups = [chosen] if case.device == "cpu" else [{system: worker} for system, worker in chosen.items()]
     measured: dict[str, dict] = {quantity: {} for quantity in QUANTITIES}
     for group in groups:
@@ -169,20 +174,25 @@ def _ask_each(workers: dict, failed: dict, do: str, **request) -> dict:
 
 
 def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None:
-    """Measures systems that take turns, and adds {quantity: {system: value}} to `measured`."""
+    """Measures systems that take turns, and adds {quantity: {system: value}} to `measured`.
+
+    Of `LOSSES` only the output layer is measured.
+    """
     running, failed = dict(group), measured["failed"]
     _say(case.name)
     build = {"shape": asdict(case.shape), "precision": case.precision, "optimize": True}
     born = _ask_each(running, failed, "build", **build)
+    losses = {loss: running.pop(loss) for loss in case.losses if loss in running}
     _ask_each(running, failed, "step", batch=0)
     taken = _alternate(running, failed, rounds, "step")
     peaks = _ask_each({system: worker for system, worker in running.items() if system != "matmul"}, failed, "peak")
-    systems = {system: running[system] for system in peaks}
-    _ask_each(systems, failed, "output_step", batch=0)
-    outputs = _quietest(_alternate(systems, failed, rounds, "output_step")[WARM_UP:], rounds)
+    layers = {system: running[system] for system in peaks} | losses
+    _ask_each(layers, failed, "output_step", batch=0)
+    outputs = _quietest(_alternate(layers, failed, rounds, "output_step")[WARM_UP:], rounds)
+    systems = {system: worker for system, worker in layers.items() if system in peaks}
     profiles = _ask_each(systems, failed, "profile", batch=PROFILED_BATCH)
     counted = _quietest(taken[WARM_UP:], rounds)
-    for system in [system for system in group if system not in failed]:
+    for system in [system for system in group if system not in failed and system not in case.losses]:
         steps = [round[system] for round in taken]
         found = {
             "threads": born[system]["threads"],
@@ -194,12 +204,15 @@ def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None
                 "losses": [step["loss"] for step in steps],
                 "parameters": born[system]["parameters"],
                 "peak_mib": peaks[system]["mib"],
-                "output_seconds": [round[system]["seconds"] for round in outputs],
                 "profile": profiles[system],
             }
         for quantity, value in found.items():
             measured[quantity][system] = value
         group[system].ask("free")
+    for system in [system for system in [*systems, *losses] if system not in failed]:
+        measured["output_seconds"][system] = [round[system]["seconds"] for round in outputs]
+    for loss in losses.keys() - failed.keys():
+        losses[loss].ask("free")
 
 
 def _alternate(workers: dict, failed: dict, rounds: int, do: str) -> list:
@@ -300,7 +313,7 @@ def cases(device: str, changes: list, precisions: list | None = None) -> list[Ca
     """
     shapes = [changed(SHAPES[device][0], changes)] if changes else SHAPES[device]
     return [
-        Case(shape, precision, device, EAGER if number else list(SYSTEMS))
+        Case(shape, precision, device, EAGER if number else list(SYSTEMS), available_losses(device))
         for number, precision in enumerate(precisions or PRECISIONS[device])
         for shape in shapes
     ]
@@ -333,7 +346,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     made = (options.device, options.compile_backend, log, end)
-    workers = {system: Worker(system, *made) for system in [*SYSTEMS, "matmul"]}
+    workers = {system: Worker(system, *made) for system in [*SYSTEMS, "matmul", *LOSSES]}
     found, peaks = surroundings(options.device) | {"cases": {}}, {}
     if options.device == "cuda":
         precisions = list(dict.fromkeys(case.precision for case in chosen))

@@ -11,7 +11,8 @@ NAMES = {
     "fairseq": "fairseq masked_lm",
     "transformers": "transformers XLM-R",
 }
-COLORS = dict(zip(NAMES, ("C0", "C9", "C1", "C2")))
+LOSSES = {"torch linear_cross_entropy": "fairseq_xl, torch's loss", "liger-kernel": "fairseq_xl, liger-kernel's loss"}
+COLORS = dict(zip([*NAMES, *LOSSES], ("C0", "C9", "C1", "C2", "C3", "C4")))
 
 
 def write_profile(found: dict, output: Path) -> None:
@@ -57,7 +58,7 @@ def write_picture(found: dict, output: Path) -> None:
         peaks[label] = {system: peak / 1024 for system, peak in found["memory"]["peak_mib"].items()}
     _bars(memory, "peak memory", "GiB", peaks)
     outputs = {name: _medians(case["output_layer"]["times_fairseq"]) for name, case in cases.items()}
-    _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs)
+    _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs, NAMES | LOSSES)
     for name, case in [item for item in cases.items() if item[1]["profile"]][:1]:
         _draw_profile(time, name, case)
     figure.savefig(output, dpi=120)
@@ -82,12 +83,18 @@ def _medians(ratios: dict) -> dict:
     return {system: ratio["median"] for system, ratio in ratios.items()}
 
 
-def _bars(axes: Any, title: str, label: str, values: dict) -> None:
-    """Draws a group of bars, one of each system, for each case: {case: {system: value}}."""
-    for number, system in enumerate(NAMES):
-        rows = [row + 0.2 * number - 0.3 for row, of_case in enumerate(values.values()) if system in of_case]
+def _bars(axes: Any, title: str, label: str, values: dict, names: dict = NAMES) -> None:
+    """Draws a group of bars, one of each system, for each case: {case: {system: value}}.
+
+    Args:
+        names: systems and their names in the legend; those without a value are left out.
+    """
+    shown = {system: name for system, name in names.items() if any(system in of_case for of_case in values.values())}
+    height = 0.8 / max(len(shown), 1)
+    for number, (system, name) in enumerate(shown.items()):
+        rows = [row + height * (number + 0.5) - 0.4 for row, of_case in enumerate(values.values()) if system in of_case]
         widths = [of_case[system] for of_case in values.values() if system in of_case]
-        axes.barh(rows, widths, height=0.2, label=NAMES[system], color=COLORS[system])
+        axes.barh(rows, widths, height=height, label=name, color=COLORS[system])
     axes.set_yticks(range(len(values)), [name.replace(", vocabulary", ",\nvocabulary") for name in values])
     axes.invert_yaxis()
     axes.set(title=title, xlabel=label)

@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
 
@@ -242,6 +243,44 @@ SYSTEMS = {
     "transformers": transformers,
 }
 COMPILED = {"fairseq_xl --compile"}  # systems that get the backend
+
+
+def _linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+    options = nn.LinearCrossEntropyOptions()  # without options it is not chunked
+    return nn.functional.linear_cross_entropy(
+        hidden, weight, target, linear_bias=bias, reduction="sum", options=options
+    )
+
+
+def _liger(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
+    from liger_kernel.transformers.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyLoss
+
+    return LigerFusedLinearCrossEntropyLoss(reduction="sum")(weight, hidden, target, bias)
+
+
+#: other chunked losses in place of ours: hidden states (N, C), matrix (V, C), bias (V,), targets (N,) -> summed loss
+LOSSES = {"torch linear_cross_entropy": _linear_cross_entropy, "liger-kernel": _liger}
+
+
+def available_losses(device: str) -> list[str]:
+    """Names of the `LOSSES` that can be measured: torch has one from 2.13 on, liger-kernel needs CUDA."""
+    is_available = {
+        "torch linear_cross_entropy": hasattr(nn.functional, "linear_cross_entropy"),
+        "liger-kernel": device == "cuda" and find_spec("liger_kernel") is not None,
+    }
+    return [loss for loss in LOSSES if is_available[loss]]
+
+
+def with_loss(name: str, shape: Shape) -> System:
+    """Our output layer with one of `LOSSES`, and one layer of the encoder, which is not measured."""
+    system = fairseq_xl(replace(shape, layers=1))
+    output: Any = system.model.output
+
+    def output_loss(hidden: Tensor, target: Tensor) -> Tensor:
+        embeddings = output.token_embeddings
+        return LOSSES[name](output.transform(hidden), embeddings.output_matrix, embeddings.output_bias, target)
+
+    return system._replace(output_loss=output_loss)
 
 
 def _everywhere(batch: Batch, ignored: int) -> Tensor:

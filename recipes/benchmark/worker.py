@@ -22,7 +22,18 @@ from typing import Any
 import torch
 
 from recipes.benchmark.breakdown import profiled
-from recipes.benchmark.systems import COMPILED, NANO, SYSTEMS, Batch, Products, Shape, System, Trainer, batch_of
+from recipes.benchmark.systems import (
+    COMPILED,
+    NANO,
+    SYSTEMS,
+    Batch,
+    Products,
+    Shape,
+    System,
+    Trainer,
+    batch_of,
+    with_loss,
+)
 
 MEBIBYTE = 2**20
 OUT_OF_MEMORY = "out of memory"
@@ -44,7 +55,7 @@ class Worker:
         if self.system == "matmul":
             self.trainer = Products(self.shape, self.device, precision)
             return {"parameters": 0, "threads": torch.get_num_threads()}
-        make: Callable[..., System] = SYSTEMS[self.system]
+        make: Callable[..., System] = SYSTEMS.get(self.system) or functools.partial(with_loss, self.system)
         if self.system in COMPILED:
             make = functools.partial(make, backend=self.backend)
         if not self.before:  # loads code, which uses memory too

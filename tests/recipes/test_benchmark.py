@@ -18,7 +18,7 @@ from fairseq_xl.models.encoder_decoder import Decoder
 from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.measure import cases
-from recipes.benchmark.systems import NANO, SYSTEMS, Trainer, batch_of
+from recipes.benchmark.systems import LOSSES, NANO, SYSTEMS, Trainer, batch_of
 from recipes.benchmark.worker import failure, is_out_of_memory
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
@@ -80,8 +80,10 @@ def test_everything_is_reported(finished):
     assert name == "1 x 16, 2 x 16 tokens, vocabulary 100, float32"
     assert case["shape"] == asdict(NANO) and found["memory"]["vocabulary"] == 300 and not case["failed"]
     assert all(found["versions"][name] for name in ("python", "torch", "fairseq", "transformers"))
-    for ratios in (case["times_fairseq"], case["share_of_matmul_bound"], case["output_layer"]["times_fairseq"]):
-        assert set(ratios) == set(SYSTEMS)
+    losses = {"torch linear_cross_entropy"} if hasattr(torch.nn.functional, "linear_cross_entropy") else set()
+    for name, more in (("times_fairseq", set()), ("share_of_matmul_bound", set()), ("output_layer", losses)):
+        ratios = case[name]["times_fairseq"] if name == "output_layer" else case[name]
+        assert set(ratios) == {*SYSTEMS, *more}
         assert all(ratio["low"] <= ratio["median"] <= ratio["high"] for ratio in ratios.values())
     assert case["times_fairseq"]["fairseq"]["median"] == found["memory"]["times_fairseq"]["fairseq"] == 1
     for profile in case["profile"].values():
@@ -133,7 +135,7 @@ EVERY = [*SYSTEMS, "matmul"]
 def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, at, device):
     (case, *_) = cases(device, [])
     workers = {system: Failing(at if system in systems else None) for system in EVERY}
-    found = measure.measure_speed(case, workers, 2)
+    found = measure.measure_speed(case._replace(losses=[]), workers, 2)
     failed = {system for system in systems if system != "matmul" or at in ("build", "step")}
     assert found["failed"] == dict.fromkeys(failed, "out of memory")
     left = [system for system in SYSTEMS if system not in failed]
@@ -145,11 +147,26 @@ def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, a
     assert all(worker.requests.count("free") == 1 for worker in workers.values())
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("at", ["build", "output_step", "step", None])
+def test_of_other_losses_only_the_output_layer_is_measured(at, device):
+    (case, *_) = cases(device, [])
+    one, other = LOSSES
+    workers = {system: Failing() for system in [*EVERY, other]} | {one: Failing(at)}
+    found = measure.measure_speed(case._replace(losses=list(LOSSES)), workers, 2)
+    fails = at in ("build", "output_step")
+    assert found["failed"] == ({one: "out of memory"} if fails else {})
+    assert set(found["output_layer"]["times_fairseq"]) == {*SYSTEMS, other} | (set() if fails else {one})
+    assert set(found["losses"]) == set(found["profile"]) == set(SYSTEMS) and set(found["seconds"]) == set(EVERY)
+    assert workers[other].requests == ["build", *["output_step"] * 5, "free"]
+    assert all(worker.requests.count("free") == 1 for worker in workers.values())
+
+
 def test_results_without_some_systems_are_written(tmp_path):
     """Of one case without fairseq, of one without the matrix products, and of one with nothing."""
     found = {}
     for case, failed in zip(cases("cuda", []), (["fairseq"], ["matmul"], EVERY)):
-        workers = {system: Failing("step" if system in failed else None) for system in EVERY}
+        workers = {system: Failing("step" if system in failed else None) for system in [*EVERY, *LOSSES]}
         found[case.name] = measure.measure_speed(case, workers, 2)
     measure._write(tmp_path, {"cases": found})
     assert {path.name for path in tmp_path.iterdir()} == {"benchmark.json", "benchmark.png", "profile.txt"}
@@ -170,7 +187,7 @@ def test_a_gpu_is_measured_in_the_order_of_importance(monkeypatch, tmp_path):
     measure.main()
     assert asked[:3] == [("matmul", "peak_of_products")] * 2 + [("matmul", "free")]
     assert list(dict.fromkeys(system for system, _ in asked[3:])) == [
-        *["fairseq_xl", "fairseq", "transformers", "matmul", "fairseq_xl --compile"]
+        *["fairseq_xl", "fairseq", "transformers", "matmul", *systems.available_losses("cuda"), "fairseq_xl --compile"]
     ]
     found = json.loads((tmp_path / "benchmark.json").read_text())
     assert found["peak_flops_per_second"] == {"bfloat16": 4e12, "float32": 1e12} and "memory" not in found
@@ -222,7 +239,7 @@ def test_after_the_deadline_everything_is_listed_as_failed(tmp_path):
     found, search = (json.loads((tmp_path / name).read_text()) for name in ("benchmark.json", "beam-search.json"))
     late = "not done within --deadline"
     (case,) = found["cases"].values()
-    assert case["failed"] == dict.fromkeys(EVERY, late) and not case["seconds"]
+    assert case["failed"] == dict.fromkeys([*EVERY, *systems.available_losses("cpu")], late) and not case["seconds"]
     assert found["memory"]["failed"] == dict.fromkeys([name for name in SYSTEMS if "compile" not in name], late)
     assert {name: case["failed"] for name, case in search["cases"].items()} == {"short": late, "long": late}
     refused = benchmark(str(tmp_path), "--deadline", "soon")
@@ -281,6 +298,29 @@ def test_with_equal_weights_a_step_is_the_same(system, layout):
         gradients.append(gradient / gradient.norm())
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_other_losses_are_ours(name):
+    """The loss and the gradients of hidden states, matrix and dense layer."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in systems.available_losses(device):
+        pytest.skip("needs torch 2.13 (linear_cross_entropy), or a GPU and the package liger-kernel")
+    torch.manual_seed(1)
+    theirs = systems.with_loss(name, NANO)
+    theirs.model.to(device)
+    hidden, target = torch.randn(9, NANO.embed_dim), torch.randint(NANO.vocabulary, (9,))
+    hidden, target = hidden.to(device), target.to(device)
+    found = []
+    for output_loss in (theirs.output_loss, theirs.model.output.cross_entropy):
+        theirs.model.zero_grad(set_to_none=True)
+        inputs = hidden.clone().requires_grad_()
+        loss = output_loss(inputs, target)
+        loss.backward()
+        weights = theirs.model.output.token_embeddings.output_matrix
+        found.append((loss.detach(), inputs.grad, weights.grad, theirs.model.output.dense.weight.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
 def test_products_are_those_of_a_step():

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from fairseq.data import data_utils
 
+from fairseq_xl.data.balance import balanced_order
 from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.sampling import smoothed_shares
@@ -21,10 +22,6 @@ SCHEDULES = ("alternate", "cycle", "random")
 
 #: Validation noise is the same in every run, so that perplexities compare across seeds.
 VALIDATION_SEED = 20190122
-
-EXCHANGE_UPDATES = 64  # updates of an objective within which batches are exchanged
-#: number of size classes, equal parts of the largest size; batches of one class keep the order drawn
-SIZE_CLASSES = 32
 
 
 @dataclass(frozen=True)
@@ -128,12 +125,7 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
 def balance_ranks(plan, batches_per_update, seed, epoch):
     """Exchanges batches of an objective so that the ranks of a micro-step get batches of similar size.
 
-    The size is the number of tokens without padding, for which packed layers compute nothing (`modules/packing.py`).
-    Within `EXCHANGE_UPDATES` updates of an objective the batches are sorted by size, neighbors go to the same update,
-    and the updates are shuffled. The batches of an update are in the order of their sizes, so that a micro-step gets
-    neighbors too. Batches of one size class (of `SIZE_CLASSES`), such as blocks of a text, stay in the order drawn
-    before the updates are shuffled, so that an update still mixes languages. n ranks with k micro-steps and one rank
-    with n k micro-steps get the same batches in each update.
+    The batches of each objective are exchanged as in `balanced_order`, among the updates that have the objective.
 
     Args:
         plan: what `training_plan` returns.
@@ -144,32 +136,14 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
     """
     rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
     sizes = np.array([spec.tokens for spec in plan])
-    classes = np.ceil(sizes * SIZE_CLASSES / sizes.max())
     of_objective = np.array([spec.objective for spec in plan])
     order = np.arange(len(plan))
     for objective in np.unique(of_objective):
         chosen = of_objective == objective
-        updates = np.flatnonzero(chosen).reshape(-1, chosen.reshape(-1, batches_per_update).sum(axis=1).max())
-        for begin in range(0, len(updates) if updates.shape[1] > 1 else 0, EXCHANGE_UPDATES):
-            exchanged = updates[begin : begin + EXCHANGE_UPDATES]
-            batches = exchanged.reshape(-1)
-            by_size = batches[np.argsort(classes[batches], kind="stable")].reshape(exchanged.shape)
-            order[exchanged] = by_size[rng.permutation(len(exchanged))]
+        of_update = int(chosen.reshape(-1, batches_per_update).sum(axis=1).max())
+        places = np.flatnonzero(chosen)
+        order[places] = places[balanced_order(sizes[places], of_update, rng, sizes.max())]
     return [plan[number] for number in order]
-
-
-def padding_share(plan):
-    """Share of the tokens of batches that is padding."""
-    return 1 - sum(spec.tokens for spec in plan) / sum(spec.padded_tokens for spec in plan)
-
-
-def waiting_share(plan, world_size):
-    """Estimated share of the ranks' time spent waiting for the largest batch of a micro-step.
-
-    The estimate takes time as proportional to tokens without padding.
-    """
-    sizes = np.array([spec.tokens for spec in plan]).reshape(-1, world_size)
-    return 1 - sizes.sum() / (world_size * sizes.max(axis=1).sum())
 
 
 def check_cycle(objectives, micro_steps):

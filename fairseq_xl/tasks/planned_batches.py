@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from fairseq.data import FairseqDataset, iterators
 
+from fairseq_xl.data.balance import log_padding_and_waiting
 from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.plan import (
     BatchSpec,
     ObjectiveSampler,
     balance_ranks,
     number_of_examples,
-    padding_share,
     training_plan,
     validation_plan,
-    waiting_share,
 )
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Objective
@@ -152,7 +152,8 @@ class PlannedTask:
         balanced = balance_ranks(drawn, micro_steps * ranks, seed, epoch)
         if epoch not in self._logged_epochs:
             self._logged_epochs.add(epoch)
-            _log_padding_and_waiting(epoch, drawn, balanced, ranks)
+            before, after = (np.array([spec.tokens for spec in plan]) for plan in (drawn, balanced))
+            log_padding_and_waiting(epoch, ranks, before, after, np.array([spec.padded_tokens for spec in balanced]))
         return balanced
 
     def _validation_plan(
@@ -172,16 +173,3 @@ class PlannedTask:
                     *(split, f"{used:,}", f"{every:,}", f"{limit:,}"),
                 )
         return self._validation_plans[key]
-
-
-def _log_padding_and_waiting(epoch: int, drawn: list[BatchSpec], balanced: list[BatchSpec], ranks: int) -> None:
-    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as the ranks get them."""
-    waiting = ""
-    if ranks > 1:
-        before, after = (100 * waiting_share(plan, ranks) for plan in (drawn, balanced))
-        waiting = (
-            f"; estimated from token counts, the {ranks} ranks wait {after:.1f} % of the time for the largest batch of "
-            f"a micro-step ({before:.1f} % without exchanging batches by size)"
-        )
-    share = 100 * padding_share(balanced)
-    logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s", epoch, share, waiting)

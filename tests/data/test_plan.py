@@ -7,6 +7,7 @@ import pytest
 from fairseq.data import iterators
 from tiny_data import write_items
 
+from fairseq_xl.data import balance
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
@@ -15,10 +16,8 @@ from fairseq_xl.data.plan import (
     ObjectiveSampler,
     balance_ranks,
     number_of_examples,
-    padding_share,
     training_plan,
     validation_plan,
-    waiting_share,
 )
 from fairseq_xl.errors import UserError
 
@@ -269,6 +268,15 @@ def sized(*sizes, objective="mlm"):
     """Batches of these numbers of tokens, half of which are padding."""
     nothing = np.zeros(0, dtype=np.int64)
     return [BatchSpec(objective, "en", nothing, nothing, None, size // 2, size) for size in sizes]
+
+
+def padding_share(plan):
+    tokens, padded = (np.array([getattr(spec, name) for spec in plan]) for name in ("tokens", "padded_tokens"))
+    return balance.padding_share(tokens, padded)
+
+
+def waiting_share(plan, ranks):
+    return balance.waiting_share(np.array([spec.tokens for spec in plan]), ranks)
 
 
 class TestRanks:

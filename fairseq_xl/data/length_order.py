@@ -155,6 +155,7 @@ class SortedBatches(Sequence[Numbers]):
         self.groups = self.begins[np.append(heads, len(lengths))]  # of groups, in examples of the epoch
         self.keys = rng.integers(2**64, size=2, dtype=np.uint64)  # of groups and of buckets
         longer = np.maximum(lengths[heads] >> SIDE_BITS, lengths[heads] & (1 << SIDE_BITS) - 1)
+        self.lengths = lengths[heads]  # of groups, both in the bits of one number
         self.parts = batch_buckets(_blockwise(longer), _blockwise(np.diff(self.groups)), max_tokens, max_sentences)
         self.numbers = np.concatenate(([0], np.cumsum(self.parts[:, 2])))  # number of the first batch of each part
 
@@ -183,10 +184,28 @@ class SortedBatches(Sequence[Numbers]):
         if isinstance(number, slice):
             return [self[each] for each in range(len(self))[number]]
         number = range(len(self))[number]  # not negative; or an `IndexError`
-        part = int(np.searchsorted(self.numbers, number, side="right")) - 1
-        begin, size, _ = self.parts[part]
-        begin += (number - self.numbers[part]) * size
+        (begin,), (size,) = self._stretches(np.array([number]))
         return self._examples_at(np.arange(begin, begin + size))
+
+    def _stretches(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """Positions (n,) of the first examples of batches in the epoch's order of lengths, and their examples (n,)."""
+        part = np.searchsorted(self.numbers, numbers, side="right") - 1
+        begins, sizes, _ = self.parts[part].T
+        return begins + (numbers - self.numbers[part]) * sizes, sizes
+
+    def token_counts(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """Numbers of tokens of batches (n,) without and with padding, of both sides: (n,) each. Reads no text."""
+        begins, sizes = self._stretches(numbers)
+        first = np.searchsorted(self.groups, begins, side="right") - 1
+        counts = np.searchsorted(self.groups, begins + sizes, side="left") - first  # groups of each batch
+        heads = np.cumsum(counts) - counts
+        group = np.repeat(first - heads, counts) + np.arange(counts.sum())
+        ends = np.minimum(self.groups[group + 1], np.repeat(begins + sizes, counts))
+        examples = ends - np.maximum(self.groups[group], np.repeat(begins, counts))
+        lengths = self.lengths[group].astype(np.int64)
+        sides = np.stack((lengths >> SIDE_BITS, lengths & (1 << SIDE_BITS) - 1))
+        longest = np.maximum.reduceat(sides, heads, axis=1).sum(axis=0)
+        return np.add.reduceat(examples * sides.sum(axis=0), heads), sizes * longest
 
     def _examples_at(self, positions: Numbers) -> Numbers:
         """The examples (B,) at positions (B,) of the epoch's order of lengths."""

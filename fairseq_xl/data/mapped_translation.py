@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from fairseq.data import iterators
 
+from fairseq_xl.data.balance import EXCHANGE_UPDATES, balanced_order, log_padding_and_waiting
 from fairseq_xl.data.corpus import Numbers
+from fairseq_xl.data.epochs import EpochsOfUpdates
 from fairseq_xl.data.length_order import LONGEST, SortedBatches
 from fairseq_xl.data.sampling import permutation
 from fairseq_xl.data.translation import TranslationExamples
@@ -16,6 +17,7 @@ from fairseq_xl.errors import UserError
 logger = logging.getLogger(__name__)
 
 BATCHES_AT_ONCE = 4096  # batch numbers that are permuted at a time
+LOGGED_WINDOWS = 16  # windows of updates from which the shares of padding and of waiting are estimated
 
 
 class MappedTranslationDataset(TranslationExamples):
@@ -53,6 +55,7 @@ class MappedTranslationDataset(TranslationExamples):
         max_tokens: int | None,
         max_sentences: int | None = None,
         seed: int = 1,
+        micro_steps: Sequence[int] = (1,),
         **options: Any,
     ) -> "LazyEpochs":
         """The iterator over the batches of each epoch.
@@ -61,6 +64,7 @@ class MappedTranslationDataset(TranslationExamples):
             max_positions: longest source and target; longer pairs are left out. None: no limit.
             max_tokens, max_sentences: limits of a batch, as in fairseq; at least one is given.
             seed: of the order of batches and examples.
+            micro_steps: micro-steps of an update by epoch (--update-freq).
             options: others of fairseq's `EpochBatchIterator`.
 
         Its `frozen_batches` raise `UserError` if no pair is short enough, and log how many are too long.
@@ -73,7 +77,9 @@ class MappedTranslationDataset(TranslationExamples):
             return found
 
         more = {"reuse_dataloader": False, "persistent_workers": False, **options}
-        return LazyEpochs(self, self.collater, batches, seed, **more)
+        epochs = LazyEpochs(self, self.collater, batches, seed, **more)
+        epochs.micro_steps = micro_steps
+        return epochs
 
 
 def _check(found: SortedBatches, longest: tuple[int, int], max_tokens: int | None) -> None:
@@ -92,7 +98,7 @@ def _check(found: SortedBatches, longest: tuple[int, int], max_tokens: int | Non
         )
 
 
-class LazyEpochs(iterators.EpochBatchIterator):
+class LazyEpochs(EpochsOfUpdates):
     """fairseq's iterator without a list of batches: `batch_sampler` returns a sequence that computes each when read."""
 
     _batches: tuple[int, SortedBatches] | None = None
@@ -105,25 +111,95 @@ class LazyEpochs(iterators.EpochBatchIterator):
         return self._batches[1]
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> "RankBatches":
-        """The batches of this rank in the order of the epoch: shuffled, with --grouped-shuffling in groups of ranks."""
+        """The batches of this rank in the order of the epoch.
+
+        They are shuffled, and exchanged as in `balanced_order`; with --grouped-shuffling they are shuffled in groups of
+        ranks. The log has the shares of padding and of waiting of a shuffled epoch.
+        """
         batches = self.frozen_batches
-        number_at = permutation(np.random.default_rng((self.seed, epoch)), 1)
-        grouped = self.num_shards if self.grouped_shuffling else 1
-        whole = len(batches) // grouped  # what is left of a group of ranks comes last
-        if shuffle and whole:
-            number_at = permutation(np.random.default_rng((self.seed, epoch)), whole)
-
-        def numbers(positions: Numbers) -> Numbers:
-            group, own = np.divmod(positions, grouped)
-            shuffled = shuffle & (group < whole)
-            group[shuffled] = number_at(group[shuffled])
-            return group * grouped + own
-
+        numbers = self._drawn(epoch) if shuffle else np.asarray
+        if shuffle:
+            exchanging = not self.grouped_shuffling
+            exchanged = ExchangedNumbers(batches, numbers, self.batches_per_update(epoch), (self.seed, epoch, 1))
+            exchanged.log(epoch, self.num_shards, exchanging)
+            numbers = exchanged if exchanging else numbers
         return RankBatches(
             batches,
             numbers,
             range(self.shard_id, -(-len(batches) // self.num_shards) * self.num_shards, self.num_shards),
         )
+
+    def _drawn(self, epoch: int) -> Callable[[Numbers], Numbers]:
+        """Positions in the order drawn (n,) -> numbers of batches (n,)."""
+        grouped = self.num_shards if self.grouped_shuffling else 1
+        whole = len(self.frozen_batches) // grouped  # what is left of a group of ranks comes last
+        number_at = permutation(np.random.default_rng((self.seed, epoch)), max(1, whole))
+
+        def numbers(positions: Numbers) -> Numbers:
+            group, own = np.divmod(positions, grouped)
+            shuffled = group < whole
+            group[shuffled] = number_at(group[shuffled])
+            return group * grouped + own
+
+        return numbers
+
+
+class ExchangedNumbers:
+    """Numbers of batches in the order of an epoch, in which batches are exchanged as in `balanced_order`.
+
+    The numbers of one window, `EXCHANGE_UPDATES` updates, are kept at a time. Batches after the last whole update stay
+    as drawn.
+
+    Args:
+        batches: the batches of the epoch.
+        drawn: positions in the order drawn (n,) -> numbers of batches (n,).
+        batches_per_update: number of ranks times micro-steps.
+        seed: of the random numbers.
+    """
+
+    def __init__(
+        self,
+        batches: SortedBatches,
+        drawn: Callable[[Numbers], Numbers],
+        batches_per_update: int,
+        seed: tuple[int, ...],
+    ):
+        self.batches, self.drawn, self.seed = batches, drawn, seed
+        self.batches_per_update, self.window_size = batches_per_update, EXCHANGE_UPDATES * batches_per_update
+        self.latest: tuple[int, Numbers] | None = None
+
+    def __call__(self, positions: Numbers) -> Numbers:
+        """Positions in the order of the epoch (n,) -> numbers of batches (n,)."""
+        if self.batches_per_update == 1:
+            return self.drawn(positions)
+        windows, found = positions // self.window_size, np.empty_like(positions)
+        for window in np.unique(windows).tolist():
+            if self.latest is None or self.latest[0] != window:
+                self.latest = window, self._of(window)[1]
+            chosen = windows == window
+            found[chosen] = self.latest[1][positions[chosen] - window * self.window_size]
+        return found
+
+    def _of(self, window: int) -> tuple[Numbers, Numbers]:
+        """Numbers of the batches of a window as drawn and as exchanged: at most `window_size` each."""
+        begin = window * self.window_size
+        drawn = self.drawn(np.arange(begin, min(begin + self.window_size, len(self.batches))))
+        sizes, rng = self.batches.token_counts(drawn)[0], np.random.default_rng((*self.seed, window))
+        return drawn, drawn[balanced_order(sizes, self.batches_per_update, rng)]
+
+    def log(self, epoch: int, ranks: int, exchanging: bool) -> None:
+        """Logs the shares of padding and of waiting, estimated from `LOGGED_WINDOWS` evenly spaced windows.
+
+        Args:
+            exchanging: whether the epoch has the exchanged order.
+        """
+        windows = -(-len(self.batches) // self.window_size)
+        logged = np.unique(np.linspace(0, windows - 1, LOGGED_WINDOWS).astype(np.int64))
+        drawn, exchanged = (np.concatenate(each) for each in zip(*map(self._of, logged.tolist()), strict=True))
+        numbers = drawn, exchanged if exchanging else drawn
+        (before, _), (after, padded) = (self.batches.token_counts(each) for each in numbers)
+        sample = f"; from {len(drawn):,} of {len(self.batches):,} batches" if len(logged) < windows else ""
+        log_padding_and_waiting(epoch, ranks, before, after, padded, sample)
 
 
 class RankBatches(Sequence[Any]):

@@ -1,6 +1,8 @@
 """Bitext sorted by length in files: order, batches, random order of equal lengths, and memory."""
 
 import gc
+import logging
+import re
 import tracemalloc
 from collections import Counter
 from types import SimpleNamespace
@@ -10,6 +12,8 @@ import pytest
 from fairseq.data import data_utils
 from tiny_data import write_items
 
+from fairseq_xl.data import mapped_translation
+from fairseq_xl.data.balance import waiting_share
 from fairseq_xl.data.length_order import LONGEST, LengthOrder, SortedBatches, batch_buckets
 from fairseq_xl.data.mapped_translation import MappedTranslationDataset
 from fairseq_xl.data.parallel import SentencePairs
@@ -256,3 +260,56 @@ def test_sparse_bitext_takes_the_same_memory_at_any_size(tmp_path):
     (written, mapped_again), (longer_written, longer_mapped) = found
     assert written < 16e6 and mapped_again < 8e6
     assert longer_written < 1.1 * written and longer_mapped < 1.1 * mapped_again
+
+
+def test_token_counts_are_those_of_the_examples(pairs):
+    directions = [mapped(pairs), mapped(pairs, True, TAG, 1.5)]
+    found = SortedBatches(directions, NO_LIMIT, 50, None, 1, 1)
+    sizes = sizes_by_batch(MappedTranslationDataset(directions, None, PAD), found)
+    numbers = np.random.default_rng(1).permutation(len(found))
+    tokens, padded = found.token_counts(numbers)
+    assert tokens.tolist() == [int(np.sum(sizes[number])) for number in numbers]
+    assert padded.tolist() == [len(sizes[number]) * int(np.max(sizes[number], axis=0).sum()) for number in numbers]
+
+
+def dealt(directions, ranks, micro_steps, **more):
+    """The numbers of batches of epoch 1 in the order in which they are dealt out."""
+    batches = [tuple(batch) for batch in SortedBatches(directions, NO_LIMIT, 50, None, 1, 1)]
+    of_ranks = [ordered(directions, rank, ranks, micro_steps=micro_steps, **more) for rank in range(ranks)]
+    return [batches.index(tuple(batch)) for step in zip(*of_ranks, strict=True) for batch in step if len(batch)]
+
+
+def test_one_batch_in_each_update_stays_as_drawn(pairs):
+    found = dealt([mapped(pairs)], 1, [1])
+    assert found == np.random.default_rng((1, 1)).permutation(len(found)).tolist()
+
+
+@pytest.mark.parametrize("size, windows", [(4, 64), (4, 3)])
+def test_updates_of_mapped_bitext_are_the_same_on_any_number_of_ranks(pairs, monkeypatch, size, windows):
+    """In windows of 64 and of 3 updates; the rest after the last whole update stays as drawn."""
+    monkeypatch.setattr(mapped_translation, "EXCHANGE_UPDATES", windows)
+    directions = [mapped(pairs)]
+    drawn, one = dealt(directions, 1, [1]), dealt(directions, 1, [size])
+    assert dealt(directions, 2, [size // 2]) == dealt(directions, size, [1]) == one
+    whole = len(one) // size * size
+    assert whole < len(one) and one[whole:] == drawn[whole:] and sorted(one) == sorted(drawn) and one != drawn
+    window = windows * size
+    for begin in range(0, len(one), window):
+        assert sorted(one[begin : begin + window]) == sorted(drawn[begin : begin + window])
+    batches = SortedBatches(directions, NO_LIMIT, 50, None, 1, 1)
+    waits = [waiting_share(batches.token_counts(np.array(order))[0], size) for order in (drawn, one)]
+    assert waits[1] < 0.8 * waits[0]
+
+
+def test_shares_of_mapped_bitext_are_logged(pairs, caplog, monkeypatch):
+    """Exact for few updates; for many from evenly spaced windows."""
+    caplog.set_level(logging.INFO)
+    ordered([mapped(pairs)], 0, 2)
+    ordered([mapped(pairs)], 0, 2, shuffle=False)
+    monkeypatch.setattr(mapped_translation, "EXCHANGE_UPDATES", 2)
+    monkeypatch.setattr(mapped_translation, "LOGGED_WINDOWS", 3)
+    ordered([mapped(pairs)], 0, 2)
+    count = len(SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, 1))
+    whole, sample = (message for message in caplog.messages if message.startswith("batches of epoch 1: "))
+    assert "the 2 ranks wait" in whole and whole.endswith("without exchanging batches by size)")
+    assert re.search(rf"\); from \d+ of {count} batches$", sample)

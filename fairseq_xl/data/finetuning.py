@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
+from fairseq_xl.data.balance import token_counts
 from fairseq_xl.data.framing import find_packing, pad_rows
 from fairseq_xl.data.text import cut
 
@@ -57,6 +58,10 @@ class FineTuningDataset(FairseqDataset):
 
     #: each epoch samples its own examples and batches: with fairseq's cache resuming would be inexact
     can_reuse_epoch_itr_across_epochs = False
+    #: ascending numbers of the examples that are read outside of training; None: all
+    sample = None
+    #: what the groups of `groups` are, for messages
+    group_name = "language"
 
     def __init__(
         self,
@@ -78,6 +83,10 @@ class FineTuningDataset(FairseqDataset):
     def __len__(self):
         return len(self.examples)
 
+    def groups(self):
+        """The language (n,) of each example, as a number, and the codes of the languages."""
+        return _numbered([example.language for example in self.examples])
+
     def num_tokens(self, index):
         """Tokens of an example, padding included."""
         return int(self.padded_lengths[index])
@@ -91,12 +100,12 @@ class FineTuningDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self):
-        """The examples of this epoch, sorted by length, ties in random order.
+        """The examples of this epoch, or outside of training of `sample`, sorted by length, ties in random order.
 
         If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
         once. fairseq seeds numpy with seed and epoch around this call.
         """
-        indices = np.arange(len(self))
+        indices = np.arange(len(self)) if self.sample is None else self.sample
         if self.split == "train":
             indices = draw(indices, self.per_epoch or len(self))
         return indices[np.lexsort((self.padded_lengths[indices], self.sizes[indices]))]
@@ -116,6 +125,11 @@ class FineTuningDataset(FairseqDataset):
             batch.append(index)
             inputs, longest = inputs + more, max(longest, size)
         return [*batches, batch] if batch else batches
+
+    def token_counts(self, batches):
+        """Numbers of tokens of batches without and with padding: (n,) each."""
+        lengths = np.array([sum(len(each.tokens) for each in of_one) for of_one in self.inputs])
+        return token_counts(batches, lengths, np.array([len(of_one) for of_one in self.inputs]), self.sizes[:, None])
 
     def __getitem__(self, index):
         return index
@@ -160,17 +174,24 @@ class SubtaskDataset(FineTuningDataset):
     are.
     """
 
+    group_name = "subtask and language"
+
     def __init__(self, split, examples, inputs, collate, dictionary, per_epoch=None, alpha=None):
         super().__init__(split, examples, inputs, collate, dictionary, per_epoch)
         names = list(dict.fromkeys(example.subtask for example in examples))
         self.subtasks = np.array([names.index(example.subtask) for example in examples])
         self.counts = shares_of(np.bincount(self.subtasks), per_epoch or len(examples), 1.0 if alpha is None else alpha)
 
+    def groups(self):
+        """The subtask and language (n,) of each example, as a number, and the names of both."""
+        return _numbered([f"{example.subtask} {example.language}" for example in self.examples])
+
     def ordered_indices(self):
         """The examples of this epoch by subtask; those of a subtask as in `FineTuningDataset`."""
         parts = []
+        read = np.arange(len(self)) if self.sample is None else self.sample
         for subtask, count in enumerate(self.counts.tolist()):
-            indices = np.flatnonzero(self.subtasks == subtask)
+            indices = read[self.subtasks[read] == subtask]
             if self.split == "train":
                 indices = draw(indices, count)
             parts.append(indices[np.lexsort((self.padded_lengths[indices], self.sizes[indices]))])
@@ -184,6 +205,12 @@ class SubtaskDataset(FineTuningDataset):
             own = indices[self.subtasks[indices] == subtask]
             batches += super().batch_by_size(own, max_tokens, max_sentences, required_batch_size_multiple)
         return batches
+
+
+def _numbered(names):
+    """The number (n,) of each of n names among the different ones, and these in order."""
+    different = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([different[name] for name in names]), list(different)
 
 
 def draw(indices, count):

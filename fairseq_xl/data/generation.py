@@ -70,17 +70,22 @@ class GenerationDataset(TranslationDataset):
         super().__init__(directions, framing, pad, shuffle=train)
         self.codes, self.per_epoch, self.positions = codes, per_epoch, positions
 
+    group_name = "language"
+
     def direction_of(self, indices):
         """Numbers (n,) of the directions of examples (n,)."""
         return np.searchsorted(self.offsets, indices, side="right") - 1
 
     def ordered_indices(self):
-        """The examples of this epoch, sorted by length, ties in random order; outside training all, by language too.
+        """The examples of this epoch, sorted by length, ties in random order.
+
+        Outside of training: all, or those of `sample`, sorted by language too.
+
 
         If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
         once. fairseq seeds numpy with seed and epoch around this call.
         """
-        indices = np.arange(len(self))
+        indices = np.arange(len(self)) if self.sample is None else self.sample
         if self.shuffle:
             wanted = self.per_epoch or len(self)
             passes = [np.random.permutation(len(self)) for _ in range(-(-wanted // len(self)))]

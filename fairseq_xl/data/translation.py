@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset
 
+from fairseq_xl.data.balance import token_counts
 from fairseq_xl.data.framing import decoder_input, decoder_target, find_packings, find_padding, pad_rows
 from fairseq_xl.data.sampling import draw_passes
 
@@ -25,6 +26,7 @@ class Direction:
         tag: id of a symbol in front of each source; None: no tag.
         upsampling: number of times that an epoch of training reads the lines; may be a fraction.
         order: the `LengthOrder` of the pairs, for a `MappedTranslationDataset`.
+        name: the codes of the languages, ``en-de``.
     """
 
     def __init__(
@@ -38,12 +40,13 @@ class Direction:
         tag=None,
         upsampling=1,
         order=None,
+        name="",
     ):
         self.source_sentences, self.target_sentences = source_sentences, target_sentences
         self.sizes = None if sizes is None else np.asarray(sizes)
         self.lines = lines if order is not None else np.asarray(lines)
         self.language_id, self.start = language_id, start
-        self.tag, self.upsampling, self.order = tag, upsampling, order
+        self.tag, self.upsampling, self.order, self.name = tag, upsampling, order, name
 
     @property
     def num_pairs(self):
@@ -144,6 +147,16 @@ class TranslationDataset(TranslationExamples):
     `cut_at` truncates sentences, which keep their ``</s>``.
     """
 
+    #: ascending ids of the examples that are read outside of training; None: all
+    sample = None
+    #: what the groups of `groups` are, for messages
+    group_name = "direction"
+
+    def groups(self):
+        """The direction (n,) of each example, as a number, and the names of the directions."""
+        numbers = np.repeat(np.arange(len(self.directions)), np.diff(self.offsets))
+        return numbers, [direction.name for direction in self.directions]
+
     @cached_property
     def framed_sizes(self):
         """Lengths (n, 2) of source, with ``<s>`` and perhaps a tag, and target before truncation."""
@@ -177,12 +190,19 @@ class TranslationDataset(TranslationExamples):
         fits = (self.sizes[indices] <= max_sizes).all(axis=1)
         return indices[fits], indices[~fits].tolist()
 
+    def token_counts(self, batches):
+        """Numbers of tokens of batches without and with padding, of both sides: (n,) each."""
+        return token_counts(batches, self.sizes.sum(axis=1), np.ones(len(self), dtype=np.int64), self.sizes)
+
     def ordered_indices(self):
         """The indices of one epoch, sorted by length, with ties in random order.
 
         The examples of a direction occur `upsampling` times. fairseq seeds numpy with seed and epoch around this call.
         """
-        order = np.random.permutation(self._examples()) if self.shuffle else np.arange(len(self))
+        if self.shuffle:
+            order = np.random.permutation(self._examples())
+        else:
+            order = np.arange(len(self)) if self.sample is None else self.sample
         sizes = self.sizes[order]
         return order[np.lexsort((sizes[:, 0], sizes[:, 1]))]
 

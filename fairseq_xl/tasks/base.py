@@ -17,11 +17,13 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
 from fairseq_xl.data.dictionary import JOINING, XLDictionary
+from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
+from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches.compilation import check_compiler
@@ -77,6 +79,15 @@ class XLTaskConfig(FairseqDataclass):
             "and one more forward pass of the layers"
         },
     )
+    validation_examples: int = field(
+        default=5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
+        metadata={
+            "help": "validate on at most this many examples per language or pair, and per objective or subtask, a "
+            "fixed random sample (0: all; except in pre-training, fairseq-validate takes all); --max-valid-steps may "
+            "end validation before",
+            "range": "0 or more",
+        },
+    )
     seed: int = II("common.seed")
     # fairseq reads these two from the task's options only; its own defaults are True
     persistent_workers: bool = field(
@@ -113,6 +124,7 @@ class XLTask(FairseqTask):
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
         self.terminated = None  # name of the signal that stops this process, SIGTERM or SIGINT
+        self.trains = False  # whether fairseq-train has begun an epoch
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -237,8 +249,41 @@ class XLTask(FairseqTask):
         return super().get_interactive_tokens_and_lengths(lines, encode_fn)
 
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
-        """fairseq's iterator with the last partial batch, which fairseq drops by default."""
-        return super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
+        """fairseq's iterator with the last partial batch, which fairseq drops by default.
+
+        The ranks of a micro-step of training get batches of similar size; validation in training takes a sample.
+        """
+        training = dataset is self.datasets.get("train")
+        if self.trains and not training:
+            self._take_sample(dataset)
+        found = super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
+        return BalancedEpochs(found, self.micro_steps()) if training else found
+
+    def micro_steps(self):
+        """The micro-steps of an update by epoch (--update-freq); the last number counts for all that follow."""
+        run = run_config(self.cfg)
+        found = None if run is None else OmegaConf.select(run, "optimization.update_freq")
+        return [int(number) for number in found or [1]]
+
+    def validation_limit(self):
+        """Maximum number of examples of a group that validation in training reads (--validation-examples); 0: all."""
+        return self.cfg.validation_examples
+
+    def _take_sample(self, dataset):
+        """Limits validation in training to a fixed sample of the examples; the log says so once."""
+        if dataset.sample is not None:
+            return
+        limit = self.validation_limit()
+        sample = sample_of_groups(*dataset.groups(), limit)
+        if len(sample) == len(dataset):
+            return
+        dataset.sample = sample
+        split = next(name for name, each in self.datasets.items() if each is dataset)
+        logger.info(
+            "validation on %s takes a fixed sample: %s of %s examples, at most %s of each %s "
+            "(--validation-examples; 0: all)",
+            *(split, f"{len(sample):,}", f"{len(dataset):,}", f"{limit:,}", dataset.group_name),
+        )
 
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
@@ -355,6 +400,7 @@ class XLTask(FairseqTask):
 
         Nothing is validated then. A second Ctrl-C stops at once.
         """
+        self.trains = True
         run = run_config(self.cfg)
         if run is None:  # a task created without a command
             return

@@ -268,6 +268,10 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self.check_longest(dataset, max_tokens)
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
+    def validation_limit(self):
+        """The base class's; with --predictions-to 0: all examples are read, since all are written."""
+        return 0 if self.cfg.predictions_to else super().validation_limit()
+
     def check_longest(self, dataset, max_tokens):
         """Raises `UserError` if an example of a dataset needs more than `max_tokens`; None: any number is allowed."""
         longest = int(dataset.padded_lengths.max())

@@ -60,14 +60,6 @@ class XLPretrainingConfig(LanguageModuleConfig):
         },
     )
     updates_per_epoch: int = field(default=1000, metadata={"help": "updates of an epoch", "range": "1 or more"})
-    validation_examples: int = field(
-        default=5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
-        metadata={
-            "help": "validate on at most this many examples per objective and language or pair, a fixed random sample "
-            "(0: all); --max-valid-steps may end validation before",
-            "range": "0 or more",
-        },
-    )
     langs: Optional[str] = field(
         default=None,
         metadata={"help": "languages of monolingual text, separated by commas (default: all in the data folder)"},

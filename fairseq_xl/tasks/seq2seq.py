@@ -112,6 +112,7 @@ class XLSeq2SeqTask(XLTask):
             self.dictionary.language_symbol(target),
             tag,
             order=order,
+            name=f"{source}-{target}",
         )
 
     # --- generation --------------------------------------------------------------------------------------------

@@ -340,7 +340,8 @@ class XLTranslationTask(XLSeq2SeqTask):
         """fairseq hook: truncates long lines outside of training; raises `UserError` for a line above --max-tokens."""
         if isinstance(dataset, MappedTranslationDataset):
             more = {name: kwargs[name] for name in ("max_sentences", "seed", "num_shards") if name in kwargs}
-            return dataset.iterator(max_positions, max_tokens, **more, **iterator_options(kwargs))
+            more |= {"micro_steps": self.micro_steps(), **iterator_options(kwargs)}
+            return dataset.iterator(max_positions, max_tokens, **more)
         if dataset is not self.datasets.get("train") and max_positions is not None:
             cut, max_positions = dataset.cut_at(max_positions), None
             if len(cut):

@@ -1,0 +1,176 @@
+"""Validation in fairseq-train reads a fixed sample, fairseq-validate the whole split; ranks get similar batches."""
+
+import re
+
+import pytest
+from fairseq.tasks import FairseqTask
+
+from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.evaluation.task_files import read_queries
+from fairseq_xl.tasks import translation as translation_task
+from fairseq_xl.tasks.finetuning import FineTuningTask
+from tests.command_line import cli
+from tests.commands import classification, generation, labeled, load, run_train, run_validate, translation
+from tests.tasks.test_classification import write_task
+from tests.tasks.test_evaluation_commands import validation_losses
+from tests.tasks.test_finetuning_tasks import ranked
+from tests.tasks.test_multitask import multitask, write_others
+from tests.tasks.test_same_language_generation import write_titles
+from tests.tasks.tiny_text import WORDS, sentences
+
+LAST = "checkpoint_last.pt"
+SAMPLE = re.compile(r"validation on valid takes a fixed sample: (\d+) of (\d+) examples, at most 3 of each (.*)")
+EPOCH = re.compile(r"^batches of epoch (\d): \d+\.\d % of the tokens are padding$", re.M)
+QUERIES = 9
+
+
+def write_queries(root):
+    """Queries of four texts each in English and German: 9 in each language for validation."""
+    root.mkdir()
+    for split, queries in {"train": 20, "valid": QUERIES}.items():
+        drawn = sentences(WORDS, 4 * queries, f"{split} queries")
+        for code in ("en", "de"):
+            (root / f"{split}.{code}.tsv").write_text("\n".join(ranked(code, drawn[code])), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """{name of a task: folder of its files}. Read only."""
+    root = tmp_path_factory.mktemp("examples")
+    made = {"nc": write_task(root / "nc", sides=1), "titles": write_titles(root / "titles")}
+    return made | write_others(root) | {"queries": write_queries(root / "queries")}
+
+
+@pytest.fixture
+def validated(monkeypatch):
+    """The numbers of the examples that are validated, in order."""
+    found = []
+    for owner in (FairseqTask, FineTuningTask):
+
+        def recorded(self, sample, *more, step=owner.valid_step):
+            found.extend(sample["id"].tolist())
+            return step(self, sample, *more)
+
+        monkeypatch.setattr(owner, "valid_step", recorded)
+    return found
+
+
+def ranking(data, folder, save_dir, *more):
+    chosen = cli(task="xl_ranking", criterion="xl_ranking", arch="xl_xlm_tiny", layers=1)
+    return [data, *chosen, *labeled(folder, save_dir), *more]
+
+
+#: name of the task -> (command line, what is sampled, how many groups there are)
+TASKS = {
+    "xl_translation": (lambda data, _, *more: translation(data, *more, "--lang-pairs", "en-de,fr-en"), "direction", 2),
+    "xl_classification": (lambda data, files, *more: classification(data, files["nc"], *more), "language", 2),
+    "xl_ranking": (lambda data, files, *more: ranking(data, files["queries"], *more), "language", 2),
+    "xl_generation": (lambda data, files, *more: generation(data, files["titles"], *more), "language", 2),
+    "xl_multitask": (
+        lambda data, files, *more: multitask(
+            data, f"nc=classification:{files['nc']} ner=tagging:{files['ner']}", *more
+        ),
+        "subtask and language",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(name, data_bin, files, validated, tmp_path):
+    line, group, groups = TASKS[name]
+    short = cli(max_epoch=2, no_epoch_checkpoints=True, validation_examples=3)
+    output = run_train([*line(data_bin, files, tmp_path / "one"), *short])
+    ((used, every, shown),) = SAMPLE.findall(output.log)
+    assert shown == f"{group} (--validation-examples; 0: all)" and int(used) == 3 * groups < int(every)
+    sample, again = sorted(validated[: int(used)]), sorted(validated[int(used) :])
+    assert sample == again and len(set(sample)) == int(used)
+    assert EPOCH.findall(output.log) == ["1", "2"]
+    validated.clear()  # another seed, other batches, and a start in the middle of a run
+    more = cli(max_epoch=1, seed=5, update_freq=2, batch_size=2, validation_examples=3)
+    run_train([*line(data_bin, files, tmp_path / "two"), *more])
+    assert sorted(validated) == sample
+    validated.clear()
+    resumed = run_train([*line(data_bin, files, tmp_path / "one"), *short, *cli(max_epoch=3, validation_examples=0)])
+    assert sorted(validated) == list(range(int(every)))
+    assert "fixed sample" not in resumed.log and "other settings" not in resumed.log
+    validated.clear()
+    evaluated = cli(task=name, path=tmp_path / "two" / LAST, user_dir="fairseq_xl", batch_size=8)
+    whole = run_validate([data_bin, *evaluated])
+    assert sorted(validated) == list(range(int(every))) and "fixed sample" not in whole.log
+    both = run_validate([data_bin, *evaluated, "--valid-subset", "train,valid"])
+    assert "fixed sample" not in both.log and "batches of epoch" not in both.log
+
+
+@pytest.mark.parametrize("more", [[], cli(validation_examples=31)])
+def test_sets_of_at_most_the_limit_are_read_whole(data_bin, files, validated, tmp_path, more):
+    """31 examples of each language; by default 5,000 are the limit."""
+    output = run_train([*classification(data_bin, files["nc"], tmp_path), "--max-update", 1, *more])
+    assert sorted(validated) == list(range(62)) and "fixed sample" not in output.log
+
+
+def test_a_training_that_writes_predictions_validates_on_all_examples(data_bin, files, validated, tmp_path):
+    more = cli(max_update=1, validation_examples=3, predictions_to=tmp_path / "predictions")
+    output = run_train([*classification(data_bin, files["nc"], tmp_path / "run"), *more])
+    assert sorted(validated) == list(range(62)) and "fixed sample" not in output.log
+    assert len((tmp_path / "predictions/valid.de.tsv").read_text(encoding="utf-8").splitlines()) == 31
+
+
+def test_the_metric_of_a_sample_is_that_of_its_whole_queries(data_bin, files, validated, tmp_path):
+    line = ranking(data_bin, files["queries"], tmp_path / "run", "--max-update", 3, *cli(validation_examples=4))
+    (found,) = validation_losses(run_train(line))
+    sample = list(validated)
+    to = tmp_path / "predictions"
+    run_validate(
+        [
+            data_bin,
+            *cli(
+                task="xl_ranking", path=tmp_path / "run" / LAST, user_dir="fairseq_xl", batch_size=8, predictions_to=to
+            ),
+        ]
+    )
+    for first, code in ((0, "en"), (QUERIES, "de")):
+        queries = read_queries(files["queries"] / f"valid.{code}.tsv", code)
+        rows = [row.split("\t") for row in (to / f"valid.{code}.tsv").read_text(encoding="utf-8").splitlines()]
+        scores = {int(row[0]): float(row[3]) for row in rows}
+        drawn = [queries[index - first] for index in sample if first <= index < first + QUERIES]
+        values = [ndcg(query.relevance, [scores[number] for number in query.lines]) for query in drawn]
+        assert len(values) == 4 and all(len(query.texts) == 4 for query in drawn)
+        assert float(found[f"ndcg_{code}"]) == pytest.approx(25 * sum(values), abs=0.01)
+
+
+def drawn(output):
+    """The examples of each update, sorted, of all its micro-steps."""
+    return [sorted(index for each in samples for index in each["id"].tolist()) for samples in output.samples.values()]
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_the_log_of_each_epoch_of_translation_has_its_padding(data_bin, tmp_path, monkeypatch, mapped):
+    if mapped:
+        monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
+    more = cli(lang_pairs="en-de,de-en", max_epoch=2, disable_validation=True, no_epoch_checkpoints=True)
+    output = run_train(translation(data_bin, tmp_path, *more, "--update-freq", "1,2"))
+    assert EPOCH.findall(output.log) == ["1", "2"]
+
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_a_run_with_micro_steps_resumes_within_an_epoch(data_bin, files, tmp_path, stop):
+    """15 batches in 8 updates, then in 5; a run that goes on with one batch an update keeps the order as begun."""
+
+    def run(name, last, *more):
+        settings = cli(max_update=last, update_freq="2,3", save_interval_updates=1, no_epoch_checkpoints=True)
+        line = classification(data_bin, files["nc"], tmp_path / name, *settings, "--disable-validation", *more)
+        return run_train(line)
+
+    whole = run("whole", 12)
+    parts = [run("parts", last) for last in (stop, 12)]
+    assert parts[0].losses + parts[1].losses == whole.losses
+    assert "other settings" not in parts[1].log
+    one, other = (load(tmp_path / name / LAST) for name in ("whole", "parts"))
+    assert all(one[key].equal(other[key]) for key in one)
+    first = run("changed", stop)
+    rest = run("changed", stop + 4, "--update-freq", 1)
+    numbers = [index for update in drawn(first) + drawn(rest) for index in update]
+    expected = [index for update in drawn(whole) for index in update]
+    assert sorted(numbers) == sorted(expected[: len(numbers)]) and len(set(numbers)) == len(numbers)

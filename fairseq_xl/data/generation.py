@@ -66,11 +66,11 @@ class GenerationDataset(TranslationDataset):
         positions: masked positions of each source, which the decoder predicts; None if it writes the whole line.
     """
 
+    group_name = "language"
+
     def __init__(self, directions, codes, framing, pad, train, per_epoch=None, positions=None):
         super().__init__(directions, framing, pad, shuffle=train)
         self.codes, self.per_epoch, self.positions = codes, per_epoch, positions
-
-    group_name = "language"
 
     def direction_of(self, indices):
         """Numbers (n,) of the directions of examples (n,)."""
@@ -80,7 +80,6 @@ class GenerationDataset(TranslationDataset):
         """The examples of this epoch, sorted by length, ties in random order.
 
         Outside of training: all, or those of `sample`, sorted by language too.
-
 
         If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
         once. fairseq seeds numpy with seed and epoch around this call.

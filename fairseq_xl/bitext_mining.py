@@ -3,9 +3,10 @@
 n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`.
 """
 
+import hashlib
+import itertools
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,16 +16,24 @@ from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.external_sort import in_order
+from fairseq_xl.io.lines import read_buffers
+from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, Stored, records, slices, zeros
 from fairseq_xl.nearest import BLOCK_VECTORS, Rows, Vectors, nearest
 
 DIGITS = 4  # of scores that are printed
+HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])  # 128 bits of a hash, number of the string
+BEST = np.dtype([("margin", "<f4"), ("number", "<i8")])  # of a sentence's candidate; -1: it has none
+CANDIDATE = np.dtype([("order", "<f4"), ("source", "<i8"), ("target", "<i8")])  # order: -margin
+PAIR = np.dtype([("score", "<f4"), ("source", "<i8"), ("target", "<i8")])
 
 
 class Sentences(NamedTuple):
-    """The sentences of a file and their ids."""
+    """The n sentences of a file and their ids."""
 
-    ids: list[str]
-    texts: list[str]
+    ids: Sequence[str]
+    texts: Sequence[str]
     lines: np.ndarray  # (n,) the line of each sentence, from 0 on
     total: int  # number of lines of the file
     path: str
@@ -38,38 +47,81 @@ class Pair(NamedTuple):
     target: int
 
 
-def read_sentences(path: str) -> Sentences:
+def read_sentences(path: str, folder: Path | None = None) -> Sentences:
     """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them, if most lines contain a tab.
 
     Without ids, sentences are named by their lines, from 0 on. Empty lines, which separate documents, and ids without a
-    sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without
-    id among those with one, and an id that occurs twice.
+    sentence are left out. With a `folder`, texts, ids and lines are in temporary files there, otherwise in memory.
+    Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without id among those with one,
+    and an id that occurs twice; `OSError` for a full disk.
     """
-    whole = read_lines(path)
-    rows = [(str(number), line, number) for number, line in enumerate(whole) if line.strip()]
-    if 2 * sum("\t" in line for _, line, _ in rows) > len(rows):
-        for _, line, number in rows:
-            if "\t" not in line:
-                raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {line[:40]!r}")
-        parts = [(*line.split("\t", 1), number) for _, line, number in rows]
-        rows = [(name, text, number) for name, text, number in parts if text.strip()]
-        for name, times in Counter(name for name, *_ in rows).most_common(1):
-            if times > 1:
-                raise UserError(f"{path}: the id {name} occurs twice")
-    if not rows:
+    strings, places, total, tabs = GrowingStrings(folder), GrowingArray(folder, np.int64), 0, 0
+    for buffer in read_buffers(str(stored(path))):
+        filled = [number for number, line in enumerate(buffer) if line.strip()]
+        strings.extend([buffer[number] for number in filled])
+        places.append(np.array(filled, np.int64) + total)
+        tabs += sum("\t" in buffer[number] for number in filled)
+        total += len(buffer)
+    texts, lines = strings.finish(), places.finish()
+    if 2 * tabs > len(texts):
+        ids, texts, lines = _with_ids(path, texts, lines, folder)
+    else:
+        names = GrowingStrings(folder)
+        for rows in slices(len(lines)):
+            names.extend([str(number) for number in lines[rows].tolist()])
+        ids = names.finish()
+    if not texts:
         raise UserError(f"{path} holds no sentences")
-    ids, texts, lines = map(list, zip(*rows))
-    return Sentences(ids, texts, np.array(lines), len(whole), path)
+    return Sentences(ids, texts, lines, total, path)
+
+
+def _with_ids(
+    path: str, rows: Sequence[str], places: np.ndarray, folder: Path | None
+) -> tuple[Sequence[str], Sequence[str], np.ndarray]:
+    """Ids, texts and lines of rows ``id TAB sentence`` at the lines `places` (n,), without those that have no sentence.
+
+    Raises `UserError` for a row without id and for an id that occurs twice.
+    """
+    ids, texts, lines = GrowingStrings(folder), GrowingStrings(folder), GrowingArray(folder, np.int64)
+    for block in slices(len(rows)):
+        numbers, parts = places[block], [row.split("\t", 1) for row in rows[block]]
+        for number, part in zip(numbers.tolist(), parts):
+            if len(part) == 1:
+                raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {part[0][:40]!r}")
+        kept = [number for number, (_, text) in enumerate(parts) if text.strip()]
+        ids.extend([parts[number][0] for number in kept])
+        texts.extend([parts[number][1] for number in kept])
+        lines.append(numbers[kept])
+    names = ids.finish()
+    hashed = in_order(_hashes(names), HASHED, folder)
+    again = min((two[2] for one, two in itertools.pairwise(hashed) if one[:2] == two[:2]), default=None)
+    if again is not None:
+        raise UserError(f"{path}: the id {names[again]} occurs twice")
+    return names, texts.finish(), lines.finish()
+
+
+def _hashes(strings: Sequence[str]) -> Iterator[np.ndarray]:
+    """Blocks of the `HASHED` of strings."""
+    for block in slices(len(strings)):
+        digests = b"".join(hashlib.blake2b(each.encode(), digest_size=16).digest() for each in strings[block])
+        found = np.empty(block.stop - block.start, HASHED)
+        found["high"], found["low"] = np.frombuffer(digests, "<u8").reshape(-1, 2).T
+        found["number"] = np.arange(block.start, block.stop)
+        yield found
 
 
 def read_gold(path: str, sides: Sequence[Sentences]) -> set[tuple[int, int]]:
     """Reads pairs of ids as pairs of sentence numbers; raises `UserError` for an unknown id and for no pair."""
-    numbers = [{name: number for number, name in enumerate(side.ids)} for side in sides]
+    rows = [line.split("\t") for line in read_lines(path)]
+    numbers = []
+    for place, side in enumerate(sides):
+        wanted = {names[place] for names in rows if len(names) == 2}
+        numbers.append({name: number for number, name in enumerate(side.ids) if name in wanted})
     found = set()
-    for number, line in enumerate(read_lines(path), start=1):
-        names = line.split("\t")
+    for line, names in enumerate(rows, start=1):
         if len(names) != 2 or names[0] not in numbers[0] or names[1] not in numbers[1]:
-            raise UserError(f"{path}, line {number}: expected two ids of the files, found {line[:40]!r}")
+            shown = "\t".join(names)[:40]
+            raise UserError(f"{path}, line {line}: expected two ids of the files, found {shown!r}")
         found.add((numbers[0][names[0]], numbers[1][names[1]]))
     if not found:
         raise UserError(f"{path} holds no pairs")
@@ -81,73 +133,129 @@ def mine_texts(
     embeddings: Sequence[Vectors],
     neighbors: int = NEIGHBORS,
     folder: Path | None = None,
-) -> list[Pair]:
-    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mine`.
+) -> Sequence[Pair]:
+    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mined`.
 
     Sentences may occur several times: as in XTREME's program, copies are one neighbor, and a sentence with copies is in
-    no pair, since its id is not known.
+    no pair, since its id is not known. With a `folder`, which exists, the pairs are in a temporary file there.
     """
-    places: tuple[dict[str, list[int]], dict[str, list[int]]] = (defaultdict(list), defaultdict(list))
-    for side, of_side in zip(texts, places):
-        for number, text in enumerate(side):
-            of_side[text].append(number)
-    numbers = [list(of_side.values()) for of_side in places]
-    first, second = (
-        Rows(side, np.array([copies[0] for copies in of_side])) for side, of_side in zip(embeddings, numbers)
+    (one, one_alone), (two, two_alone) = (_distinct(side, folder) for side in texts)
+    found = (
+        Pair(pair.score, int(one[pair.source]), int(two[pair.target]))
+        for pair in mined(Rows(embeddings[0], one), Rows(embeddings[1], two), neighbors, folder=folder)
+        if one_alone[pair.source] and two_alone[pair.target]
     )
-    mined = mine(first, second, neighbors, folder=folder)
-    found = ((each.score, numbers[0][each.source], numbers[1][each.target]) for each in mined)
-    return [Pair(score, *one, *other) for score, one, other in found if len(one) == len(other) == 1]
+    if folder is None:
+        return list(found)
+    kept = records(found, folder, PAIR)
+    return Stored(len(kept), lambda first, end: [Pair(*row) for row in kept[first:end].tolist()])
+
+
+def _distinct(texts: Sequence[str], folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers (d,) of the first copies of the d distinct texts, in order, and whether each has no other copy (d,).
+
+    Texts of the same 128-bit hash are the same.
+    """
+    first, alone = zeros(folder, bool, len(texts)), zeros(folder, bool, len(texts))
+    known, place = None, -1  # the last text and its first copy
+    for *text, number in in_order(_hashes(texts), HASHED, folder):
+        if text == known:
+            alone[place] = False
+        else:
+            first[number] = alone[number] = True
+            known, place = text, number
+    numbers, without = GrowingArray(folder, np.int64), GrowingArray(folder, bool)
+    for rows in slices(len(texts)):
+        numbers.append(np.flatnonzero(first[rows]) + rows.start)
+        without.append(alone[rows][first[rows]])
+    return numbers.finish(), without.finish()
 
 
 def mine(
     source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
 ) -> list[Pair]:
-    """Pairs by ratio margin, in descending order; each sentence is in one pair at most.
+    """The pairs of `mined` as a list."""
+    return list(mined(source, target, neighbors, block, folder))
+
+
+def mined(
+    source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
+) -> Iterator[Pair]:
+    """Yields pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
     and 2 of the paper). Pairs for which that mean is not above 0 are left out. The best candidate of each sentence in
     both directions is kept, and pairs are taken greedily. With a `folder` the search is approximate, with an index on
-    the disk there (`fairseq_xl.disk_index`); otherwise it is exact.
+    the disk there (`fairseq_xl.disk_index`), and all else that grows with the number of sentences is in temporary files
+    there; otherwise the search is exact. Raises `OSError` for a full disk.
     """
     if folder is None:
         forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
     else:
         forward = nearest_approximately(source, target, neighbors, folder / "target", block)
         backward = nearest_approximately(target, source, neighbors, folder / "source", block)
-    means = forward[0].mean(1), backward[0].mean(1)
-    candidates = {}
-    for cosines, numbers, swapped in ((*forward, False), (*backward, True)):
-        own, other = means[::-1] if swapped else means
-        margins = ratio(cosines, (own[:, None] + other[numbers]) / 2)
-        best = margins.argmax(1)
-        for number, place in enumerate(best.tolist()):
-            if margins[number, place] == -np.inf:
-                continue
-            pair = (number, int(numbers[number, place]))
-            candidates[pair[::-1] if swapped else pair] = float(margins[number, place])
-    taken: tuple[set[int], set[int]] = (set(), set())
-    found = []
-    for (first, second), score in sorted(candidates.items(), key=lambda item: (-item[1], item[0])):
-        if first not in taken[0] and second not in taken[1]:
-            found.append(Pair(score, first, second))
-            taken[0].add(first)
-            taken[1].add(second)
-    return found
+    means = [_means(cosines, folder) for cosines, _ in (forward, backward)]
+    of_source, of_target = _best(forward, means, folder), _best(backward, means[::-1], folder)
+    taken = zeros(folder, bool, len(source)), zeros(folder, bool, len(target))
+    for order, first, second in in_order(_candidates(of_source, of_target), CANDIDATE, folder):
+        if not taken[0][first] and not taken[1][second]:
+            taken[0][first] = taken[1][second] = True
+            yield Pair(-order, first, second)
+
+
+def _means(cosines: np.ndarray, folder: Path | None) -> np.ndarray:
+    """The means (n,) of cosines (n, k)."""
+    means = GrowingArray(folder, np.float32)
+    for rows in slices(len(cosines)):
+        means.append(cosines[rows].mean(1))
+    return means.finish()
+
+
+def _best(neighbors: tuple[np.ndarray, np.ndarray], means: Sequence[np.ndarray], folder: Path | None) -> np.ndarray:
+    """The `BEST`, (n,), of the sentences of a side.
+
+    Args:
+        neighbors: their cosines (n, k) and numbers (n, k).
+        means: of the cosines, (n,), and those of the other side, (m,).
+    """
+    (cosines, numbers), (own, other), best = neighbors, means, GrowingArray(folder, BEST)
+    for rows in slices(len(cosines)):
+        margins = ratio(cosines[rows], (own[rows, None] + other[numbers[rows]]) / 2)
+        places = margins.argmax(1)[:, None]
+        found = np.empty(len(margins), BEST)
+        found["margin"] = np.take_along_axis(margins, places, 1)[:, 0]
+        found["number"] = np.take_along_axis(numbers[rows], places, 1)[:, 0]
+        found["number"][found["margin"] == -np.inf] = -1
+        best.append(found)
+    return best.finish()
+
+
+def _candidates(of_source: np.ndarray, of_target: np.ndarray) -> Iterator[np.ndarray]:
+    """Blocks of `CANDIDATE` from the `BEST` of both sides; a pair of both counts once, with the second margin."""
+    for best, names in ((of_source, ("source", "target")), (of_target, ("target", "source"))):
+        for rows in slices(len(best)):
+            own, other = np.arange(rows.start, rows.stop), best["number"][rows]
+            kept = other >= 0
+            if best is of_source:
+                kept &= of_target["number"][other] != own
+            found = np.empty(int(kept.sum()), CANDIDATE)
+            found["order"], found[names[0]], found[names[1]] = -best["margin"][rows][kept], own[kept], other[kept]
+            yield found
 
 
 def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
     """The margin at or above which pairs have the highest F1: the middle between the last of them and the next pair.
 
     Args:
-        pairs: in descending order of their scores.
+        pairs: in descending order of their scores; they are read twice, side by side.
         gold: numbers of the sentences of correct pairs.
 
     Returns: {"threshold", and in percent "f1", "precision", "recall" of the pairs at or above it}.
     """
     best = {"threshold": float("inf"), "f1": 0.0, "precision": 0.0, "recall": 0.0}
     correct = 0
-    for count, (pair, following) in enumerate(zip(pairs, [*pairs[1:], None]), start=1):
+    rest = itertools.chain(itertools.islice(pairs, 1, None), [None])
+    for count, (pair, following) in enumerate(zip(pairs, rest), start=1):
         correct += (pair.source, pair.target) in gold
         f1 = 200 * correct / (count + len(gold))
         if f1 > best["f1"] and (following is None or following.score < pair.score):

@@ -6,8 +6,10 @@ index is built, and at most `MOST_SAMPLED` vectors while the cells are learned. 
 file that is memory-mapped: the OS caches as much of it as fits.
 """
 
+import errno
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.data.sampling import permutation
+from fairseq_xl.io.files import NO_ROOM
+from fairseq_xl.io.temporary_arrays import GrowingArray, slices
 from fairseq_xl.nearest import BLOCK_VECTORS, Vectors, import_faiss, unit
 
 PER_CELL = 64  # vectors that each cell is learned from
@@ -47,7 +51,8 @@ def number_of_cells(count: int) -> int:
 def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
     """Builds an index for inner products in a folder, or opens the one that is complete there.
 
-    A stopped build continues; the caller must remove a folder that was built from other vectors.
+    A stopped build continues; the caller must remove a folder that was built from other vectors. Raises `OSError` for a
+    full disk.
 
     Args:
         folder: where the index is written: about 4 m C bytes, and twice as many while its parts are merged.
@@ -77,12 +82,18 @@ def _read(path: Path) -> Any:
 def nearest_approximately(
     source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK_VECTORS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `fairseq_xl.nearest.nearest`, but with an index of the targets in a folder, so that some may be missed."""
+    """As `fairseq_xl.nearest.nearest`, but with an index of the targets in a folder, so that some may be missed.
+
+    Cosines (n, k) and numbers (n, k) are mapped from temporary files in the folder.
+    """
     channels, count = target[:1].shape[1], min(count, len(target))
     index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, LOGGED_VECTORS))
-    starts = range(0, len(source), block)
-    found = [search(index, unit(source[start : start + block]), count) for start in starts]
-    return np.concatenate([values for values, _ in found]), np.concatenate([numbers for _, numbers in found])
+    cosines, numbers = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)
+    for rows in slices(len(source), block):
+        values, places = search(index, unit(source[rows]), count)
+        cosines.append(values)
+        numbers.append(places)
+    return cosines.finish(), numbers.finish()
 
 
 def search_parameters(index: Any, probes: int, selector: Any = None) -> Any:
@@ -146,14 +157,26 @@ def _merge(folder: Path, parts: list[Path], path: Path) -> None:
     lists.unlink(missing_ok=True)
     names = [str(name.resolve()) for name in (folder / "empty", lists, merged, *parts)]
     done = subprocess.run([sys.executable, "-c", MERGE, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode == -signal.SIGBUS:  # a write to a map of a file that has no room
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(lists))
     if done.returncode:
-        raise RuntimeError(f"{folder}: FAISS cannot merge the index:\n{done.stderr.decode(errors='replace')}")
+        shown = done.stderr.decode(errors="replace")
+        raise _system_error(shown, lists) or RuntimeError(f"{folder}: FAISS cannot merge the index:\n{shown}")
     os.replace(merged, path)
     for part in (*parts, folder / "empty"):
         part.unlink()
 
 
 def _write(index: Any, path: Path) -> None:
-    """Writes an index, whole or not at all."""
-    import_faiss().write_index(index, f"{path}.tmp")
+    """Writes an index, whole or not at all; raises `OSError` for a full disk."""
+    try:
+        import_faiss().write_index(index, f"{path}.tmp")
+    except RuntimeError as error:
+        raise _system_error(str(error), path) or error from None
     os.replace(f"{path}.tmp", path)
+
+
+def _system_error(text: str, path: Path) -> OSError | None:
+    """The error of a full disk that FAISS describes in a message; None for another message."""
+    code = next((code for code in NO_ROOM if os.strerror(code) in text), None)
+    return None if code is None else OSError(code, os.strerror(code), str(path))

@@ -13,23 +13,27 @@ lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
 The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER
 builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a
-neighbor. Memory then holds the texts and ids of all sentences, and about 12 bytes for each neighbor of each sentence,
-but no embeddings. The indices take as much disk space as both files of --embeddings, temporarily twice that, and are
-removed at the end.
+neighbor. Memory then does not grow with the number of sentences; only the pairs of --gold are in memory. FOLDER needs
+as much disk space as the embeddings of both files (without --embeddings twice as much), temporarily twice that for
+one of the files, and the size of the texts, about 100 bytes for each sentence, and 12 bytes for each of its neighbors.
+All of it is removed at the end. A file may be larger than the memory in this case, but not a line.
 """
 
 import argparse
+import bisect
 import contextlib
+import itertools
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.bitext_mining import (
     DIGITS,
+    Pair,
     Sentences,
     best_threshold,
     mine_texts,
@@ -39,13 +43,15 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError, check_number
-from fairseq_xl.io.files import write_lines
-from fairseq_xl.io.matrices import check_finite, open_matrix
+from fairseq_xl.io.files import room_problem, write_lines
+from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
+from fairseq_xl.io.temporary_arrays import slices
 from fairseq_xl.nearest import Rows, nearest
 from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
 
 FILES = "LANGUAGE=FILE"
 WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
+EMBEDDED = 10000  # sentences that are embedded at a time with --index
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -53,19 +59,25 @@ def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_intermixed_args(arguments)  # the number of words depends on --embeddings
     _check(parser, options)
-    sides = _files(options.words[-2:])
-    (_, source_texts), (_, target_texts) = sides
-    gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
-    if options.nearest and source_texts.ids != [str(number) for number in range(len(source_texts.ids))]:
-        raise UserError(f"{sides[0][1].path}: --nearest needs a sentence, without id, on each line")
-    with _folder(options.index) as folder:  # before the sentences are embedded, which can take hours
-        first, second = _opened(options, sides) if options.embeddings else _embedded(options, sides)
-        _mine(options, (source_texts, target_texts), (first, second), gold, folder)
+    with _folder(options.index) as folder:
+        sides = _files(options.words[-2:], folder)
+        (_, source_texts), (_, target_texts) = sides
+        gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
+        if options.nearest and any(name != str(number) for number, name in enumerate(source_texts.ids)):
+            raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
+        embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
+        if options.nearest:
+            _write_nearest(options, (source_texts, target_texts), embeddings, folder)
+        else:
+            _mine(options, (source_texts, target_texts), embeddings, gold, folder)
 
 
 @contextlib.contextmanager
 def _folder(parent: str | None) -> Iterator[Path | None]:
-    """A new folder in `parent`, which is made, that is removed at the end; None without one."""
+    """A new folder in `parent`, which is made, that is removed at the end; None without one.
+
+    Raises `UserError` if it cannot be made, and if its disk gets full.
+    """
     if parent is None:
         yield None
         return
@@ -75,41 +87,59 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
     except OSError as error:
         raise UserError(f"--index {parent}: {error.strerror}") from error
     with folder as name:
-        yield Path(name)
+        try:
+            yield Path(name)
+        except OSError as error:
+            reason = room_problem(error)
+            if reason is None:
+                raise
+            raise UserError(f"--index {parent}: {reason}") from error
+
+
+def _write_nearest(
+    options: argparse.Namespace, sides: tuple[Sentences, Sentences], embeddings: list[Any], folder: Path | None
+) -> None:
+    """Writes the most similar target sentence of each source sentence, and prints the line of results."""
+    source_texts, target_texts = sides
+    first, second = embeddings
+    _, numbers = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
+    best = numbers[:, 0]
+    if options.output:
+        rows = (best[block].tolist() for block in slices(len(best)))
+        write_lines(options.output, (target_texts.ids[number] for number in itertools.chain.from_iterable(rows)))
+    sys.stdout.write(json.dumps({"sentences": [len(source_texts.texts), len(target_texts.texts)]}) + "\n")
 
 
 def _mine(
     options: argparse.Namespace,
     sides: tuple[Sentences, Sentences],
-    embeddings: tuple[Any, Any],
+    embeddings: list[Any],
     gold: set[tuple[int, int]] | None,
     folder: Path | None,
 ) -> None:
-    """Writes the output, and prints the line of results."""
+    """Writes the pairs, and prints the line of results."""
     source_texts, target_texts = sides
-    first, second = embeddings
     result: dict = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
-    if options.nearest:
-        if folder is None:
-            _, numbers = nearest(first, second, 1)
-        else:
-            _, numbers = nearest_approximately(first, second, 1, folder)
-        lines = [target_texts.ids[number] for number in numbers[:, 0].tolist()]
-    else:
-        pairs = mine_texts((source_texts.texts, target_texts.texts), (first, second), options.neighbors, folder)
-        threshold = options.threshold
-        if gold is not None:
-            found = best_threshold(pairs, gold)
-            result |= rounded(found)
-            threshold = found["threshold"] if threshold is None else threshold
-        kept = [pair for pair in pairs if threshold is None or pair.score >= threshold]
-        names = [(source_texts.ids[pair.source], target_texts.ids[pair.target]) for pair in kept]
-        shown = [(f"{pair.score:.{DIGITS}f}", *ids) if threshold is None else ids for pair, ids in zip(kept, names)]
-        lines = ["\t".join(row) for row in shown]
-        result["pairs"] = len(lines)
+    pairs = mine_texts((source_texts.texts, target_texts.texts), embeddings, options.neighbors, folder)
+    threshold = options.threshold
+    if gold is not None:
+        found = best_threshold(pairs, gold)
+        result |= rounded(found)
+        threshold = found["threshold"] if threshold is None else threshold
+    count = len(pairs)
+    if threshold is not None:
+        count = bisect.bisect_right(pairs, -threshold, key=lambda pair: -pair.score)
     if options.output:
-        write_lines(options.output, lines)
-    sys.stdout.write(json.dumps(result) + "\n")
+        kept = itertools.islice(pairs, count)
+        write_lines(options.output, _lines(kept, sides, with_margins=threshold is None))
+    sys.stdout.write(json.dumps(result | {"pairs": count}) + "\n")
+
+
+def _lines(pairs: Iterable[Pair], sides: tuple[Sentences, Sentences], with_margins: bool) -> Iterator[str]:
+    """Lines ``id TAB id`` of pairs, or ``margin TAB id TAB id``."""
+    for score, source, target in pairs:
+        line = f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
+        yield f"{score:.{DIGITS}f}\t{line}" if with_margins else line
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -127,24 +157,31 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         check_number("--threshold", options.threshold)
 
 
-def _files(named: list[str]) -> list[tuple[str, Sentences]]:
-    """Languages and sentences of XX=FILE YY=FILE."""
+def _files(named: list[str], folder: Path | None) -> list[tuple[str, Sentences]]:
+    """Languages and sentences of XX=FILE YY=FILE, the sentences in a folder or in memory."""
     found = []
     for text in named:
         language, separator, path = text.partition("=")
         if not separator or not language or not path:
             raise UserError(f"{text}: expected {FILES}")
-        found.append((language, read_sentences(path)))
+        found.append((language, read_sentences(path, folder)))
     return found
 
 
-def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Any]:
-    """The embeddings (n, C) of the sentences of each side."""
+def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], folder: Path | None) -> list[Any]:
+    """The embeddings (n, C) of the sentences of each side, in files of a folder or in memory."""
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
     embed = Embedders(checkpoint, data, languages, options.lang, options.fp16)
     (choice,) = embed.choices(options.layer, options.pooling or POOLINGS[0])
-    return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
+    if folder is None:
+        return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
+    paths = [str(folder / name) for name in ("source.npy", "target.npy")]
+    for path, (language, sentences) in zip(paths, sides):
+        with growing_matrix(path, embed.default.channels) as append:
+            for block in slices(len(sentences.texts), EMBEDDED):
+                append(embed(sentences.texts[block], language, [choice])[choice])
+    return [open_matrix(path) for path in paths]
 
 
 def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Rows]:

@@ -11,6 +11,7 @@ Prints one JSON line.
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def _embedded(
 
 def _mined(
     embed: Embedders, code: str, sides: tuple[Sentences, Sentences], choices: list[Choice]
-) -> dict[Choice, list[Pair]]:
+) -> dict[Choice, Sequence[Pair]]:
     """Pairs by margin, in descending order, for each choice."""
     source, target = _embedded(embed, code, sides, choices)
     texts = sides[0].texts, sides[1].texts

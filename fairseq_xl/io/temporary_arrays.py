@@ -1,0 +1,141 @@
+"""Arrays and strings in temporary files of a folder, or without a folder in memory. Imports neither torch nor fairseq.
+
+The files have no names: the system removes them as soon as nothing uses them, also when the process is killed. They are
+mapped, so that the system decides how much of them is in memory. Rows are written before they are mapped: a full disk
+raises `OSError`, where a write to a map would end the process.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+BLOCK = 1 << 15  # rows, strings or records in memory at a time
+
+Item = TypeVar("Item")
+
+
+def slices(count: int, size: int | None = None) -> Iterator[slice]:
+    """Yields slices of at most `size` (default: `BLOCK`) that cover the numbers below `count`, in order."""
+    size = size or BLOCK
+    return (slice(first, min(first + size, count)) for first in range(0, count, size))
+
+
+class GrowingArray:
+    """An array that grows at its end.
+
+    Args:
+        folder: an existing one for the temporary file, or None.
+        dtype: of its elements.
+        row: shape of a row.
+    """
+
+    def __init__(self, folder: Path | None, dtype: DTypeLike, *row: int):
+        self.dtype, self.row = np.dtype(dtype), row
+        self.parts: list[np.ndarray] = []
+        self.file: IO[bytes] | None = None if folder is None else tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+
+    def append(self, rows: Any) -> None:
+        """Adds rows (n, *row); raises `OSError` for a full disk."""
+        rows = np.ascontiguousarray(rows, self.dtype).reshape(-1, *self.row)
+        if self.file is None:
+            self.parts.append(rows)
+        else:
+            self.file.write(rows.tobytes())
+
+    def finish(self, writable: bool = False) -> np.ndarray:
+        """The array (N, *row), mapped if it is in a file. Nothing can be appended afterwards."""
+        if self.file is None:
+            return np.concatenate([np.empty((0, *self.row), self.dtype), *self.parts])
+        with self.file as file:
+            file.flush()  # what is left in the buffer
+            if not file.tell():
+                return np.empty((0, *self.row), self.dtype)
+            flat = np.memmap(file, self.dtype, "r+" if writable else "r")
+        return np.asarray(flat).reshape(-1, *self.row)
+
+
+def zeros(folder: Path | None, dtype: DTypeLike, count: int) -> np.ndarray:
+    """An array (count,) of zeros that can be written to; raises `OSError` for a full disk."""
+    array = GrowingArray(folder, dtype)
+    for rows in slices(count):
+        array.append(np.zeros(rows.stop - rows.start, dtype))
+    return array.finish(writable=True)
+
+
+def records(items: Iterable[tuple], folder: Path | None, dtype: DTypeLike) -> np.ndarray:
+    """The structured array (n,) of tuples, of which a block is in memory at a time."""
+    array, left = GrowingArray(folder, dtype), iter(items)
+    while block := list(itertools.islice(left, BLOCK)):
+        array.append(np.array(block, dtype))
+    return array.finish()
+
+
+class Stored(Sequence[Item]):
+    """A sequence whose items are read when they are needed; iterating reads a block at a time, a slice is a list.
+
+    Args:
+        length: number of items.
+        read: (first, end) -> list of the items from first to end - 1.
+    """
+
+    def __init__(self, length: int, read: Callable[[int, int], list[Item]]):
+        self.length, self.read = length, read
+
+    def __len__(self) -> int:
+        return self.length
+
+    @overload
+    def __getitem__(self, number: int, /) -> Item: ...
+    @overload
+    def __getitem__(self, number: slice, /) -> list[Item]: ...
+    def __getitem__(self, number: int | slice, /) -> Item | list[Item]:
+        if isinstance(number, slice):
+            first, end, step = number.indices(self.length)
+            if step != 1:
+                raise ValueError(f"expected a slice without a step, found the step {step}")
+            return self.read(first, max(first, end))
+        place = range(self.length)[number]
+        return self.read(place, place + 1)[0]
+
+    def __iter__(self) -> Iterator[Item]:
+        for block in slices(self.length):
+            yield from self.read(block.start, block.stop)
+
+
+class GrowingStrings:
+    """A sequence of strings that grows at its end; arguments as for `GrowingArray`."""
+
+    def __init__(self, folder: Path | None):
+        self.in_memory: list[str] | None = [] if folder is None else None
+        self.text, self.places, self.size = GrowingArray(folder, np.uint8), GrowingArray(folder, np.int64), 0
+        self.places.append([0])
+
+    def extend(self, strings: Sequence[str]) -> None:
+        """Adds strings; raises `OSError` for a full disk."""
+        if self.in_memory is not None:
+            self.in_memory.extend(strings)
+            return
+        encoded = [string.encode() for string in strings]
+        ends = self.size + np.cumsum([len(each) for each in encoded], dtype=np.int64)
+        self.text.append(np.frombuffer(b"".join(encoded), np.uint8))
+        self.places.append(ends)
+        self.size = int(ends[-1]) if len(ends) else self.size
+
+    def finish(self) -> Sequence[str]:
+        """The strings: a list, or `Stored` in UTF-8 with 8 bytes more for each. Nothing can be added afterwards."""
+        if self.in_memory is not None:
+            return self.in_memory
+        text, places = self.text.finish(), self.places.finish()
+
+        def read(first: int, end: int) -> list[str]:
+            begin, *ends = places[first : end + 1].tolist()
+            content = text[begin : ends[-1] if ends else begin].tobytes()
+            bounds = itertools.pairwise(place - begin for place in (begin, *ends))
+            return [content[start:stop].decode() for start, stop in bounds]
+
+        return Stored(len(places) - 1, read)

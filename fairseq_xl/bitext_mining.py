@@ -1,6 +1,8 @@
 """Parallel sentences found in the text of two languages by their sentence embeddings (Artetxe & Schwenk 2019).
 
-n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`.
+n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`. Where a
+function has an argument `folder`, an existing one, all that grows with the number of sentences is in temporary files
+there (`fairseq_xl.io.temporary_arrays`), and a full disk raises `OSError`; without it, all is in memory.
 """
 
 import hashlib
@@ -51,9 +53,8 @@ def read_sentences(path: str, folder: Path | None = None) -> Sentences:
     """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them, if most lines contain a tab.
 
     Without ids, sentences are named by their lines, from 0 on. Empty lines, which separate documents, and ids without a
-    sentence are left out. With a `folder`, texts, ids and lines are in temporary files there, otherwise in memory.
-    Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without id among those with one,
-    and an id that occurs twice; `OSError` for a full disk.
+    sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without id
+    among those with one, and an id that occurs twice.
     """
     strings, places, total, tabs = GrowingStrings(folder), GrowingArray(folder, np.int64), 0, 0
     for buffer in read_buffers(str(stored(path))):
@@ -137,7 +138,7 @@ def mine_texts(
     """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mined`.
 
     Sentences may occur several times: as in XTREME's program, copies are one neighbor, and a sentence with copies is in
-    no pair, since its id is not known. With a `folder`, which exists, the pairs are in a temporary file there.
+    no pair, since its id is not known.
     """
     (one, one_alone), (two, two_alone) = (_distinct(side, folder) for side in texts)
     found = (
@@ -186,8 +187,7 @@ def mined(
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
     and 2 of the paper). Pairs for which that mean is not above 0 are left out. The best candidate of each sentence in
     both directions is kept, and pairs are taken greedily. With a `folder` the search is approximate, with an index on
-    the disk there (`fairseq_xl.disk_index`), and all else that grows with the number of sentences is in temporary files
-    there; otherwise the search is exact. Raises `OSError` for a full disk.
+    the disk there (`fairseq_xl.disk_index`); otherwise it is exact.
     """
     if folder is None:
         forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.data.sampling import permutation
-from fairseq_xl.io.files import NO_ROOM
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import NO_ROOM, replacing, room_problem
 from fairseq_xl.io.temporary_arrays import GrowingArray, slices
 from fairseq_xl.nearest import BLOCK_VECTORS, Vectors, import_faiss, unit
 
 PER_CELL = 64  # vectors that each cell is learned from
 MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
 PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to disk
-LOGGED_VECTORS = 8192  # vectors that are read or searched between two log lines
+LOGGED_VECTORS = 8192  # vectors that are added between two log lines, or searched at a time
 PROBES = 32  # cells that a search looks into first
 
 #: program that merges indices: files of the empty index, of the vectors, of the merged index, and of its parts
@@ -37,7 +38,8 @@ from faiss.contrib.ondisk import merge_ondisk
 empty, vectors, merged, *parts = sys.argv[1:]
 index = faiss.read_index(empty)
 merge_ondisk(index, parts, vectors)
-faiss.write_index(index, merged)
+with open(merged, "wb") as file:
+    faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
 """
 
 logger = logging.getLogger(__name__)
@@ -51,8 +53,8 @@ def number_of_cells(count: int) -> int:
 def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
     """Builds an index for inner products in a folder, or opens the one that is complete there.
 
-    A stopped build continues; the caller must remove a folder that was built from other vectors. Raises `OSError` for a
-    full disk.
+    A stopped build continues; the caller must remove a folder that was built from other vectors. Raises `UserError` for
+    a full disk.
 
     Args:
         folder: where the index is written: about 4 m C bytes, and twice as many while its parts are merged.
@@ -89,7 +91,7 @@ def nearest_approximately(
     channels, count = target[:1].shape[1], min(count, len(target))
     index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, LOGGED_VECTORS))
     cosines, numbers = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)
-    for rows in slices(len(source), block):
+    for rows in slices(len(source), min(block, LOGGED_VECTORS)):
         values, places = search(index, unit(source[rows]), count)
         cosines.append(values)
         numbers.append(places)
@@ -157,26 +159,27 @@ def _merge(folder: Path, parts: list[Path], path: Path) -> None:
     lists.unlink(missing_ok=True)
     names = [str(name.resolve()) for name in (folder / "empty", lists, merged, *parts)]
     done = subprocess.run([sys.executable, "-c", MERGE, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    if done.returncode == -signal.SIGBUS:  # a write to a map of a file that has no room
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(lists))
     if done.returncode:
         shown = done.stderr.decode(errors="replace")
-        raise _system_error(shown, lists) or RuntimeError(f"{folder}: FAISS cannot merge the index:\n{shown}")
+        reason = _room_problem(done.returncode, shown)
+        if reason is not None:
+            raise UserError(f"{lists} was not written: {reason}")
+        raise RuntimeError(f"{folder}: FAISS cannot merge the index:\n{shown}")
     os.replace(merged, path)
     for part in (*parts, folder / "empty"):
         part.unlink()
 
 
+def _room_problem(status: int, shown: str) -> str | None:
+    """The reason if a merge ended with that status and those messages because of a full disk; None otherwise."""
+    codes = {code for code in NO_ROOM if os.strerror(code) in shown}
+    if status == -signal.SIGBUS:  # a write to the map of a file that has no room
+        codes = {errno.ENOSPC}
+    return room_problem(OSError(min(codes), "")) if codes else None
+
+
 def _write(index: Any, path: Path) -> None:
-    """Writes an index, whole or not at all; raises `OSError` for a full disk."""
-    try:
-        import_faiss().write_index(index, f"{path}.tmp")
-    except RuntimeError as error:
-        raise _system_error(str(error), path) or error from None
-    os.replace(f"{path}.tmp", path)
-
-
-def _system_error(text: str, path: Path) -> OSError | None:
-    """The error of a full disk that FAISS describes in a message; None for another message."""
-    code = next((code for code in NO_ROOM if os.strerror(code) in text), None)
-    return None if code is None else OSError(code, os.strerror(code), str(path))
+    """Writes an index, whole or not at all; raises the errors of `replacing`. FAISS alone misses some of them."""
+    faiss = import_faiss()
+    with replacing(path) as file:
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))

@@ -13,10 +13,10 @@ lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
 The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER
 builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a
-neighbor. Memory then does not grow with the number of sentences; only the pairs of --gold are in memory. FOLDER needs
-as much disk space as the embeddings of both files (without --embeddings twice as much), temporarily twice that for
-one of the files, and the size of the texts, about 100 bytes for each sentence, and 12 bytes for each of its neighbors.
-All of it is removed at the end. A file may be larger than the memory in this case, but not a line.
+neighbor. Memory then does not grow with the number of sentences: it holds a part of the sentences and vectors, and the
+pairs of --gold; all else is in temporary files in FOLDER, which are removed at the end. The indices take as much disk
+space as both files of --embeddings, temporarily twice that; without --embeddings, the embeddings are in FOLDER too. The
+rest is up to twice the size of the text, and about 100 bytes for each sentence and 12 for each of its neighbors.
 """
 
 import argparse

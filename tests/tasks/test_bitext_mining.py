@@ -193,6 +193,18 @@ def test_tatoeba(data_bin, checkpoint, files, capsys):
     assert (files / "out").read_text().splitlines() == [str(number) for number in range(11, -1, -1)]
 
 
+@pytest.mark.parametrize("more", [[], ["--threshold", 1.02]])
+def test_sentences_are_embedded_in_blocks_for_an_index(data_bin, checkpoint, files, capsys, monkeypatch, more):
+    expected = printed(capsys, data_bin, checkpoint, files, "--output", files / "memory", *more)
+    monkeypatch.setattr(mine_bitext, "EMBEDDED", 5)
+    index = ["--index", files / "indices", "--output", files / "disk"]
+    assert printed(capsys, data_bin, checkpoint, files, *index, *more) == expected and expected["pairs"] > 5
+    rows = [[line.split("\t") for line in (files / name).read_text().splitlines()] for name in ("memory", "disk")]
+    assert {tuple(row[-2:]) for row in rows[0]} == {tuple(row[-2:]) for row in rows[1]}
+    assert more or [float(row[0]) for row in rows[1]] == pytest.approx([float(row[0]) for row in rows[0]], abs=1e-3)
+    assert list((files / "indices").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "change, more, message",
     [

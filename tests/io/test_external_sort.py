@@ -1,0 +1,49 @@
+"""Records sorted in runs on the disk, against numpy's sort in memory."""
+
+import numpy as np
+import pytest
+
+from fairseq_xl.io import external_sort
+from fairseq_xl.io.external_sort import in_order
+
+RECORD = np.dtype([("first", "<f4"), ("second", "<u8"), ("number", "<i8")])
+
+
+def made(count, seed=1):
+    """Records with many ties in the first and in both first fields; large integers that no float has."""
+    rng = np.random.default_rng(seed)
+    found = np.empty(count, RECORD)
+    found["first"] = rng.integers(-2, 3, count) / 3
+    found["second"] = rng.integers(0, 3, count).astype(np.uint64) + np.uint64(2**64 - 3)
+    found["number"] = rng.integers(0, count, count)
+    return found
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("run, merged", [(1, 1), (7, 5), (50, 1000), (1000, 3)])
+@pytest.mark.parametrize("sizes", [[], [0], [1], [3, 0, 11, 1, 1, 30, 4]])
+def test_the_order_is_that_of_numpy(tmp_path, monkeypatch, on_disk, run, merged, sizes):
+    monkeypatch.setattr(external_sort, "RUN", run)
+    monkeypatch.setattr(external_sort, "MERGED", merged)
+    records = made(sum(sizes))
+    blocks = (records[end - size : end] for size, end in zip(sizes, np.cumsum(sizes)))
+    found = list(in_order(blocks, RECORD, tmp_path if on_disk else None))
+    assert found == np.sort(records, order=RECORD.names).tolist()
+    assert list(tmp_path.iterdir()) == []  # the file has no name
+
+
+def test_runs_are_read_in_parts(tmp_path, monkeypatch):
+    """Of 10 runs of 100 records, at most 20 records are in memory together while they are merged."""
+    monkeypatch.setattr(external_sort, "RUN", 100)
+    monkeypatch.setattr(external_sort, "MERGED", 22)
+    parts = []
+    read = external_sort._tuples
+
+    def tuples(run, size):
+        parts.append((len(run), size))
+        return read(run, size)
+
+    monkeypatch.setattr(external_sort, "_tuples", tuples)
+    records = made(1000)
+    found = list(in_order((records[first : first + 25] for first in range(0, 1000, 25)), RECORD, tmp_path))
+    assert parts == [(100, 2)] * 10 and found == np.sort(records, order=RECORD.names).tolist()

@@ -53,8 +53,8 @@ def read_sentences(path: str, folder: Path | None = None) -> Sentences:
     """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them, if most lines contain a tab.
 
     Without ids, sentences are named by their lines, from 0 on. Empty lines, which separate documents, and ids without a
-    sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without id
-    among those with one, and an id that occurs twice.
+    sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without
+    id among those with one, and an id that occurs twice.
     """
     strings, places, total, tabs = GrowingStrings(folder), GrowingArray(folder, np.int64), 0, 0
     for buffer in read_buffers(str(stored(path))):

@@ -31,6 +31,7 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
         self.found_inf: Tensor | None = None
+        self._counted: list[dict] = []
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
 
     @property
@@ -45,10 +46,17 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._counted = []
         for group in self.param_groups:
             for (step, *_), parameters in self._count(group["params"]).items():
                 self.update(parameters, step, group)
         return loss
+
+    def take_back_count(self) -> None:
+        """Takes back the count of the last step in the states' `step`, for a step that `found_inf` skipped."""
+        for state in self._counted:
+            state["step"] -= 1
+        self._counted = []
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
         """Updates parameters of one device and type for the `step`-th time, counted from 1, and their means."""
@@ -71,6 +79,7 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(parameter, dtype=torch.float32)
             state["step"] += 1
+            self._counted.append(state)
             counted.setdefault((state["step"], parameter.device, parameter.dtype), []).append(parameter)
         return counted
 

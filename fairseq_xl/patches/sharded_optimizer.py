@@ -40,6 +40,10 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
     def found_inf(self, found: Tensor | None) -> None:
         self.optim.found_inf = found
 
+    def take_back_count(self) -> None:
+        """Takes back the count of the last step: see `MultiTensorOptimizer`."""
+        self.optim.take_back_count()
+
     def broadcast_global_state_dict(self, state_dict: dict) -> dict:
         """Sends the state that rank 0 has read to all ranks; each loads its part."""
         whole: dict = distributed_utils.broadcast_object(state_dict, src_rank=0, group=self.process_group)

@@ -151,7 +151,10 @@ for weight in weights:
     weight.grad = torch.full_like(weight, float("nan"))
 optimizer.step()
 kept = after == [weight.tolist() for weight in weights]
-found = {"held": held, "weights": [weight[0].item() for weight in weights], "kept": kept}
+counts = [[state["step"] for state in optimizer.optimizer.optim.state.values()]]
+optimizer.optimizer.take_back_count()
+counts.append([state["step"] for state in optimizer.optimizer.optim.state.values()])
+found = {"counts": counts, "held": held, "weights": [weight[0].item() for weight in weights], "kept": kept}
 open(f"{sys.argv[1]}/{torch.distributed.get_rank()}.json", "w").write(json.dumps(found))
 """
 
@@ -162,6 +165,8 @@ def test_each_process_holds_a_part_of_the_state(tmp_path):
         assert launch.statuses() == [0, 0], launch.text
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert sorted(each["held"] for each in found) == [6, 9]
+    # the skipped step counts until that is taken back; one weight had no gradient in the step before
+    assert sorted(each["counts"] for each in found) == [[[2, 1], [1, 0]], [[2, 2], [1, 1]]]
     for each in found:
         assert each["weights"] == pytest.approx([0.9, 0.9, 0.9, 1.0]) and each["weights"][3] == 1.0 and each["kept"]
 

@@ -10,6 +10,7 @@ from fairseq import trainer, utils
 from fairseq.logging import metrics
 from torch import Tensor
 
+from fairseq_xl.patches.loss_scale import LateScaler
 from fairseq_xl.patches.precision import torch_of_trainer
 
 #: the largest relative difference of the ranks' norms, as in fairseq
@@ -17,7 +18,7 @@ TOLERANCE = 1e-6
 
 
 def install() -> None:
-    """Makes updates of fp32 and --bf16 run without a wait for the device, if the optimizer can skip them there."""
+    """Makes updates run without a wait for the device, if the optimizer can skip them there."""
     utils.clip_grad_norm_ = _foreach_clip(utils.clip_grad_norm_)
     trainer.Trainer._check_grad_norms = _check_later(trainer.Trainer._check_grad_norms)
     trainer.Trainer._reduce_and_log_stats = _log_without_reading(trainer.Trainer._reduce_and_log_stats)
@@ -48,11 +49,16 @@ class _Norms:
             self.copied = torch.cuda.Event()
             self.copied.record()
 
-    def check(self) -> None:
-        """Raises `Diverged` for norms that do not allow the update; waits only until the norms are copied."""
+    def read(self) -> Any:
+        """The norms, an array; waits only until they are copied."""
         if self.copied is not None:
             self.copied.synchronize()
         norms = self.host.numpy()
+        return norms
+
+    def check(self) -> None:
+        """Raises `Diverged` for norms that do not allow the update."""
+        norms = self.read()
         if not np.isfinite(norms).all():
             raise Diverged("gradients are Nan/Inf", self.update, self.samples)
         if not _agree(norms):
@@ -74,8 +80,8 @@ def _check_later(original: Callable) -> Callable:
     @functools.wraps(original)
     def _check_grad_norms(self: Any, grad_norm: Tensor) -> None:
         """Checks the norms of the update before this one, and marks an unsound update for the optimizer."""
-        optimizer, common = self.optimizer.optimizer, self.cfg.common
-        if common.fp16 or common.amp or not getattr(optimizer, "can_skip", False):
+        optimizer, common, scaler = self.optimizer.optimizer, self.cfg.common, _late_scaler(self)
+        if not getattr(optimizer, "can_skip", False) or ((common.fp16 or common.amp) and scaler is None):
             original(self, grad_norm)
             return
         norms = grad_norm.reshape(1)
@@ -83,20 +89,43 @@ def _check_later(original: Callable) -> Callable:
             norms = self._grad_norm_buf.zero_()
             norms[self.data_parallel_rank] = grad_norm
             trainer.distributed_utils.all_reduce(norms, group=self.data_parallel_process_group)
-        raise_if_diverged(self)
+        check_last_update(self)
         sound = torch.isfinite(norms).all() & _agree(norms)
         optimizer.found_inf = (~sound).to(torch.float32)
+        if scaler is not None:
+            scaler.choose(~sound)
         self.norms_to_check = _Norms(norms, self.get_num_updates() + 1, getattr(self, "samples_of_update", []))
         torch_of_trainer.check_later(grad_norm)
 
     return _check_grad_norms
 
 
-def raise_if_diverged(trainer_of_run: Any) -> None:
-    """Raises `Diverged` if the last update whose norms are not checked yet was skipped."""
-    norms = vars(trainer_of_run).pop("norms_to_check", None)
-    if norms is not None:
+def _late_scaler(trainer_of_run: Any) -> LateScaler | None:
+    """The loss scale, if it is on the device."""
+    scaler = getattr(trainer_of_run.optimizer, "scaler", None)
+    return scaler if isinstance(scaler, LateScaler) else None
+
+
+def check_last_update(trainer_of_run: Any) -> None:
+    """Reads the norms of the last update, if they are not read yet.
+
+    If the update was skipped: lowers the loss scale and takes back the optimizer's count of updates, or raises
+    `Diverged` where there is no loss scale, or no lower one.
+    """
+    norms, scaler = vars(trainer_of_run).pop("norms_to_check", None), _late_scaler(trainer_of_run)
+    if norms is None:
+        return
+    overflow = scaler is not None and not np.isfinite(norms.read()).all()
+    if not overflow:
         norms.check()
+    if scaler is None:
+        return
+    try:
+        scaler.settle(overflow)
+    except FloatingPointError as error:
+        raise Diverged(str(error), norms.update, norms.samples) from error
+    if overflow:
+        trainer_of_run.optimizer.optimizer.take_back_count()
 
 
 def _log_without_reading(original: Callable) -> Callable:
@@ -110,10 +139,11 @@ def _log_without_reading(original: Callable) -> Callable:
         if grad_norm is None or not torch_of_trainer.is_checked_later(grad_norm):
             return original(self, logging_outputs, sample_size, grad_norm)
         clip_norm = self.cfg.optimization.clip_norm
+        weight = 1 if _late_scaler(self) is None else 1 - self.optimizer.optimizer.found_inf  # 0: skipped
         metrics.log_speed("ups", 1.0, priority=100, round=2)
-        metrics.log_scalar("gnorm", grad_norm, priority=400, round=3)
+        metrics.log_scalar("gnorm", grad_norm, weight, priority=400, round=3)
         if clip_norm > 0:
-            metrics.log_scalar("clip", (grad_norm > clip_norm) * 100.0, priority=500, round=1)
+            metrics.log_scalar("clip", (grad_norm > clip_norm) * 100.0, weight, priority=500, round=1)
         return original(self, logging_outputs, sample_size)
 
     return _reduce_and_log_stats

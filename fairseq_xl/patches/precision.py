@@ -6,7 +6,10 @@ import sys
 import numpy as np
 import torch
 from fairseq import options, trainer
-from fairseq.optim import FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
+from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
+from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
+
+from fairseq_xl.patches.loss_scale import LateScaler
 
 #: keys that are added to the optimizer state of checkpoints
 MASTERS, SCALER = "fp32_params", "loss_scaler"
@@ -23,7 +26,7 @@ def install() -> None:
     mixin._sync_fp16_grads_to_fp32 = _copy_gradients(mixin._sync_fp16_grads_to_fp32)
     mixin._sync_fp32_params_to_fp16 = _copy_weights(mixin._sync_fp32_params_to_fp16)
     mixin.zero_grad = _free_gradients(mixin.zero_grad)
-    for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
+    for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer, AMPOptimizer):
         optimizer.state_dict = _save_all_state(optimizer.state_dict)
         optimizer.load_state_dict = _load_all_state(optimizer.load_state_dict)
 
@@ -151,8 +154,9 @@ def _save_all_state(original):
         state = original(self)
         if isinstance(self, FP16Optimizer):
             state[MASTERS] = [master.data for master in self.fp32_params]
-        if self.scaler is not None:
-            state[SCALER] = {name: value for name, value in vars(self.scaler).items() if name.startswith("_")}
+        if isinstance(self.scaler, DynamicLossScaler):
+            names = [name for name in vars(self.scaler) if name.startswith("_") or name == "loss_scale"]
+            state[SCALER] = {name: getattr(self.scaler, name) for name in names}
         return state
 
     return state_dict
@@ -169,7 +173,9 @@ def _load_all_state(original):
             with torch.no_grad():
                 for master, saved in zip(self.fp32_params, masters, strict=True):
                     master.copy_(saved)
-        if scaler is not None and self.scaler is not None:
+        if scaler is not None and isinstance(self.scaler, DynamicLossScaler):
             vars(self.scaler).update(scaler)
+        if isinstance(self.scaler, LateScaler):
+            self.scaler.on_device = None
 
     return load_state_dict

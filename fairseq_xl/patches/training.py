@@ -98,7 +98,7 @@ def _refuse_non_finite_weights(original):
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
         """Saves a checkpoint of finite weights, after the last update is checked."""
         try:
-            norms.raise_if_diverged(trainer)
+            norms.check_last_update(trainer)
         except norms.Diverged as error:
             raise _divergence(trainer, error) from error
         for name, value in trainer.model.named_parameters():

@@ -214,6 +214,7 @@ def watched(data):
     pretrain = [*pretraining(data, "unused", *short, objectives="headed,tlm"), "--updates-per-epoch", 2]
     return {
         "sync-legacy": [*pretrain, *DDP["legacy"], "--bf16"],
+        "sync-fp16": [*pretrain, *DDP["legacy"], "--fp16"],
         "sync-pytorch": [*pretrain, *DDP["pytorch"]],
         "sync-translation": [*translation(data, "unused", "--lang-pairs", "en-de,de-en", *short), *DDP["legacy"]],
     }
@@ -370,7 +371,7 @@ def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule,
 READS_OF_DDP = [20, 20 + 3]
 
 
-@pytest.mark.parametrize("name", ["legacy", "pytorch", "translation"])
+@pytest.mark.parametrize("name", ["legacy", "fp16", "pytorch", "translation"])
 def test_distributed_update_has_no_sync(two, name):
     """Also where a parameter is unused. torch's DDP may read in its backward pass what `READS_OF_DDP` says."""
     packed = "torch.diff(self.offsets).tolist()"  # attention of packed sequences, on CPU only

@@ -177,12 +177,11 @@ def test_updates_are_those_of_fairseq_which_waits(data_bin, tmp_path, monkeypatc
     """Losses of all batches, skipped ones included; weights, counts and scale at the end. fairseq does not count the
     updates that it skips, so that it makes fewer in the same batches.
     """
-    found = run_train(line(data_bin, tmp_path / "found", *NO_DROPOUT, *SCALING, "--fp16", "--max-update", 24,
-                           optimizer=optimizer))  # fmt: skip
+    settings = [*NO_DROPOUT, *SCALING, "--fp16", "--max-update"]
+    found = run_train(line(data_bin, tmp_path / "found", *settings, 24, optimizer=optimizer))
     skipped = len(scales(found))
     monkeypatch.setattr(SKIP[optimizer], "can_skip", False)
-    expected = run_train(line(data_bin, tmp_path / "expected", *NO_DROPOUT, *SCALING, "--fp16", "--max-update",
-                              24 - skipped, optimizer=optimizer))  # fmt: skip
+    expected = run_train(line(data_bin, tmp_path / "expected", *settings, 24 - skipped, optimizer=optimizer))
     assert 5 < skipped < 20 and scales(found) == scales(expected)
     assert found.losses == expected.losses and len(found.losses) == 24
     one, other = state_of(tmp_path / "found"), state_of(tmp_path / "expected")
@@ -204,8 +203,8 @@ def test_resume_is_exact_across_overflows(data_bin, tmp_path, scaled, overflowin
         overflowing.clear()
         overflowing.update(number - first + 1 for number in (3, 6))
         XLPretrainingCriterion.forward.seen[0] = 0
-        return run_train(line(data_bin, tmp_path / folder, f"--{form}", *SAVING, "--max-update", last,
-                              optimizer=optimizer))  # fmt: skip
+        more = [f"--{form}", *SAVING, "--max-update", last]
+        return run_train(line(data_bin, tmp_path / folder, *more, optimizer=optimizer))
 
     whole = run("whole", 1, 8)
     first = run("parts", 1, 3)

@@ -25,7 +25,7 @@ from recipes.benchmark.report import write_picture, write_profile
 from recipes.benchmark.systems import (
     COMPILED,
     LARGE_VOCABULARY,
-    LOSSES,
+    OUTPUT_LOSSES,
     PRECISIONS,
     SHAPES,
     SYSTEMS,
@@ -48,13 +48,13 @@ LATE = "not done within --deadline"
 
 
 class Case(NamedTuple):
-    """A shape and a precision, and what is measured with them: systems, and other losses than theirs."""
+    """A shape, a precision, and what is measured with them: systems, and alternative losses of the output layer."""
 
     shape: Shape
     precision: str
     device: str
     systems: list[str]
-    losses: Sequence[str] = ()
+    output_losses: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -126,13 +126,14 @@ QUANTITIES = ("failed", "rounds", "threads", "seconds", "losses", "parameters", 
 def measure_speed(case: Case, workers: dict, rounds: int, peak: float | None = None) -> dict:
     """Measures a case: steps, the output layer and its loss alone, peak memory, and a profile of each system.
 
-    On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other, --compile last,
-    since compiling takes long. A system that fails is in `failed` only; without fairseq there are no ratios to it.
+    On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other: --compile last of
+    the systems, since compiling takes long, then the other losses. A system that fails is in `failed` only; without
+    fairseq there are no ratios to it.
 
     Args:
         peak: floating-point operations per second of the GPU; None: unknown, and there are no shares of it.
     """
-    names = sorted([*case.systems, "matmul", *case.losses], key=COMPILED.__contains__)
+    names = sorted([*case.systems, "matmul", *case.output_losses], key=lambda name: _rank(name, case))
     chosen = {system: workers[system] for system in names}
     groups = [chosen] if case.device == "cpu" else [{system: worker} for system, worker in chosen.items()]
     measured: dict[str, dict] = {quantity: {} for quantity in QUANTITIES}
@@ -156,6 +157,11 @@ def measure_speed(case: Case, workers: dict, rounds: int, peak: float | None = N
     }
 
 
+def _rank(name: str, case: Case) -> tuple[bool, bool]:
+    """What systems and losses are sorted by: --compile after the other systems, losses last."""
+    return name in case.output_losses, name in COMPILED
+
+
 def _ratios(seconds: dict, baseline: str) -> dict:
     """{system: speed as a multiple of the baseline's}; {} if the baseline has failed."""
     systems = [system for system in seconds if system != "matmul" and baseline in seconds]
@@ -176,13 +182,13 @@ def _ask_each(workers: dict, failed: dict, do: str, **request) -> dict:
 def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None:
     """Measures systems that take turns, and adds {quantity: {system: value}} to `measured`.
 
-    Of `LOSSES` only the output layer is measured.
+    For `OUTPUT_LOSSES`, only the output layer is measured.
     """
     running, failed = dict(group), measured["failed"]
     _say(case.name)
     build = {"shape": asdict(case.shape), "precision": case.precision, "optimize": True}
     born = _ask_each(running, failed, "build", **build)
-    losses = {loss: running.pop(loss) for loss in case.losses if loss in running}
+    losses = {loss: running.pop(loss) for loss in case.output_losses if loss in running}
     _ask_each(running, failed, "step", batch=0)
     taken = _alternate(running, failed, rounds, "step")
     peaks = _ask_each({system: worker for system, worker in running.items() if system != "matmul"}, failed, "peak")
@@ -192,7 +198,7 @@ def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None
     systems = {system: worker for system, worker in layers.items() if system in peaks}
     profiles = _ask_each(systems, failed, "profile", batch=PROFILED_BATCH)
     counted = _quietest(taken[WARM_UP:], rounds)
-    for system in [system for system in group if system not in failed and system not in case.losses]:
+    for system in [system for system in group if system not in failed and system not in case.output_losses]:
         steps = [round[system] for round in taken]
         found = {
             "threads": born[system]["threads"],
@@ -309,11 +315,12 @@ def surroundings(device: str) -> dict:
 def cases(device: str, changes: list, precisions: list | None = None) -> list[Case]:
     """The cases of a device; with `changes` (KEY=VALUE) one shape, the default with other sizes.
 
-    --compile is measured in the first precision only: compiling takes a minute for each case.
+    --compile and other losses are measured in the first precision only: compiling takes a minute for each case.
     """
+    losses = available_losses(device)
     shapes = [changed(SHAPES[device][0], changes)] if changes else SHAPES[device]
     return [
-        Case(shape, precision, device, EAGER if number else list(SYSTEMS), available_losses(device))
+        Case(shape, precision, device, EAGER if number else list(SYSTEMS), [] if number else losses)
         for number, precision in enumerate(precisions or PRECISIONS[device])
         for shape in shapes
     ]
@@ -346,7 +353,7 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     made = (options.device, options.compile_backend, log, end)
-    workers = {system: Worker(system, *made) for system in [*SYSTEMS, "matmul", *LOSSES]}
+    workers = {system: Worker(system, *made) for system in [*SYSTEMS, "matmul", *OUTPUT_LOSSES]}
     found, peaks = surroundings(options.device) | {"cases": {}}, {}
     if options.device == "cuda":
         precisions = list(dict.fromkeys(case.precision for case in chosen))

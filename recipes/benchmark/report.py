@@ -11,8 +11,11 @@ NAMES = {
     "fairseq": "fairseq masked_lm",
     "transformers": "transformers XLM-R",
 }
-LOSSES = {"torch linear_cross_entropy": "fairseq_xl, torch's loss", "liger-kernel": "fairseq_xl, liger-kernel's loss"}
-COLORS = dict(zip([*NAMES, *LOSSES], ("C0", "C9", "C1", "C2", "C3", "C4")))
+OUTPUT_LOSS_NAMES = {
+    "torch linear_cross_entropy": "fairseq_xl, torch's loss",
+    "liger-kernel": "fairseq_xl, liger-kernel's loss",
+}
+COLORS = dict(zip([*NAMES, *OUTPUT_LOSS_NAMES], ("C0", "C9", "C1", "C2", "C3", "C4")))
 
 
 def write_profile(found: dict, output: Path) -> None:
@@ -58,7 +61,7 @@ def write_picture(found: dict, output: Path) -> None:
         peaks[label] = {system: peak / 1024 for system, peak in found["memory"]["peak_mib"].items()}
     _bars(memory, "peak memory", "GiB", peaks)
     outputs = {name: _medians(case["output_layer"]["times_fairseq"]) for name, case in cases.items()}
-    _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs, NAMES | LOSSES)
+    _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs, NAMES | OUTPUT_LOSS_NAMES)
     for name, case in [item for item in cases.items() if item[1]["profile"]][:1]:
         _draw_profile(time, name, case)
     figure.savefig(output, dpi=120)

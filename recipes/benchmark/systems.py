@@ -259,26 +259,26 @@ def _liger(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tens
 
 
 #: other chunked losses in place of ours: hidden states (N, C), matrix (V, C), bias (V,), targets (N,) -> summed loss
-LOSSES = {"torch linear_cross_entropy": _linear_cross_entropy, "liger-kernel": _liger}
+OUTPUT_LOSSES = {"torch linear_cross_entropy": _linear_cross_entropy, "liger-kernel": _liger}
 
 
 def available_losses(device: str) -> list[str]:
-    """Names of the `LOSSES` that can be measured: torch has one from 2.13 on, liger-kernel needs CUDA."""
+    """Names of the `OUTPUT_LOSSES` that can be measured: torch has one from 2.13 on, liger-kernel needs CUDA."""
     is_available = {
         "torch linear_cross_entropy": hasattr(nn.functional, "linear_cross_entropy"),
         "liger-kernel": device == "cuda" and find_spec("liger_kernel") is not None,
     }
-    return [loss for loss in LOSSES if is_available[loss]]
+    return [loss for loss in OUTPUT_LOSSES if is_available[loss]]
 
 
 def with_loss(name: str, shape: Shape) -> System:
-    """Our output layer with one of `LOSSES`, and one layer of the encoder, which is not measured."""
+    """Our output layer with one of `OUTPUT_LOSSES`; its one-layer encoder is not measured."""
     system = fairseq_xl(replace(shape, layers=1))
     output: Any = system.model.output
 
     def output_loss(hidden: Tensor, target: Tensor) -> Tensor:
         embeddings = output.token_embeddings
-        return LOSSES[name](output.transform(hidden), embeddings.output_matrix, embeddings.output_bias, target)
+        return OUTPUT_LOSSES[name](output.transform(hidden), embeddings.output_matrix, embeddings.output_bias, target)
 
     return system._replace(output_loss=output_loss)
 

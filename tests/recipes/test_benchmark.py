@@ -18,7 +18,7 @@ from fairseq_xl.models.encoder_decoder import Decoder
 from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.measure import cases
-from recipes.benchmark.systems import LOSSES, NANO, SYSTEMS, Trainer, batch_of
+from recipes.benchmark.systems import NANO, OUTPUT_LOSSES, SYSTEMS, Trainer, batch_of
 from recipes.benchmark.worker import failure, is_out_of_memory
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
@@ -135,7 +135,7 @@ EVERY = [*SYSTEMS, "matmul"]
 def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, at, device):
     (case, *_) = cases(device, [])
     workers = {system: Failing(at if system in systems else None) for system in EVERY}
-    found = measure.measure_speed(case._replace(losses=[]), workers, 2)
+    found = measure.measure_speed(case._replace(output_losses=[]), workers, 2)
     failed = {system for system in systems if system != "matmul" or at in ("build", "step")}
     assert found["failed"] == dict.fromkeys(failed, "out of memory")
     left = [system for system in SYSTEMS if system not in failed]
@@ -151,9 +151,9 @@ def test_a_system_without_enough_memory_is_listed_and_the_others_stay(systems, a
 @pytest.mark.parametrize("at", ["build", "output_step", "step", None])
 def test_of_other_losses_only_the_output_layer_is_measured(at, device):
     (case, *_) = cases(device, [])
-    one, other = LOSSES
+    one, other = OUTPUT_LOSSES
     workers = {system: Failing() for system in [*EVERY, other]} | {one: Failing(at)}
-    found = measure.measure_speed(case._replace(losses=list(LOSSES)), workers, 2)
+    found = measure.measure_speed(case._replace(output_losses=list(OUTPUT_LOSSES)), workers, 2)
     fails = at in ("build", "output_step")
     assert found["failed"] == ({one: "out of memory"} if fails else {})
     assert set(found["output_layer"]["times_fairseq"]) == {*SYSTEMS, other} | (set() if fails else {one})
@@ -166,7 +166,7 @@ def test_results_without_some_systems_are_written(tmp_path):
     """Of one case without fairseq, of one without the matrix products, and of one with nothing."""
     found = {}
     for case, failed in zip(cases("cuda", []), (["fairseq"], ["matmul"], EVERY)):
-        workers = {system: Failing("step" if system in failed else None) for system in [*EVERY, *LOSSES]}
+        workers = {system: Failing("step" if system in failed else None) for system in [*EVERY, *OUTPUT_LOSSES]}
         found[case.name] = measure.measure_speed(case, workers, 2)
     measure._write(tmp_path, {"cases": found})
     assert {path.name for path in tmp_path.iterdir()} == {"benchmark.json", "benchmark.png", "profile.txt"}
@@ -187,7 +187,7 @@ def test_a_gpu_is_measured_in_the_order_of_importance(monkeypatch, tmp_path):
     measure.main()
     assert asked[:3] == [("matmul", "peak_of_products")] * 2 + [("matmul", "free")]
     assert list(dict.fromkeys(system for system, _ in asked[3:])) == [
-        *["fairseq_xl", "fairseq", "transformers", "matmul", *systems.available_losses("cuda"), "fairseq_xl --compile"]
+        *["fairseq_xl", "fairseq", "transformers", "matmul", "fairseq_xl --compile", *systems.available_losses("cuda")]
     ]
     found = json.loads((tmp_path / "benchmark.json").read_text())
     assert found["peak_flops_per_second"] == {"bfloat16": 4e12, "float32": 1e12} and "memory" not in found
@@ -300,7 +300,7 @@ def test_with_equal_weights_a_step_is_the_same(system, layout):
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OUTPUT_LOSSES)
 def test_other_losses_are_ours(name):
     """The loss and the gradients of hidden states, matrix and dense layer."""
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeVar
@@ -253,9 +254,9 @@ def _linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, target: 
 
 
 def _liger(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    from liger_kernel.transformers.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyLoss
-
-    return LigerFusedLinearCrossEntropyLoss(reduction="sum")(weight, hidden, target, bias)
+    module: Any = import_module("liger_kernel.transformers.fused_linear_cross_entropy")  # of the extra `liger`
+    summed: Tensor = module.LigerFusedLinearCrossEntropyLoss(reduction="sum")(weight, hidden, target, bias)
+    return summed
 
 
 #: other chunked losses in place of ours: hidden states (N, C), matrix (V, C), bias (V,), targets (N,) -> summed loss

@@ -1,13 +1,15 @@
 """Parallel sentences found in the text of two languages by their sentence embeddings (Artetxe & Schwenk 2019).
 
-n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`. Where a
-function has an argument `folder`, an existing one, all that grows with the number of sentences is in temporary files
-there (`fairseq_xl.io.temporary_arrays`), and a full disk raises `OSError`; without it, all is in memory.
+n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`. Functions with
+an argument `folder` keep arrays that grow with n or m in temporary files in this existing folder
+(`fairseq_xl.io.temporary_arrays`) and raise `OSError` if its disk is full. Without a folder they keep them in memory.
 """
 
 import hashlib
 import itertools
 import math
+import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,16 +21,16 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import NEIGHBORS, ratio
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.external_sort import in_order
+from fairseq_xl.io.external_sort import sorted_records
 from fairseq_xl.io.lines import read_buffers
-from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, Stored, records, slices, zeros
+from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, LazySequence, records, slices, zeros
 from fairseq_xl.nearest import BLOCK_VECTORS, Rows, Vectors, nearest
 
 DIGITS = 4  # of scores that are printed
-HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])  # 128 bits of a hash, number of the string
-BEST = np.dtype([("margin", "<f4"), ("number", "<i8")])  # of a sentence's candidate; -1: it has none
-CANDIDATE = np.dtype([("order", "<f4"), ("source", "<i8"), ("target", "<i8")])  # order: -margin
-PAIR = np.dtype([("score", "<f4"), ("source", "<i8"), ("target", "<i8")])
+HASH_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])  # 128 bits of a hash, number of the string
+BEST_DTYPE = np.dtype([("margin", "<f4"), ("number", "<i8")])  # of a sentence's candidate; -1: it has none
+CANDIDATE_DTYPE = np.dtype([("negative_margin", "<f4"), ("source", "<i8"), ("target", "<i8")])
+PAIR_DTYPE = np.dtype([("margin", "<f4"), ("source", "<i8"), ("target", "<i8")])
 
 
 class Sentences(NamedTuple):
@@ -41,10 +43,17 @@ class Sentences(NamedTuple):
     path: str
 
 
-class Pair(NamedTuple):
-    """Two sentences, by their numbers, with their margin."""
+class Distinct(NamedTuple):
+    """The d distinct texts of a side."""
 
-    score: float
+    numbers: np.ndarray  # (d,) of their first copies, in order
+    alone: np.ndarray  # (d,) whether a text has no other copy
+
+
+class Pair(NamedTuple):
+    """Two sentences, by their numbers, and their margin."""
+
+    margin: float
     source: int
     target: int
 
@@ -94,18 +103,18 @@ def _with_ids(
         texts.extend([parts[number][1] for number in kept])
         lines.append(numbers[kept])
     names = ids.finish()
-    hashed = in_order(_hashes(names), HASHED, folder)
-    again = min((two[2] for one, two in itertools.pairwise(hashed) if one[:2] == two[:2]), default=None)
-    if again is not None:
+    first = distinct(names, folder).numbers
+    if len(first) < len(names):
+        again = next(place for place, number in enumerate(itertools.chain(first, [-1])) if place != number)
         raise UserError(f"{path}: the id {names[again]} occurs twice")
     return names, texts.finish(), lines.finish()
 
 
 def _hashes(strings: Sequence[str]) -> Iterator[np.ndarray]:
-    """Blocks of the `HASHED` of strings."""
+    """Blocks of the `HASH_DTYPE` of strings."""
     for block in slices(len(strings)):
         digests = b"".join(hashlib.blake2b(each.encode(), digest_size=16).digest() for each in strings[block])
-        found = np.empty(block.stop - block.start, HASHED)
+        found = np.empty(block.stop - block.start, HASH_DTYPE)
         found["high"], found["low"] = np.frombuffer(digests, "<u8").reshape(-1, 2).T
         found["number"] = np.arange(block.start, block.stop)
         yield found
@@ -135,51 +144,65 @@ def mine_texts(
     neighbors: int = NEIGHBORS,
     folder: Path | None = None,
 ) -> Sequence[Pair]:
-    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mined`.
+    """Pairs of source and target sentences, (n,) and (m,), by `mine_distinct`."""
+    one, two = (distinct(side, folder) for side in texts)
+    return mine_distinct((one, two), embeddings, neighbors, folder)
+
+
+def mine_distinct(
+    sides: tuple[Distinct, Distinct],
+    embeddings: Sequence[Vectors],
+    neighbors: int = NEIGHBORS,
+    folder: Path | None = None,
+) -> Sequence[Pair]:
+    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `iter_pairs`.
 
     Sentences may occur several times: as in XTREME's program, copies are one neighbor, and a sentence with copies is in
     no pair, since its id is not known.
     """
-    (one, one_alone), (two, two_alone) = (_distinct(side, folder) for side in texts)
+    (one, one_alone), (two, two_alone) = sides
     found = (
-        Pair(pair.score, int(one[pair.source]), int(two[pair.target]))
-        for pair in mined(Rows(embeddings[0], one), Rows(embeddings[1], two), neighbors, folder=folder)
+        Pair(pair.margin, int(one[pair.source]), int(two[pair.target]))
+        for pair in iter_pairs(Rows(embeddings[0], one), Rows(embeddings[1], two), neighbors, folder=folder)
         if one_alone[pair.source] and two_alone[pair.target]
     )
     if folder is None:
         return list(found)
-    kept = records(found, folder, PAIR)
-    return Stored(len(kept), lambda first, end: [Pair(*row) for row in kept[first:end].tolist()])
+    kept = records(found, folder, PAIR_DTYPE)
+    return LazySequence(len(kept), lambda first, end: [Pair(*row) for row in kept[first:end].tolist()])
 
 
-def _distinct(texts: Sequence[str], folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers (d,) of the first copies of the d distinct texts, in order, and whether each has no other copy (d,).
-
-    Texts of the same 128-bit hash are the same.
-    """
+def distinct(texts: Sequence[str], folder: Path | None = None) -> Distinct:
+    """Finds the distinct ones of texts (n,). With a `folder`, texts of the same 128-bit hash are the same."""
+    if folder is None:
+        places: dict[str, int] = {}
+        for number, text in enumerate(texts):
+            places.setdefault(text, number)
+        counts = Counter(texts)  # in the order of `places`
+        return Distinct(np.fromiter(places.values(), np.int64), np.fromiter(counts.values(), np.int64) == 1)
     first, alone = zeros(folder, bool, len(texts)), zeros(folder, bool, len(texts))
     known, place = None, -1  # the last text and its first copy
-    for *text, number in in_order(_hashes(texts), HASHED, folder):
-        if text == known:
+    for high, low, number in sorted_records(_hashes(texts), HASH_DTYPE, folder):
+        if (high, low) == known:
             alone[place] = False
         else:
             first[number] = alone[number] = True
-            known, place = text, number
+            known, place = (high, low), number
     numbers, without = GrowingArray(folder, np.int64), GrowingArray(folder, bool)
     for rows in slices(len(texts)):
         numbers.append(np.flatnonzero(first[rows]) + rows.start)
         without.append(alone[rows][first[rows]])
-    return numbers.finish(), without.finish()
+    return Distinct(numbers.finish(), without.finish())
 
 
 def mine(
     source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
 ) -> list[Pair]:
-    """The pairs of `mined` as a list."""
-    return list(mined(source, target, neighbors, block, folder))
+    """Pairs by ratio margin as a list: see `iter_pairs`."""
+    return list(iter_pairs(source, target, neighbors, block, folder))
 
 
-def mined(
+def iter_pairs(
     source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
 ) -> Iterator[Pair]:
     """Yields pairs by ratio margin, in descending order; each sentence is in one pair at most.
@@ -187,20 +210,29 @@ def mined(
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
     and 2 of the paper). Pairs for which that mean is not above 0 are left out. The best candidate of each sentence in
     both directions is kept, and pairs are taken greedily. With a `folder` the search is approximate, with an index on
-    the disk there (`fairseq_xl.disk_index`); otherwise it is exact.
+    the disk there (`fairseq_xl.disk_index`), which is removed after the search; otherwise it is exact.
     """
     if folder is None:
         forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
     else:
-        forward = nearest_approximately(source, target, neighbors, folder / "target", block)
-        backward = nearest_approximately(target, source, neighbors, folder / "source", block)
+        forward = _nearest_on_disk(source, target, neighbors, folder, block)
+        backward = _nearest_on_disk(target, source, neighbors, folder, block)
     means = [_means(cosines, folder) for cosines, _ in (forward, backward)]
     of_source, of_target = _best(forward, means, folder), _best(backward, means[::-1], folder)
     taken = zeros(folder, bool, len(source)), zeros(folder, bool, len(target))
-    for order, first, second in in_order(_candidates(of_source, of_target), CANDIDATE, folder):
+    for negative_margin, first, second in sorted_records(_candidates(of_source, of_target), CANDIDATE_DTYPE, folder):
         if not taken[0][first] and not taken[1][second]:
             taken[0][first] = taken[1][second] = True
-            yield Pair(-order, first, second)
+            yield Pair(-negative_margin, first, second)
+
+
+def _nearest_on_disk(
+    source: Vectors, target: Vectors, neighbors: int, folder: Path, block: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `nearest_approximately`, with an index in a new folder in `folder` that is removed at the end."""
+    # NFS cannot remove the folder, since files of the result are still mapped
+    with tempfile.TemporaryDirectory(prefix="index-", dir=folder, ignore_cleanup_errors=True) as name:
+        return nearest_approximately(source, target, neighbors, Path(name), block)
 
 
 def _means(cosines: np.ndarray, folder: Path | None) -> np.ndarray:
@@ -212,17 +244,17 @@ def _means(cosines: np.ndarray, folder: Path | None) -> np.ndarray:
 
 
 def _best(neighbors: tuple[np.ndarray, np.ndarray], means: Sequence[np.ndarray], folder: Path | None) -> np.ndarray:
-    """The `BEST`, (n,), of the sentences of a side.
+    """The best candidate (n,) of each sentence of one side by margin, as `BEST_DTYPE`.
 
     Args:
         neighbors: their cosines (n, k) and numbers (n, k).
         means: of the cosines, (n,), and those of the other side, (m,).
     """
-    (cosines, numbers), (own, other), best = neighbors, means, GrowingArray(folder, BEST)
+    (cosines, numbers), (own, other), best = neighbors, means, GrowingArray(folder, BEST_DTYPE)
     for rows in slices(len(cosines)):
         margins = ratio(cosines[rows], (own[rows, None] + other[numbers[rows]]) / 2)
         places = margins.argmax(1)[:, None]
-        found = np.empty(len(margins), BEST)
+        found = np.empty(len(margins), BEST_DTYPE)
         found["margin"] = np.take_along_axis(margins, places, 1)[:, 0]
         found["number"] = np.take_along_axis(numbers[rows], places, 1)[:, 0]
         found["number"][found["margin"] == -np.inf] = -1
@@ -231,15 +263,19 @@ def _best(neighbors: tuple[np.ndarray, np.ndarray], means: Sequence[np.ndarray],
 
 
 def _candidates(of_source: np.ndarray, of_target: np.ndarray) -> Iterator[np.ndarray]:
-    """Blocks of `CANDIDATE` from the `BEST` of both sides; a pair of both counts once, with the second margin."""
+    """Yields blocks of `CANDIDATE_DTYPE` from the best candidates of both sides.
+
+    A pair that is best in both directions is yielded once, with the target side's margin.
+    """
     for best, names in ((of_source, ("source", "target")), (of_target, ("target", "source"))):
         for rows in slices(len(best)):
             own, other = np.arange(rows.start, rows.stop), best["number"][rows]
             kept = other >= 0
             if best is of_source:
                 kept &= of_target["number"][other] != own
-            found = np.empty(int(kept.sum()), CANDIDATE)
-            found["order"], found[names[0]], found[names[1]] = -best["margin"][rows][kept], own[kept], other[kept]
+            found = np.empty(int(kept.sum()), CANDIDATE_DTYPE)
+            found["negative_margin"] = -best["margin"][rows][kept]
+            found[names[0]], found[names[1]] = own[kept], other[kept]
             yield found
 
 
@@ -247,7 +283,7 @@ def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[st
     """The margin at or above which pairs have the highest F1: the middle between the last of them and the next pair.
 
     Args:
-        pairs: in descending order of their scores; they are read twice, side by side.
+        pairs: in descending order of their margins; two iterators read them in parallel.
         gold: numbers of the sentences of correct pairs.
 
     Returns: {"threshold", and in percent "f1", "precision", "recall" of the pairs at or above it}.
@@ -258,9 +294,9 @@ def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[st
     for count, (pair, following) in enumerate(zip(pairs, rest), start=1):
         correct += (pair.source, pair.target) in gold
         f1 = 200 * correct / (count + len(gold))
-        if f1 > best["f1"] and (following is None or following.score < pair.score):
+        if f1 > best["f1"] and (following is None or following.margin < pair.margin):
             best = {
-                "threshold": pair.score if following is None else (pair.score + following.score) / 2,
+                "threshold": pair.margin if following is None else (pair.margin + following.margin) / 2,
                 "f1": f1,
                 "precision": 100 * correct / count,
                 "recall": 100 * correct / len(gold),

@@ -27,7 +27,7 @@ from fairseq_xl.nearest import BLOCK_VECTORS, Vectors, import_faiss, unit
 PER_CELL = 64  # vectors that each cell is learned from
 MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
 PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to disk
-LOGGED_VECTORS = 8192  # vectors that are added between two log lines, or searched at a time
+VECTOR_BLOCK = 8192  # vectors that are added between two log lines or searched at a time
 PROBES = 32  # cells that a search looks into first
 
 #: program that merges indices: files of the empty index, of the vectors, of the merged index, and of its parts
@@ -84,14 +84,14 @@ def _read(path: Path) -> Any:
 def nearest_approximately(
     source: Vectors, target: Vectors, count: int, folder: Path, block: int = BLOCK_VECTORS
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `fairseq_xl.nearest.nearest`, but with an index of the targets in a folder, so that some may be missed.
+    """Approximate `fairseq_xl.nearest.nearest` with an index of the targets in a folder; may miss neighbors.
 
-    Cosines (n, k) and numbers (n, k) are mapped from temporary files in the folder.
+    Returns cosines (n, k) and numbers (n, k), memory-mapped from temporary files in the folder.
     """
     channels, count = target[:1].shape[1], min(count, len(target))
-    index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, LOGGED_VECTORS))
+    index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, VECTOR_BLOCK))
     cosines, numbers = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)
-    for rows in slices(len(source), min(block, LOGGED_VECTORS)):
+    for rows in slices(len(source), min(block, VECTOR_BLOCK)):
         values, places = search(index, unit(source[rows]), count)
         cosines.append(values)
         numbers.append(places)
@@ -171,15 +171,15 @@ def _merge(folder: Path, parts: list[Path], path: Path) -> None:
 
 
 def _room_problem(status: int, shown: str) -> str | None:
-    """The reason if a merge ended with that status and those messages because of a full disk; None otherwise."""
+    """The reason if a merge failed for lack of disk space, from its exit status and messages; None otherwise."""
     codes = {code for code in NO_ROOM if os.strerror(code) in shown}
-    if status == -signal.SIGBUS:  # a write to the map of a file that has no room
+    if status == -signal.SIGBUS:  # SIGBUS: the disk is full at a write to a mapped file
         codes = {errno.ENOSPC}
     return room_problem(OSError(min(codes), "")) if codes else None
 
 
 def _write(index: Any, path: Path) -> None:
-    """Writes an index, whole or not at all; raises the errors of `replacing`. FAISS alone misses some of them."""
+    """Writes an index, whole or not at all; raises the errors of `replacing`, some of which FAISS ignores."""
     faiss = import_faiss()
     with replacing(path) as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))

@@ -51,7 +51,7 @@ from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
 
 FILES = "LANGUAGE=FILE"
 WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
-EMBEDDED = 10000  # sentences that are embedded at a time with --index
+EMBEDDING_BLOCK = 10000  # sentences that are embedded at a time with --index
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -128,7 +128,7 @@ def _mine(
         threshold = found["threshold"] if threshold is None else threshold
     count = len(pairs)
     if threshold is not None:
-        count = bisect.bisect_right(pairs, -threshold, key=lambda pair: -pair.score)
+        count = bisect.bisect_right(pairs, -threshold, key=lambda pair: -pair.margin)
     if options.output:
         kept = itertools.islice(pairs, count)
         write_lines(options.output, _lines(kept, sides, with_margins=threshold is None))
@@ -137,9 +137,9 @@ def _mine(
 
 def _lines(pairs: Iterable[Pair], sides: tuple[Sentences, Sentences], with_margins: bool) -> Iterator[str]:
     """Lines ``id TAB id`` of pairs, or ``margin TAB id TAB id``."""
-    for score, source, target in pairs:
+    for margin, source, target in pairs:
         line = f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
-        yield f"{score:.{DIGITS}f}\t{line}" if with_margins else line
+        yield f"{margin:.{DIGITS}f}\t{line}" if with_margins else line
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -179,7 +179,7 @@ def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], f
     paths = [str(folder / name) for name in ("source.npy", "target.npy")]
     for path, (language, sentences) in zip(paths, sides):
         with growing_matrix(path, embed.default.channels) as append:
-            for block in slices(len(sentences.texts), EMBEDDED):
+            for block in slices(len(sentences.texts), EMBEDDING_BLOCK):
                 append(embed(sentences.texts[block], language, [choice])[choice])
     return [open_matrix(path) for path in paths]
 

@@ -20,7 +20,8 @@ from fairseq_xl.bitext_mining import (
     Pair,
     Sentences,
     best_threshold,
-    mine_texts,
+    distinct,
+    mine_distinct,
     read_gold,
     read_sentences,
     rounded,
@@ -59,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
     choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
     for code, sides in test.items():
         threshold = tried[choice][code]["threshold"]
-        pairs = [pair for pair in _mined(embed, code, sides, [choice])[choice] if pair.score >= threshold]
+        pairs = [pair for pair in _mined(embed, code, sides, [choice])[choice] if pair.margin >= threshold]
         found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}" for pair in pairs]
         write_lines(options.destination / BUCC / f"test-{code}.tsv", found)
     for code, sides in sentences.items():
@@ -107,8 +108,8 @@ def _mined(
 ) -> dict[Choice, Sequence[Pair]]:
     """Pairs by margin, in descending order, for each choice."""
     source, target = _embedded(embed, code, sides, choices)
-    texts = sides[0].texts, sides[1].texts
-    return {choice: mine_texts(texts, (source[choice], target[choice])) for choice in choices}
+    texts = distinct(sides[0].texts), distinct(sides[1].texts)
+    return {choice: mine_distinct(texts, (source[choice], target[choice])) for choice in choices}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Sorting of more records than fit into memory. Imports neither torch nor fairseq."""
+"""External merge sort of structured arrays. Imports neither torch nor fairseq."""
 
 import heapq
 import itertools
@@ -10,36 +10,43 @@ from numpy.typing import DTypeLike
 
 from fairseq_xl.io.temporary_arrays import GrowingArray, slices
 
-RUN = 1 << 20  # records that are sorted in memory at a time
-MERGED = 1 << 17  # records of all runs together that are in memory while runs are merged
+RUN_RECORDS = 1 << 20  # least number of records of a sorted run
+MERGE_RECORDS = 1 << 17  # records in memory while runs are merged
 
 
-def in_order(blocks: Iterable[np.ndarray], dtype: DTypeLike, folder: Path | None) -> Iterator[tuple]:
-    """The records of structured arrays as tuples, sorted by their first field, then by the next ones.
+def sorted_records(blocks: Iterable[np.ndarray], dtype: DTypeLike, folder: Path | None) -> Iterator[tuple]:
+    """Yields the records of structured arrays as tuples, sorted by their fields in order.
 
-    With a `folder`, runs of at least `RUN` records are sorted in memory and written to a temporary file there;
-    otherwise all records are one run in memory. Raises `OSError` for a full disk.
+    With a `folder`, runs of at least `RUN_RECORDS` records are sorted in memory and written to a temporary file there;
+    otherwise all records are sorted in memory. Raises `OSError` for a full disk.
 
     Args:
         blocks: arrays (b,) of type `dtype`, whose fields are numbers other than NaN.
     """
-    fields = np.dtype(dtype).names
-    assert fields, "records have fields"
+    if folder is None:
+        return _tuples(_sorted(np.concatenate([np.empty(0, dtype), *blocks])), MERGE_RECORDS)
     found, ends = GrowingArray(folder, dtype), [0]
-    for run in _runs(blocks, None if folder is None else RUN):
-        found.append(run[np.lexsort([run[field] for field in reversed(fields)])])
+    for run in _runs(blocks, RUN_RECORDS):
+        found.append(_sorted(run))
         ends.append(ends[-1] + len(run))
     records = found.finish()
-    size = max(1, MERGED // len(ends))
+    size = max(1, MERGE_RECORDS // len(ends))
     return heapq.merge(*(_tuples(records[first:end], size) for first, end in itertools.pairwise(ends)))
 
 
-def _runs(blocks: Iterable[np.ndarray], size: int | None) -> Iterator[np.ndarray]:
-    """Blocks joined to arrays of at least `size` records, but for the last one; None: to one array."""
+def _sorted(run: np.ndarray) -> np.ndarray:
+    """Records (n,), sorted by their fields in order."""
+    fields = run.dtype.names
+    assert fields, "records have fields"
+    return run[np.lexsort([run[field] for field in reversed(fields)])]
+
+
+def _runs(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Joins blocks to arrays of at least `size` records; the last may have fewer."""
     waiting: list[np.ndarray] = []
     for block in blocks:
         waiting.append(block)
-        if size is not None and sum(map(len, waiting)) >= size:
+        if sum(map(len, waiting)) >= size:
             yield np.concatenate(waiting)
             waiting = []
     if waiting:

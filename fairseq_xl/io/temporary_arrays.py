@@ -1,8 +1,8 @@
-"""Arrays and strings in temporary files of a folder, or without a folder in memory. Imports neither torch nor fairseq.
+"""Arrays and strings in temporary files of a folder, or in memory if there is none. Imports neither torch nor fairseq.
 
-The files have no names: the system removes them as soon as nothing uses them, also when the process is killed. They are
-mapped, so that the system decides how much of them is in memory. Rows are written before they are mapped: a full disk
-raises `OSError`, where a write to a map would end the process.
+The files have no directory entry: the OS frees them once they are closed and unmapped, also if the process is killed.
+They are memory-mapped, so the OS decides how much of them is cached. Rows are written before they are mapped, so that a
+full disk raises `OSError`; a write to a mapping would end the process (SIGBUS).
 """
 
 import itertools
@@ -29,7 +29,7 @@ class GrowingArray:
     """An array that grows at its end.
 
     Args:
-        folder: an existing one for the temporary file, or None.
+        folder: existing folder of the temporary file; None: the array is in memory.
         dtype: of its elements.
         row: shape of a row.
     """
@@ -61,6 +61,8 @@ class GrowingArray:
 
 def zeros(folder: Path | None, dtype: DTypeLike, count: int) -> np.ndarray:
     """An array (count,) of zeros that can be written to; raises `OSError` for a full disk."""
+    if folder is None:
+        return np.zeros(count, dtype)
     array = GrowingArray(folder, dtype)
     for rows in slices(count):
         array.append(np.zeros(rows.stop - rows.start, dtype))
@@ -68,15 +70,15 @@ def zeros(folder: Path | None, dtype: DTypeLike, count: int) -> np.ndarray:
 
 
 def records(items: Iterable[tuple], folder: Path | None, dtype: DTypeLike) -> np.ndarray:
-    """The structured array (n,) of tuples, of which a block is in memory at a time."""
+    """Writes tuples to a structured array (n,), one block in memory at a time."""
     array, left = GrowingArray(folder, dtype), iter(items)
     while block := list(itertools.islice(left, BLOCK)):
         array.append(np.array(block, dtype))
     return array.finish()
 
 
-class Stored(Sequence[Item]):
-    """A sequence whose items are read when they are needed; iterating reads a block at a time, a slice is a list.
+class LazySequence(Sequence[Item]):
+    """Sequence read on demand: iteration reads a block at a time, and a slice returns a list.
 
     Args:
         length: number of items.
@@ -127,7 +129,7 @@ class GrowingStrings:
         self.size = int(ends[-1]) if len(ends) else self.size
 
     def finish(self) -> Sequence[str]:
-        """The strings: a list, or `Stored` in UTF-8 with 8 bytes more for each. Nothing can be added afterwards."""
+        """The strings: a list, or a `LazySequence` of UTF-8 and 8 bytes for each. Nothing can be added afterwards."""
         if self.in_memory is not None:
             return self.in_memory
         text, places = self.text.finish(), self.places.finish()
@@ -138,4 +140,4 @@ class GrowingStrings:
             bounds = itertools.pairwise(place - begin for place in (begin, *ends))
             return [content[start:stop].decode() for start, stop in bounds]
 
-        return Stored(len(places) - 1, read)
+        return LazySequence(len(places) - 1, read)

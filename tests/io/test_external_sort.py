@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.io import external_sort
-from fairseq_xl.io.external_sort import in_order
+from fairseq_xl.io.external_sort import sorted_records
 
 RECORD = np.dtype([("first", "<f4"), ("second", "<u8"), ("number", "<i8")])
 
@@ -23,19 +23,19 @@ def made(count, seed=1):
 @pytest.mark.parametrize("run, merged", [(1, 1), (7, 5), (50, 1000), (1000, 3)])
 @pytest.mark.parametrize("sizes", [[], [0], [1], [3, 0, 11, 1, 1, 30, 4]])
 def test_the_order_is_that_of_numpy(tmp_path, monkeypatch, on_disk, run, merged, sizes):
-    monkeypatch.setattr(external_sort, "RUN", run)
-    monkeypatch.setattr(external_sort, "MERGED", merged)
+    monkeypatch.setattr(external_sort, "RUN_RECORDS", run)
+    monkeypatch.setattr(external_sort, "MERGE_RECORDS", merged)
     records = made(sum(sizes))
     blocks = (records[end - size : end] for size, end in zip(sizes, np.cumsum(sizes)))
-    found = list(in_order(blocks, RECORD, tmp_path if on_disk else None))
+    found = list(sorted_records(blocks, RECORD, tmp_path if on_disk else None))
     assert found == np.sort(records, order=RECORD.names).tolist()
     assert list(tmp_path.iterdir()) == []  # the file has no name
 
 
 def test_runs_are_read_in_parts(tmp_path, monkeypatch):
     """Of 10 runs of 100 records, at most 20 records are in memory together while they are merged."""
-    monkeypatch.setattr(external_sort, "RUN", 100)
-    monkeypatch.setattr(external_sort, "MERGED", 22)
+    monkeypatch.setattr(external_sort, "RUN_RECORDS", 100)
+    monkeypatch.setattr(external_sort, "MERGE_RECORDS", 22)
     parts = []
     read = external_sort._tuples
 
@@ -45,5 +45,5 @@ def test_runs_are_read_in_parts(tmp_path, monkeypatch):
 
     monkeypatch.setattr(external_sort, "_tuples", tuples)
     records = made(1000)
-    found = list(in_order((records[first : first + 25] for first in range(0, 1000, 25)), RECORD, tmp_path))
+    found = list(sorted_records((records[first : first + 25] for first in range(0, 1000, 25)), RECORD, tmp_path))
     assert parts == [(100, 2)] * 10 and found == np.sort(records, order=RECORD.names).tolist()

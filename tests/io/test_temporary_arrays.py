@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.io import temporary_arrays
-from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, Stored, records, slices, zeros
+from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, LazySequence, records, slices, zeros
 
 STRINGS = ["", "a", "Straße\u2028", "\t", "", "東京", "x" * 50]
 
@@ -81,7 +81,7 @@ def test_iteration_reads_blocks():
         reads.append((first, end))
         return list(range(first, end))
 
-    stored = Stored(7, read)
+    stored = LazySequence(7, read)
     assert list(stored) == list(range(7)) and reads == [(0, 3), (3, 6), (6, 7)]
     with pytest.raises(ValueError, match="without a step, found the step 2"):
         stored[::2]

@@ -83,7 +83,7 @@ def test_mined_pairs_are_those_of_all_margins(block):
             used[1].add(pair[1])
     found = mine(source, target.astype(np.float32), block=block)
     assert [(each.source, each.target) for each in found] == expected and len(found) > 25
-    assert [each.score for each in found] == pytest.approx([margins[pair] for pair in expected], abs=1e-5)
+    assert [each.margin for each in found] == pytest.approx([margins[pair] for pair in expected], abs=1e-5)
 
 
 def test_margins_are_those_of_retrieval():
@@ -95,8 +95,8 @@ def test_margins_are_those_of_retrieval():
     assert sorted(pair.source for pair in pairs) == list(range(12)) == sorted(pair.target for pair in pairs)
     assert all(pair.source == 11 - pair.target for pair in pairs)
     for pair in pairs:
-        assert pair.score == pytest.approx(expected[pair.source, pair.target], abs=1e-5)
-    assert [pair.score for pair in pairs] == sorted((pair.score for pair in pairs), reverse=True)
+        assert pair.margin == pytest.approx(expected[pair.source, pair.target], abs=1e-5)
+    assert [pair.margin for pair in pairs] == sorted((pair.margin for pair in pairs), reverse=True)
 
 
 def test_a_sentence_is_in_one_pair():
@@ -130,7 +130,7 @@ def test_repeated_sentences_are_one_neighbor_and_in_no_pair():
     assert {(pair.source, pair.target) for pair in once} == {(0, 2), (1, 1), (2, 0)}
     found = mine_texts(texts, vectors, 2)
     assert [(pair.source, pair.target) for pair in found] == [(3, 1), (4, 0)]
-    assert found[0].score == once[0].score  # copies of a are not both neighbors of b
+    assert found[0].margin == once[0].margin  # copies of a are not both neighbors of b
 
 
 def test_the_threshold_of_the_highest_f1():
@@ -196,7 +196,7 @@ def test_tatoeba(data_bin, checkpoint, files, capsys):
 @pytest.mark.parametrize("more", [[], ["--threshold", 1.02]])
 def test_sentences_are_embedded_in_blocks_for_an_index(data_bin, checkpoint, files, capsys, monkeypatch, more):
     expected = printed(capsys, data_bin, checkpoint, files, "--output", files / "memory", *more)
-    monkeypatch.setattr(mine_bitext, "EMBEDDED", 5)
+    monkeypatch.setattr(mine_bitext, "EMBEDDING_BLOCK", 5)
     index = ["--index", files / "indices", "--output", files / "disk"]
     assert printed(capsys, data_bin, checkpoint, files, *index, *more) == expected and expected["pairs"] > 5
     rows = [[line.split("\t") for line in (files / name).read_text().splitlines()] for name in ("memory", "disk")]

@@ -361,7 +361,7 @@ def test_bitext_is_mined_with_a_language_module_for_a_language(text, steps, modu
         "en": Embedder(steps["tuned"], text["en"]),
     }
     vectors = {code: embedders[code](lines[code], code, [choice])[choice] for code in embedders}
-    expected = [f"{pair.score:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
+    expected = [f"{pair.margin:.4f}\t{pair.source}\t{pair.target}" for pair in mine(vectors["de"], vectors["en"])]
     assert (tmp_path / "mined").read_text().splitlines() == expected
     released = [*map(str, (steps["tuned"], text["en"], tmp_path, tmp_path / "out")), "--langs", "de", "--layer", "1"]
     retrieve_xtreme.main([*released, "--pooling", "mean", "--lang", german])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_xl.bitext_mining import distinct
 from fairseq_xl.commands import mine_bitext, retrieve_xtreme
 from fairseq_xl.errors import UserError
 from tests.commands import pretraining, run_train
@@ -85,9 +86,13 @@ def test_16_bits(data_bin, checkpoint, download, capsys):
     assert (download / "out/tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
 
 
-def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys):
+def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys, monkeypatch):
+    """Repeated sentences are searched for once in each of BUCC's four files, not for each choice."""
+    searched = []
+    monkeypatch.setattr(retrieve_xtreme, "distinct", lambda texts: searched.append(texts) or distinct(texts))
     result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "de")
     scores = {(entry["layer"], entry["pooling"]): entry["dev"]["de"]["f1"] for entry in result["choices"]}
+    assert len(searched) == 4
     assert len(scores) > 2 and scores[result["layer"], result["pooling"]] == max(scores.values())
     chosen = ["--layer", result["layer"], "--pooling", result["pooling"], "--langs", "de"]
     printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "again", *chosen)

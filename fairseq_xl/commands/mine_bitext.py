@@ -13,10 +13,12 @@ lines ``id TAB sentence``, embed the sentences alone (`cut -f2`).
 
 The search is exact and compares every source with every target sentence. For millions of sentences, --index FOLDER
 builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a
-neighbor. Memory then does not grow with the number of sentences: it holds a part of the sentences and vectors, and the
-pairs of --gold; all else is in temporary files in FOLDER, which are removed at the end. The indices take as much disk
-space as both files of --embeddings, temporarily twice that; without --embeddings, the embeddings are in FOLDER too. The
-rest is up to twice the size of the text, and about 100 bytes for each sentence and 12 for each of its neighbors.
+neighbor. Memory is then bounded: it holds blocks of sentences and vectors, the pairs of --gold and, while an index is
+built, at most 1,048,576 vectors (2 GiB at 512 channels) or 512 MiB of vectors, whichever is more. All else is in
+temporary files in a new folder FOLDER/mine-bitext-*, which is removed at the end, also on Ctrl-C and SIGTERM. A run
+that is killed otherwise leaves its folder, which can be deleted. One index at a time is on the disk: about as large as
+its file of --embeddings, and twice that while it is built. Without --embeddings, the embeddings are in the folder too.
+The rest takes up to twice the size of the text, about 100 bytes for each sentence and 12 for each of its neighbors.
 """
 
 import argparse
@@ -25,8 +27,10 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,54 +64,74 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_intermixed_args(arguments)  # the number of words depends on --embeddings
     _check(parser, options)
     with _folder(options.index) as folder:
-        sides = _files(options.words[-2:], folder)
-        (_, source_texts), (_, target_texts) = sides
-        gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
-        if options.nearest and any(name != str(number) for number, name in enumerate(source_texts.ids)):
-            raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
-        embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
-        if options.nearest:
-            _write_nearest(options, (source_texts, target_texts), embeddings, folder)
-        else:
-            _mine(options, (source_texts, target_texts), embeddings, gold, folder)
+        results = _run(options, folder)
+    sys.stdout.write(json.dumps(results) + "\n")
 
 
 @contextlib.contextmanager
 def _folder(parent: str | None) -> Iterator[Path | None]:
-    """A new folder in `parent`, which is made, that is removed at the end; None without one.
+    """Yields a new folder in `parent`, which it creates if needed, and removes it at the end; None if `parent` is None.
 
-    Raises `UserError` if it cannot be made, and if its disk gets full.
+    Raises `UserError` if the folder cannot be created or its disk is full.
     """
     if parent is None:
         yield None
         return
-    try:
-        os.makedirs(parent, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent)
-    except OSError as error:
-        raise UserError(f"--index {parent}: {error.strerror}") from error
-    with folder as name:
+    with _exit_on_sigterm():
         try:
-            yield Path(name)
+            os.makedirs(parent, exist_ok=True)
+            # NFS cannot remove files that are still mapped
+            folder = tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent, ignore_cleanup_errors=True)
         except OSError as error:
-            reason = room_problem(error)
-            if reason is None:
-                raise
-            raise UserError(f"--index {parent}: {reason}") from error
+            raise UserError(f"--index {parent}: {error.strerror}") from error
+        with folder as name:
+            try:
+                yield Path(name)
+            except OSError as error:
+                reason = room_problem(error)
+                if reason is None:
+                    raise
+                raise UserError(f"--index {parent}: {reason}") from error
+
+
+@contextlib.contextmanager
+def _exit_on_sigterm() -> Iterator[None]:
+    """Makes SIGTERM raise `SystemExit` with status 143, as a shell reports it; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _run(options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
+    """Writes --output; returns the results that are printed."""
+    sides = _files(options.words[-2:], folder)
+    (_, source_texts), (_, target_texts) = sides
+    gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
+    if options.nearest and any(name != str(number) for number, name in enumerate(source_texts.ids)):
+        raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
+    embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
+    results: dict[str, Any] = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
+    if options.nearest:
+        _write_nearest(options, target_texts, embeddings, folder)
+        return results
+    return results | _mine(options, (source_texts, target_texts), embeddings, gold, folder)
 
 
 def _write_nearest(
-    options: argparse.Namespace, sides: tuple[Sentences, Sentences], embeddings: list[Any], folder: Path | None
+    options: argparse.Namespace, target_texts: Sentences, embeddings: list[Any], folder: Path | None
 ) -> None:
-    """Writes the most similar target sentence of each source sentence, and prints the line of results."""
-    source_texts, target_texts = sides
+    """Writes the id of the most similar target sentence of each source sentence."""
     first, second = embeddings
     _, numbers = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
     best = numbers[:, 0]
     if options.output:
         rows = (best[block].tolist() for block in slices(len(best)))
         write_lines(options.output, (target_texts.ids[number] for number in itertools.chain.from_iterable(rows)))
-    sys.stdout.write(json.dumps({"sentences": [len(source_texts.texts), len(target_texts.texts)]}) + "\n")
 
 
 def _mine(
@@ -116,15 +140,13 @@ def _mine(
     embeddings: list[Any],
     gold: set[tuple[int, int]] | None,
     folder: Path | None,
-) -> None:
-    """Writes the pairs, and prints the line of results."""
-    source_texts, target_texts = sides
-    result: dict = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
-    pairs = mine_texts((source_texts.texts, target_texts.texts), embeddings, options.neighbors, folder)
-    threshold = options.threshold
+) -> dict[str, Any]:
+    """Writes the pairs; returns their number and, with `gold`, the scores of the threshold of the highest F1."""
+    pairs = mine_texts((sides[0].texts, sides[1].texts), embeddings, options.neighbors, folder)
+    threshold, results = options.threshold, {}
     if gold is not None:
         found = best_threshold(pairs, gold)
-        result |= rounded(found)
+        results = rounded(found)
         threshold = found["threshold"] if threshold is None else threshold
     count = len(pairs)
     if threshold is not None:
@@ -132,7 +154,7 @@ def _mine(
     if options.output:
         kept = itertools.islice(pairs, count)
         write_lines(options.output, _lines(kept, sides, with_margins=threshold is None))
-    sys.stdout.write(json.dumps(result | {"pairs": count}) + "\n")
+    return results | {"pairs": count}
 
 
 def _lines(pairs: Iterable[Pair], sides: tuple[Sentences, Sentences], with_margins: bool) -> Iterator[str]:

@@ -4,12 +4,14 @@ Blocks and runs have a few records, and a search looks into all cells, which mak
 """
 
 import contextlib
+import errno
 import gzip
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -218,7 +220,75 @@ def test_one_index_at_a_time_is_on_the_disk(sides, tmp_path, capfd, monkeypatch)
     assert found == [[], []]
 
 
+def test_sigterm_removes_the_files(sides, tmp_path, monkeypatch):
+    """In the middle of the second search; afterwards SIGTERM does again what it did before."""
+
+    def search(*args):
+        found = disk_index.nearest_approximately(*args)
+        calls.append(len(list((tmp_path / "indices").rglob("vectors"))))
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return found
+
+    def own(*_):
+        raise AssertionError("the command has no handler")
+
+    calls = []
+    monkeypatch.setattr(bitext_mining, "nearest_approximately", search)
+    write(tmp_path, sides)
+    previous = signal.signal(signal.SIGTERM, own)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            mine_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out"))
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    assert ended.value.code == 128 + signal.SIGTERM and calls == [1, 1]
+    assert list((tmp_path / "indices").iterdir()) == [] and not (tmp_path / "out").exists()
+
+
+def test_a_thread_mines(sides, tmp_path):
+    """Only the main thread may have a handler of SIGTERM."""
+    write(tmp_path, sides)
+    line = line_of(tmp_path, "--index", tmp_path / "indices", "--output", tmp_path / "out")
+    thread = threading.Thread(target=mine_bitext.main, args=[line])
+    thread.start()
+    thread.join()
+    assert (tmp_path / "out").exists()
+
+
+def test_folders_that_cannot_be_removed(sides, tmp_path, capfd, monkeypatch):
+    """As on NFS, where a mapped file stays in its folder until it is unmapped."""
+    write(tmp_path, sides)
+    expected = mined(tmp_path, capfd, "--threshold", "1.2", "--index", tmp_path / "indices")
+
+    def refused(path, *args, **options):
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+    monkeypatch.setattr(os, "rmdir", refused)
+    assert mined(tmp_path, capfd, "--threshold", "1.2", "--index", tmp_path / "indices") == expected
+    left = list((tmp_path / "indices").rglob("*"))
+    assert left and all(path.is_dir() for path in left)
+
+
 # Full disks
+
+
+def test_a_full_disk_behind_standard_output(sides, tmp_path, monkeypatch):
+    """It is not the disk of --index."""
+
+    class Full:
+        def write(self, text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write(tmp_path, sides)
+    for more in ([], ["--nearest"]):
+        if more:
+            write(tmp_path, ([text.strip() or "x" for text in sides[0]], sides[1]), ids=False)
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left on device"):
+            patch.setattr(sys, "stdout", Full())
+            mine_bitext.main(line_of(tmp_path, "--index", tmp_path / "indices", *more))
+        assert list((tmp_path / "indices").iterdir()) == []
 
 
 def refused(sides, tmp_path):

@@ -14,27 +14,33 @@ from fairseq_xl.data.corpus import Numbers
 
 logger = logging.getLogger(__name__)
 
-EXCHANGE_UPDATES = 64  # updates within which batches are exchanged
-#: number of size classes, equal parts of the largest size; batches of one class keep the order drawn
+REORDERED_UPDATES = 64  # updates within which batches are reordered
+#: number of size classes, of equal width from 0 to the largest size; batches of one class keep the order drawn
 SIZE_CLASSES = 32
 
 
 def balanced_order(
-    sizes: Numbers, batches_per_update: int, rng: np.random.Generator, largest: int | None = None
+    sizes: Numbers,
+    batches_per_update: int,
+    rng: np.random.Generator,
+    largest: int | None = None,
+    kinds: Numbers | None = None,
 ) -> Numbers:
-    """Exchanges batches so that those of an update, and the neighbors in it, are of similar size.
+    """Orders batches so that each update, and each micro-step within it, has batches of similar size.
 
-    Within `EXCHANGE_UPDATES` updates the batches are sorted by size, neighbors go to the same update, and the updates
-    are shuffled. The batches of an update are in the order of their sizes, so that a micro-step gets neighbors too.
-    Batches of one size class (of `SIZE_CLASSES`) stay in the order drawn before the updates are shuffled, so that an
-    update still mixes what has no influence on size. n ranks with k micro-steps and one rank with n k micro-steps get
-    the same batches in each update.
+    Each run of `REORDERED_UPDATES` updates is sorted by size class and cut into updates, which are then shuffled.
+    Within an update batches stay sorted. Batches of one size class keep the order drawn, so that an update still mixes
+    languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches in each update.
+
+    With `kinds`, each update keeps its number of batches of each kind: the batches of a kind are sorted by themselves,
+    and the smallest of all kinds go to the same updates.
 
     Args:
         sizes: (n,) sizes of the batches in the order drawn.
         batches_per_update: number of ranks times micro-steps; with 1 the order stays as drawn.
         rng: shuffles the updates.
-        largest: size of the last size class; None: the largest of `sizes`.
+        largest: upper bound of the last size class; None: the largest of `sizes`.
+        kinds: (n,) number of the kind of each batch; None: all are of one kind.
 
     Returns: (n,) the positions of the batches in the order drawn. A partial update at the end stays as drawn.
     """
@@ -43,10 +49,15 @@ def balanced_order(
     if batches_per_update == 1 or not len(updates):
         return order
     classes = np.ceil(sizes * SIZE_CLASSES / (largest or sizes.max()))
-    for begin in range(0, len(updates), EXCHANGE_UPDATES):
-        exchanged = updates[begin : begin + EXCHANGE_UPDATES]
-        by_size = exchanged.reshape(-1)[np.argsort(classes[exchanged.reshape(-1)], kind="stable")]
-        exchanged[:] = by_size.reshape(exchanged.shape)[rng.permutation(len(exchanged))]
+    kinds = np.zeros_like(order) if kinds is None else kinds
+    for begin in range(0, len(updates), REORDERED_UPDATES):
+        window = updates[begin : begin + REORDERED_UPDATES]
+        drawn = window.flatten()
+        ranking = np.repeat(rng.permutation(len(window)), batches_per_update)  # of each position's update, by size
+        reordered = np.empty_like(drawn)
+        reordered[np.lexsort((ranking, kinds[drawn]))] = drawn[np.lexsort((classes[drawn], kinds[drawn]))]
+        rows = reordered.reshape(window.shape)
+        window[:] = np.take_along_axis(rows, np.argsort(classes[rows], axis=1, kind="stable"), axis=1)
     return order
 
 
@@ -87,21 +98,23 @@ def waiting_share(sizes: Numbers, world_size: int) -> float:
 
 
 def log_padding_and_waiting(
-    epoch: int, ranks: int, drawn: Numbers, balanced: Numbers, padded_tokens: Numbers, sample: str = ""
+    epoch: int, ranks: int, drawn: Numbers | None, balanced: Numbers, padded_tokens: Numbers, sample: str = ""
 ) -> None:
     """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as the ranks get them.
 
     Args:
-        drawn, balanced: (n,) tokens of the batches without padding, in the order drawn and that of the epoch.
+        drawn: (n,) tokens of the batches without padding, in the order drawn; None: they are not reordered.
+        balanced: (n,) tokens without padding, in the order of the epoch.
         padded_tokens: (n,) tokens with padding, in any order.
-        sample: of which batches the numbers are, if not of all.
+        sample: end of the message, which names the batches counted; empty: all.
     """
     waiting = ""
     if ranks > 1:
-        before, after = (100 * waiting_share(sizes, ranks) for sizes in (drawn, balanced))
         waiting = (
-            f"; estimated from token counts, the {ranks} ranks wait {after:.1f} % of the time for the largest batch of "
-            f"a micro-step ({before:.1f} % without exchanging batches by size)"
+            f"; estimated from token counts, the {ranks} ranks wait {100 * waiting_share(balanced, ranks):.1f} % of "
+            "the time for the largest batch of a micro-step"
         )
+    if ranks > 1 and drawn is not None:
+        waiting += f" ({100 * waiting_share(drawn, ranks):.1f} % without reordering batches by size)"
     share = 100 * padding_share(balanced, padded_tokens)
     logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s%s", epoch, share, waiting, sample)

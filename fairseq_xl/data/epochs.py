@@ -1,4 +1,4 @@
-"""Epochs of training batches whose updates are known: the ranks of a micro-step get batches of similar size."""
+"""fairseq's epoch iterators with batches reordered: the ranks of a micro-step get batches of similar size."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,56 +10,80 @@ from fairseq.data import data_utils, iterators
 from fairseq_xl.data.balance import balanced_order, log_padding_and_waiting
 
 
-class EpochsOfUpdates(iterators.EpochBatchIterator):
-    """fairseq's iterator with the number of batches of an update, on which the order of an epoch depends.
+class ReorderedEpochIterator(iterators.EpochBatchIterator):
+    """fairseq's epoch iterator that stores what the order of an epoch depends on: batches in an update, and ranks.
 
-    A checkpoint within an epoch stores this number, so that the epoch goes on in the order in which it was begun with
-    another number of ranks or micro-steps too. Without it, in a checkpoint of an earlier version, no batches are
-    exchanged in the rest of the epoch.
+    A run that resumes within an epoch keeps the stored numbers, also with another number of ranks or micro-steps.
+    Checkpoints of earlier versions have no number of batches: the rest of their epoch is not reordered. Without a
+    number of ranks the present one counts.
     """
 
-    micro_steps: Sequence[int] = (1,)  # micro-steps of an update by epoch; the last one counts for all that follow
-    _begun: tuple[int, int] | None = None  # an epoch, and the batches of its updates when it was begun
+    micro_steps: Sequence[int] = (1,)  # micro-steps of an update, by epoch; the last value applies to all later epochs
+    #: whether the checkpoint was within an epoch of which no batch is left, so that the next epoch's are needed
+    epoch_is_over = False
+    _resumed: tuple[int, int, int] | None = None  # (epoch, batches in an update, ranks), from the checkpoint
+
+    def _begun_with(self, epoch: int) -> tuple[int, int]:
+        """Batches in an update of an epoch, over all ranks and micro-steps, and ranks, when the epoch was begun."""
+        if self._resumed is not None and self._resumed[0] == epoch:
+            return self._resumed[1:]
+        return self.num_shards * int(self.micro_steps[min(epoch, len(self.micro_steps)) - 1]), self.num_shards
 
     def batches_per_update(self, epoch: int) -> int:
-        """Batches of an update of an epoch, over all ranks and micro-steps."""
-        if self._begun is not None and self._begun[0] == epoch:
-            return self._begun[1]
-        return self.num_shards * int(self.micro_steps[min(epoch, len(self.micro_steps)) - 1])
+        """Batches in an update of an epoch, over all ranks and micro-steps, when the epoch was begun."""
+        return self._begun_with(epoch)[0]
+
+    def group_size(self, epoch: int) -> int:
+        """Batches that stay together when an epoch is shuffled: with --grouped-shuffling one for each rank, else 1."""
+        return self._begun_with(epoch)[1] if self.grouped_shuffling else 1
+
+    def reorders(self, epoch: int) -> bool:
+        """Whether the batches of a shuffled epoch are reordered by size."""
+        return not self.grouped_shuffling and self.batches_per_update(epoch) > 1
 
     def state_dict(self) -> dict[str, Any]:
-        """fairseq's state with the number of batches of an update."""
+        """fairseq's state with the number of batches in an update and of ranks."""
         state: dict[str, Any] = super().state_dict()
-        return state | {"batches_per_update": self.batches_per_update(state["epoch"])}
+        return state | dict(zip(("batches_per_update", "ranks"), self._begun_with(state["epoch"]), strict=True))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues an epoch after the batches that were read."""
-        if state_dict.get("iterations_in_epoch"):
-            self._begun = state_dict["epoch"], int(state_dict.get("batches_per_update", 1))
+        """Continues an epoch after the batches that were read.
+
+        If none is left, which happens when more ranks than before round the position up, the next epoch begins and
+        `epoch_is_over` is set.
+        """
+        epoch, position = state_dict["epoch"], state_dict.get("iterations_in_epoch", 0)
+        if position:
+            ranks = int(state_dict.get("ranks", 0)) or self.num_shards
+            self.epoch, self._resumed = epoch, (epoch, int(state_dict.get("batches_per_update", 1)), ranks)
+            self.epoch_is_over = len(self) - bool(self.skip_remainder_batch) <= position <= len(self)
+        if self.epoch_is_over:
+            state_dict = state_dict | {"epoch": epoch + 1, "iterations_in_epoch": 0}
         super().load_state_dict(state_dict)
 
 
-class BalancedEpochs(EpochsOfUpdates):
-    """fairseq's iterator over a list of batches, in which batches are exchanged as in `balanced_order`.
+class BalancedEpochs(ReorderedEpochIterator):
+    """fairseq's iterator over a list of batches, which are reordered as in `balanced_order`.
 
     With one batch in each update, with --grouped-shuffling and in epochs of --curriculum the order is fairseq's, except
     that no batches are left out after the last group of --grouped-shuffling. The log has the shares of padding and of
     waiting of each shuffled epoch.
 
     Args:
-        found: fairseq's iterator; its dataset has `token_counts`.
-        micro_steps: micro-steps of an update by epoch (--update-freq).
+        iterator: fairseq's iterator. Its dataset has `token_counts`, and `batch_kinds` if each update keeps its number
+            of batches of each kind.
+        micro_steps: micro-steps of an update, by epoch (--update-freq).
     """
 
-    def __init__(self, found: iterators.EpochBatchIterator, micro_steps: Sequence[int]):
+    def __init__(self, iterator: iterators.EpochBatchIterator, micro_steps: Sequence[int]):
         same = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "buffer_size", "skip_remainder_batch")
         more = ("grouped_shuffling", "reuse_dataloader", "persistent_workers")
-        options = {name: getattr(found, name) for name in (*same, *more)}
-        super().__init__(found.dataset, found.collate_fn, found.frozen_batches, **options)
+        options = {name: getattr(iterator, name) for name in (*same, *more)}
+        super().__init__(iterator.dataset, iterator.collate_fn, iterator.frozen_batches, **options)
         self.micro_steps = micro_steps
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """The batches of this rank in the order of the epoch; [] where a micro-step has none left for it."""
+        """The batches of this rank in the order of the epoch; [] for a micro-step without a batch for this rank."""
         batches = self.frozen_batches
         order = np.arange(len(batches))
         if shuffle and len(batches):
@@ -69,16 +93,18 @@ class BalancedEpochs(EpochsOfUpdates):
 
     def _shuffled(self, epoch: int) -> np.ndarray:
         """Numbers (n,) of the batches in the order of an epoch; logs its shares of padding and of waiting."""
-        group, numbers = self.num_shards if self.grouped_shuffling else 1, list(range(len(self.frozen_batches)))
+        group, numbers = self.group_size(epoch), list(range(len(self.frozen_batches)))
         whole = len(numbers) // group * group
         groups = [numbers[first : first + group] for first in range(0, whole, group)]
         with data_utils.numpy_seed(self.seed + epoch):
             np.random.shuffle(groups)
-        drawn = np.array([*itertools.chain(*groups), *numbers[whole:]])
+        drawn = order = np.array([*itertools.chain(*groups), *numbers[whole:]])
         tokens, padded = self.dataset.token_counts(self.frozen_batches)
-        order = drawn
-        if not self.grouped_shuffling:
-            rng = np.random.default_rng((self.seed, epoch, 1))
-            order = drawn[balanced_order(tokens[drawn], self.batches_per_update(epoch), rng)]
-        log_padding_and_waiting(epoch, self.num_shards, tokens[drawn], tokens[order], padded)
+        reorders = self.reorders(epoch)
+        if reorders:
+            kinds, rng = None, np.random.default_rng((self.seed, epoch, 1))
+            if hasattr(self.dataset, "batch_kinds"):
+                kinds = self.dataset.batch_kinds(self.frozen_batches)[drawn]
+            order = drawn[balanced_order(tokens[drawn], self.batches_per_update(epoch), rng, kinds=kinds)]
+        log_padding_and_waiting(epoch, self.num_shards, tokens[drawn] if reorders else None, tokens[order], padded)
         return order

@@ -60,7 +60,7 @@ class FineTuningDataset(FairseqDataset):
     can_reuse_epoch_itr_across_epochs = False
     #: ascending numbers of the examples that are read outside of training; None: all
     sample = None
-    #: what the groups of `groups` are, for messages
+    #: what distinguishes the groups of `groups`; used in log messages
     group_name = "language"
 
     def __init__(
@@ -78,14 +78,16 @@ class FineTuningDataset(FairseqDataset):
         self.languages = np.array([dictionary.language_id(example.language) for example in examples])
         # (n,) tokens of each example's longest input; fairseq reads `sizes`
         self.sizes = np.array([max(len(each.tokens) for each in of_one) for of_one in inputs])
-        self.padded_lengths = self.sizes * np.array([len(of_one) for of_one in inputs])  # (n,) of all its inputs
+        self.input_counts = np.array([len(of_one) for of_one in inputs])  # (n,)
+        self.padded_lengths = self.sizes * self.input_counts  # (n,) tokens of all its inputs, with padding
+        self.lengths = np.array([sum(len(each.tokens) for each in of_one) for of_one in inputs])  # (n,) without
 
     def __len__(self):
         return len(self.examples)
 
     def groups(self):
         """The language (n,) of each example, as a number, and the codes of the languages."""
-        return _numbered([example.language for example in self.examples])
+        return _indices_of_names([example.language for example in self.examples])
 
     def num_tokens(self, index):
         """Tokens of an example, padding included."""
@@ -100,7 +102,7 @@ class FineTuningDataset(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self):
-        """The examples of this epoch, or outside of training of `sample`, sorted by length, ties in random order.
+        """The examples of an epoch in training, else those of `sample`, sorted by length, ties in random order.
 
         If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
         once. fairseq seeds numpy with seed and epoch around this call.
@@ -128,8 +130,7 @@ class FineTuningDataset(FairseqDataset):
 
     def token_counts(self, batches):
         """Numbers of tokens of batches without and with padding: (n,) each."""
-        lengths = np.array([sum(len(each.tokens) for each in of_one) for of_one in self.inputs])
-        return token_counts(batches, lengths, np.array([len(of_one) for of_one in self.inputs]), self.sizes[:, None])
+        return token_counts(batches, self.lengths, self.input_counts, self.sizes[:, None])
 
     def __getitem__(self, index):
         return index
@@ -184,7 +185,7 @@ class SubtaskDataset(FineTuningDataset):
 
     def groups(self):
         """The subtask and language (n,) of each example, as a number, and the names of both."""
-        return _numbered([f"{example.subtask} {example.language}" for example in self.examples])
+        return _indices_of_names([f"{example.subtask} {example.language}" for example in self.examples])
 
     def ordered_indices(self):
         """The examples of this epoch by subtask; those of a subtask as in `FineTuningDataset`."""
@@ -206,11 +207,15 @@ class SubtaskDataset(FineTuningDataset):
             batches += super().batch_by_size(own, max_tokens, max_sentences, required_batch_size_multiple)
         return batches
 
+    def batch_kinds(self, batches):
+        """Number (n,) of the subtask of each batch."""
+        return self.subtasks[[batch[0] for batch in batches]]
 
-def _numbered(names):
-    """The number (n,) of each of n names among the different ones, and these in order."""
-    different = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([different[name] for name in names]), list(different)
+
+def _indices_of_names(names):
+    """Index (n,) of each name in the list of distinct names, and this list."""
+    distinct = {name: index for index, name in enumerate(dict.fromkeys(names))}
+    return np.array([distinct[name] for name in names]), list(distinct)
 
 
 def draw(indices, count):

@@ -155,7 +155,7 @@ class SortedBatches(Sequence[Numbers]):
         self.groups = self.begins[np.append(heads, len(lengths))]  # of groups, in examples of the epoch
         self.keys = rng.integers(2**64, size=2, dtype=np.uint64)  # of groups and of buckets
         longer = np.maximum(lengths[heads] >> SIDE_BITS, lengths[heads] & (1 << SIDE_BITS) - 1)
-        self.lengths = lengths[heads]  # of groups, both in the bits of one number
+        self.lengths = lengths[heads]  # (g,) target and source length of each group, packed into one number
         self.parts = batch_buckets(_blockwise(longer), _blockwise(np.diff(self.groups)), max_tokens, max_sentences)
         self.numbers = np.concatenate(([0], np.cumsum(self.parts[:, 2])))  # number of the first batch of each part
 
@@ -184,18 +184,18 @@ class SortedBatches(Sequence[Numbers]):
         if isinstance(number, slice):
             return [self[each] for each in range(len(self))[number]]
         number = range(len(self))[number]  # not negative; or an `IndexError`
-        (begin,), (size,) = self._stretches(np.array([number]))
+        (begin,), (size,) = self._ranges(np.array([number]))
         return self._examples_at(np.arange(begin, begin + size))
 
-    def _stretches(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
-        """Positions (n,) of the first examples of batches in the epoch's order of lengths, and their examples (n,)."""
+    def _ranges(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
+        """First position (n,) in the epoch's order of lengths and number of examples (n,) of each batch."""
         part = np.searchsorted(self.numbers, numbers, side="right") - 1
         begins, sizes, _ = self.parts[part].T
         return begins + (numbers - self.numbers[part]) * sizes, sizes
 
     def token_counts(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
         """Numbers of tokens of batches (n,) without and with padding, of both sides: (n,) each. Reads no text."""
-        begins, sizes = self._stretches(numbers)
+        begins, sizes = self._ranges(numbers)
         first = np.searchsorted(self.groups, begins, side="right") - 1
         counts = np.searchsorted(self.groups, begins + sizes, side="left") - first  # groups of each batch
         heads = np.cumsum(counts) - counts

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.balance import EXCHANGE_UPDATES, balanced_order, log_padding_and_waiting
+from fairseq_xl.data.balance import REORDERED_UPDATES, balanced_order, log_padding_and_waiting
 from fairseq_xl.data.corpus import Numbers
-from fairseq_xl.data.epochs import EpochsOfUpdates
+from fairseq_xl.data.epochs import ReorderedEpochIterator
 from fairseq_xl.data.length_order import LONGEST, SortedBatches
 from fairseq_xl.data.sampling import permutation
 from fairseq_xl.data.translation import TranslationExamples
@@ -64,7 +64,7 @@ class MappedTranslationDataset(TranslationExamples):
             max_positions: longest source and target; longer pairs are left out. None: no limit.
             max_tokens, max_sentences: limits of a batch, as in fairseq; at least one is given.
             seed: of the order of batches and examples.
-            micro_steps: micro-steps of an update by epoch (--update-freq).
+            micro_steps: micro-steps of an update, by epoch (--update-freq).
             options: others of fairseq's `EpochBatchIterator`.
 
         Its `frozen_batches` raise `UserError` if no pair is short enough, and log how many are too long.
@@ -98,7 +98,7 @@ def _check(found: SortedBatches, longest: tuple[int, int], max_tokens: int | Non
         )
 
 
-class LazyEpochs(EpochsOfUpdates):
+class LazyEpochs(ReorderedEpochIterator):
     """fairseq's iterator without a list of batches: `batch_sampler` returns a sequence that computes each when read."""
 
     _batches: tuple[int, SortedBatches] | None = None
@@ -113,16 +113,16 @@ class LazyEpochs(EpochsOfUpdates):
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> "RankBatches":
         """The batches of this rank in the order of the epoch.
 
-        They are shuffled, and exchanged as in `balanced_order`; with --grouped-shuffling they are shuffled in groups of
+        They are shuffled, and reordered as in `balanced_order`; with --grouped-shuffling they are shuffled in groups of
         ranks. The log has the shares of padding and of waiting of a shuffled epoch.
         """
         batches = self.frozen_batches
-        numbers = self._drawn(epoch) if shuffle else np.asarray
+        numbers: Callable[[Numbers], Numbers] = np.asarray
         if shuffle:
-            exchanging = not self.grouped_shuffling
-            exchanged = ExchangedNumbers(batches, numbers, self.batches_per_update(epoch), (self.seed, epoch, 1))
-            exchanged.log(epoch, self.num_shards, exchanging)
-            numbers = exchanged if exchanging else numbers
+            per_update = self.batches_per_update(epoch) if self.reorders(epoch) else 1
+            reordered = ReorderedBatchNumbers(batches, self._drawn(epoch), per_update, (self.seed, epoch, 1))
+            reordered.log(epoch, self.num_shards)
+            numbers = reordered
         return RankBatches(
             batches,
             numbers,
@@ -131,7 +131,7 @@ class LazyEpochs(EpochsOfUpdates):
 
     def _drawn(self, epoch: int) -> Callable[[Numbers], Numbers]:
         """Positions in the order drawn (n,) -> numbers of batches (n,)."""
-        grouped = self.num_shards if self.grouped_shuffling else 1
+        grouped = self.group_size(epoch)
         whole = len(self.frozen_batches) // grouped  # what is left of a group of ranks comes last
         number_at = permutation(np.random.default_rng((self.seed, epoch)), max(1, whole))
 
@@ -144,16 +144,15 @@ class LazyEpochs(EpochsOfUpdates):
         return numbers
 
 
-class ExchangedNumbers:
-    """Numbers of batches in the order of an epoch, in which batches are exchanged as in `balanced_order`.
+class ReorderedBatchNumbers:
+    """Maps positions in the order of an epoch to numbers of batches, reordered as in `balanced_order`.
 
-    The numbers of one window, `EXCHANGE_UPDATES` updates, are kept at a time. Batches after the last whole update stay
-    as drawn.
+    Only the latest window of `REORDERED_UPDATES` updates is kept. Batches after the last full update stay as drawn.
 
     Args:
         batches: the batches of the epoch.
         drawn: positions in the order drawn (n,) -> numbers of batches (n,).
-        batches_per_update: number of ranks times micro-steps.
+        batches_per_update: number of ranks times micro-steps; with 1 nothing is reordered.
         seed: of the random numbers.
     """
 
@@ -165,7 +164,7 @@ class ExchangedNumbers:
         seed: tuple[int, ...],
     ):
         self.batches, self.drawn, self.seed = batches, drawn, seed
-        self.batches_per_update, self.window_size = batches_per_update, EXCHANGE_UPDATES * batches_per_update
+        self.batches_per_update, self.window_size = batches_per_update, REORDERED_UPDATES * batches_per_update
         self.latest: tuple[int, Numbers] | None = None
 
     def __call__(self, positions: Numbers) -> Numbers:
@@ -175,31 +174,33 @@ class ExchangedNumbers:
         windows, found = positions // self.window_size, np.empty_like(positions)
         for window in np.unique(windows).tolist():
             if self.latest is None or self.latest[0] != window:
-                self.latest = window, self._of(window)[1]
+                self.latest = window, self._window(window)
             chosen = windows == window
             found[chosen] = self.latest[1][positions[chosen] - window * self.window_size]
         return found
 
-    def _of(self, window: int) -> tuple[Numbers, Numbers]:
-        """Numbers of the batches of a window as drawn and as exchanged: at most `window_size` each."""
+    def _window(self, window: int) -> Numbers:
+        """Numbers of the batches of a window, at most `window_size`, in the order of the epoch."""
         begin = window * self.window_size
         drawn = self.drawn(np.arange(begin, min(begin + self.window_size, len(self.batches))))
         sizes, rng = self.batches.token_counts(drawn)[0], np.random.default_rng((*self.seed, window))
-        return drawn, drawn[balanced_order(sizes, self.batches_per_update, rng)]
+        return drawn[balanced_order(sizes, self.batches_per_update, rng)]
 
-    def log(self, epoch: int, ranks: int, exchanging: bool) -> None:
-        """Logs the shares of padding and of waiting, estimated from `LOGGED_WINDOWS` evenly spaced windows.
+    def log(self, epoch: int, ranks: int) -> None:
+        """Logs the shares of padding and waiting, of at most `LOGGED_WINDOWS` evenly spaced windows.
 
-        Args:
-            exchanging: whether the epoch has the exchanged order.
+        Micro-steps that are partly in such a window are counted whole: ranks may not divide a window of an epoch that
+        was begun with another number of them.
         """
-        windows = -(-len(self.batches) // self.window_size)
-        logged = np.unique(np.linspace(0, windows - 1, LOGGED_WINDOWS).astype(np.int64))
-        drawn, exchanged = (np.concatenate(each) for each in zip(*map(self._of, logged.tolist()), strict=True))
-        numbers = drawn, exchanged if exchanging else drawn
-        (before, _), (after, padded) = (self.batches.token_counts(each) for each in numbers)
-        sample = f"; from {len(drawn):,} of {len(self.batches):,} batches" if len(logged) < windows else ""
-        log_padding_and_waiting(epoch, ranks, before, after, padded, sample)
+        total, size = len(self.batches), max(self.window_size, REORDERED_UPDATES * ranks)
+        logged = np.unique(np.linspace(0, -(-total // size) - 1, LOGGED_WINDOWS).astype(np.int64))
+        steps = [np.arange(begin // ranks, -(-(begin + size) // ranks)) for begin in (logged * size).tolist()]
+        positions = (np.unique(np.concatenate(steps))[:, None] * ranks + np.arange(ranks)).reshape(-1)
+        positions = positions[positions < total]
+        tokens, padded = self.batches.token_counts(self(positions))
+        before = None if self.batches_per_update == 1 else self.batches.token_counts(self.drawn(positions))[0]
+        sample = f"; shares of {len(positions):,} of {total:,} batches" if len(positions) < total else ""
+        log_padding_and_waiting(epoch, ranks, before, tokens, padded, sample)
 
 
 class RankBatches(Sequence[Any]):

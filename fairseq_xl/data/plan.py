@@ -123,9 +123,9 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
 
 
 def balance_ranks(plan, batches_per_update, seed, epoch):
-    """Exchanges batches of an objective so that the ranks of a micro-step get batches of similar size.
+    """Reorders the batches of each objective so that the ranks of a micro-step get batches of similar size.
 
-    The batches of each objective are exchanged as in `balanced_order`, among the updates that have the objective.
+    The batches of an objective are reordered as in `balanced_order`, among the updates that have the objective.
 
     Args:
         plan: what `training_plan` returns.

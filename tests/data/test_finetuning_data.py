@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from fairseq.data.iterators import EpochBatchIterator
 
+from fairseq_xl.data.balance import waiting_share
+from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.finetuning import FineTuningDataset, Input, SubtaskDataset, frame, segments, shares_of
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
@@ -184,6 +187,35 @@ def test_batches_of_subtasks(dictionary):
     assert np.all(np.diff(data.sizes[order[:5]]) >= 0)
     assert data.batch_by_size(order, max_tokens=8) and max(map(len, data.batch_by_size(order, max_tokens=10))) == 2
     assert [data.subtasks[batch[0]] for batch in data.batch_by_size(order)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ranks, micro_steps", [(4, 1), (2, 2)])
+def test_updates_keep_their_mix_of_subtasks(dictionary, ranks, micro_steps):
+    """Two subtasks, one with longer texts: as many batches of each in an update as in fairseq's order."""
+    rng = np.random.default_rng(1)
+    data = several(dictionary, [rng.integers(4, 30, 400), rng.integers(20, 90, 203)])
+    np.random.seed(1)
+    batches = data.batch_by_size(data.ordered_indices(), max_sentences=2)
+    assert data.batch_kinds(batches).tolist() == [0] * 200 + [1] * 102
+
+    def dealt(make):
+        iterators = [make(EpochBatchIterator(data, list, batches, 1, ranks, rank)) for rank in range(ranks)]
+        of_ranks = [each.ordered_batches(1, False, True) for each in iterators]
+        return [batch for step in zip(*of_ranks, strict=True) for batch in step if batch]
+
+    ours, theirs = dealt(lambda iterator: BalancedEpochs(iterator, [micro_steps])), dealt(lambda iterator: iterator)
+    assert sorted(ours) == sorted(theirs) and ours[300:] == theirs[300:]
+    ours, theirs = ours[:300], theirs[:300]
+    mixes = [data.batch_kinds(each).reshape(-1, 4).sum(axis=1) for each in (ours, theirs)]
+    assert mixes[0].tolist() == mixes[1].tolist() and len(set(mixes[0].tolist())) > 3
+    spreads = []
+    for order in (ours, theirs):
+        tokens, kinds = data.token_counts(order)[0], data.batch_kinds(order)
+        several_of_one = [tokens[first : first + 4][kinds[first : first + 4] == 0] for first in range(0, 300, 4)]
+        spreads.append(sum(np.ptp(each) for each in several_of_one if len(each) > 1))
+    assert spreads[0] < spreads[1] / 4
+    waits = [waiting_share(data.token_counts(order)[0], ranks) for order in (ours, theirs)]
+    assert waits[0] < 0.85 * waits[1]
 
 
 def test_draws_of_subtasks(dictionary):

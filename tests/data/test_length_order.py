@@ -15,7 +15,7 @@ from tiny_data import write_items
 from fairseq_xl.data import mapped_translation
 from fairseq_xl.data.balance import waiting_share
 from fairseq_xl.data.length_order import LONGEST, LengthOrder, SortedBatches, batch_buckets
-from fairseq_xl.data.mapped_translation import MappedTranslationDataset
+from fairseq_xl.data.mapped_translation import MappedTranslationDataset, ReorderedBatchNumbers
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
@@ -287,7 +287,7 @@ def test_one_batch_in_each_update_stays_as_drawn(pairs):
 @pytest.mark.parametrize("size, windows", [(4, 64), (4, 3)])
 def test_updates_of_mapped_bitext_are_the_same_on_any_number_of_ranks(pairs, monkeypatch, size, windows):
     """In windows of 64 and of 3 updates; the rest after the last whole update stays as drawn."""
-    monkeypatch.setattr(mapped_translation, "EXCHANGE_UPDATES", windows)
+    monkeypatch.setattr(mapped_translation, "REORDERED_UPDATES", windows)
     directions = [mapped(pairs)]
     drawn, one = dealt(directions, 1, [1]), dealt(directions, 1, [size])
     assert dealt(directions, 2, [size // 2]) == dealt(directions, size, [1]) == one
@@ -306,10 +306,62 @@ def test_shares_of_mapped_bitext_are_logged(pairs, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     ordered([mapped(pairs)], 0, 2)
     ordered([mapped(pairs)], 0, 2, shuffle=False)
-    monkeypatch.setattr(mapped_translation, "EXCHANGE_UPDATES", 2)
+    monkeypatch.setattr(mapped_translation, "REORDERED_UPDATES", 2)
     monkeypatch.setattr(mapped_translation, "LOGGED_WINDOWS", 3)
     ordered([mapped(pairs)], 0, 2)
     count = len(SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, 1))
     whole, sample = (message for message in caplog.messages if message.startswith("batches of epoch 1: "))
-    assert "the 2 ranks wait" in whole and whole.endswith("without exchanging batches by size)")
-    assert re.search(rf"\); from \d+ of {count} batches$", sample)
+    assert "the 2 ranks wait" in whole and whole.endswith("without reordering batches by size)")
+    assert re.search(rf"\); shares of \d+ of {count} batches$", sample)
+
+
+@pytest.mark.parametrize("windows", [3, 99])
+def test_logged_shares_are_of_whole_micro_steps(pairs, caplog, monkeypatch, windows):
+    """An epoch of updates of four batches goes on with three ranks, which do not divide windows of 8 batches."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(mapped_translation, "REORDERED_UPDATES", 2)
+    monkeypatch.setattr(mapped_translation, "LOGGED_WINDOWS", windows)
+    batches, ranks = SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, 1), 3
+    drawn = np.random.default_rng(1).permutation(len(batches))
+    numbers = ReorderedBatchNumbers(batches, drawn.__getitem__, 4, (1, 1, 1))
+    numbers.log(1, ranks)
+    last = (len(batches) - 1) // 8
+    logged = range(last + 1) if windows == 99 else {0, last // 2, last}
+    steps = sorted({place // ranks for window in logged for place in range(8 * window, 8 * window + 8)})
+    places = [place for step in steps for place in range(ranks * step, ranks * step + ranks) if place < len(batches)]
+    shares = []
+    for order in (numbers(np.array(places)), drawn[places]):
+        sizes = batches.token_counts(order)[0].tolist()
+        largest = [max(sizes[first : first + ranks]) for first in range(0, len(sizes), ranks)]
+        shares.append(f"{100 - 100 * sum(sizes) / (ranks * sum(largest)):.1f} %")
+    message = caplog.messages[-1]
+    assert shares[0] != shares[1]
+    assert f"wait {shares[0]} of the time" in message and f"({shares[1]} without reordering" in message
+    assert message.endswith(f"; shares of {len(places)} of {len(batches)} batches" if windows == 3 else "by size)")
+
+
+def test_what_is_not_reordered_has_one_share_of_waiting(pairs, caplog):
+    caplog.set_level(logging.INFO)
+    ordered([mapped(pairs)], 0, 2, grouped_shuffling=True)
+    (message,) = (each for each in caplog.messages if each.startswith("batches of epoch 1: "))
+    assert message.endswith("of the time for the largest batch of a micro-step")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_an_epoch_of_mapped_bitext_goes_on_with_another_number_of_ranks(pairs, grouped):
+    """Three ranks have read 12 batches; two go on after them, in the order of three."""
+    dataset = MappedTranslationDataset([mapped(pairs)], None, PAD)
+
+    def epochs(rank, ranks):
+        return dataset.iterator(NO_LIMIT, 50, shard_id=rank, num_shards=ranks, grouped_shuffling=grouped)
+
+    whole = dealt([mapped(pairs)], 3, [1], grouped_shuffling=grouped)
+    state = {"version": 2, "epoch": 1, "iterations_in_epoch": 6, "batches_per_update": 3, "ranks": 3}
+    assert dealt([mapped(pairs)], 2, [1], grouped_shuffling=grouped) != whole
+    found = []
+    for rank in range(2):
+        part = epochs(rank, 2)
+        part.load_state_dict(state)
+        found.append([tuple(batch) for batch in part.ordered_batches(1, False, True)])
+    batches = [tuple(batch) for batch in SortedBatches([mapped(pairs)], NO_LIMIT, 50, None, 1, 1)]
+    assert [batches.index(batch) for step in zip(*found, strict=True) for batch in step if batch] == whole

@@ -291,7 +291,7 @@ class TestRanks:
         assert padding_share(balanced) == 0.5
 
     def test_padding_does_not_count(self):
-        """Packed layers compute nothing for it: batches that are equal with padding are exchanged by their tokens."""
+        """Packed layers compute nothing for it: batches that are equal with padding are reordered by their tokens."""
         nothing = np.zeros(0, dtype=np.int64)
         plan = [BatchSpec("mlm", "en", nothing, nothing, None, tokens, 100) for tokens in (90, 40, 88, 42)]
         balanced = balance_ranks(plan, 2, 1, 1)
@@ -316,7 +316,7 @@ class TestRanks:
 
     @pytest.mark.parametrize("schedule, micro_steps", [("alternate", 2), ("cycle", 4), ("random", 1)])
     def test_no_batch_is_lost_and_less_time_is(self, mlm, pairs, schedule, micro_steps):
-        """Four pairs of 2 to 60 tokens a batch; 300 micro-steps, more than are exchanged at once."""
+        """Four pairs of 2 to 60 tokens a batch; 300 micro-steps, more than are reordered at once."""
         skewed = ObjectiveSampler("tlm", pairs, InputLength(40, 2, 41), None, 4, 0.7)
         samplers = [mlm, skewed]
         drawn = plan_of(samplers, schedule, updates=300 // micro_steps, micro_steps=micro_steps, world_size=4)
@@ -328,7 +328,7 @@ class TestRanks:
         means = [np.mean([spec.padded_tokens for spec in of_tlm[1][first : first + 4]]) for first in range(0, 400, 4)]
         assert abs(np.corrcoef(means, np.arange(100))[0, 1]) < 0.4  # not in the order of sizes; deviation 0.1
 
-    def test_the_exchange_is_a_function_of_seed_and_epoch_and_changes_nothing_for_one_batch(self, mlm, tlm):
+    def test_the_order_is_a_function_of_seed_and_epoch_and_one_batch_an_update_stays_as_drawn(self, mlm, tlm):
         plan = plan_of([mlm, tlm], updates=40, world_size=2)
         once = as_tuples(balance_ranks(plan, 2, 1, 1))
         assert once == as_tuples(balance_ranks(plan, 2, 1, 1)) != as_tuples(balance_ranks(plan, 2, 1, 2))

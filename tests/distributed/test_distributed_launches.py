@@ -25,7 +25,7 @@ ENDLESS = ["--max-update", 1000000, "--updates-per-epoch", 1000, "--disable-vali
 LOSS = re.compile(r"valid on 'valid' subset \| loss ([0-9.]+)")
 WAITING = re.compile(
     r"batches of epoch 1: [\d.]+ % of the tokens are padding; estimated from token counts, the 2 ranks wait "
-    r"([\d.]+) % of the time for the largest batch of a micro-step \(([\d.]+) % without exchanging batches by size\)"
+    r"([\d.]+) % of the time for the largest batch of a micro-step \(([\d.]+) % without reordering batches by size\)"
 )
 
 

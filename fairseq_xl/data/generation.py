@@ -79,7 +79,7 @@ class GenerationDataset(TranslationDataset):
     def ordered_indices(self):
         """The examples of this epoch, sorted by length, ties in random order.
 
-        Outside of training: all, or those of `sample`, sorted by language too.
+        Outside of training: the examples of `sample` (None: all), sorted by language, then length.
 
         If `per_epoch` exceeds the number of examples, they come from several passes, each of which has every example
         once. fairseq seeds numpy with seed and epoch around this call.

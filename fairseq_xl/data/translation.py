@@ -149,7 +149,7 @@ class TranslationDataset(TranslationExamples):
 
     #: ascending ids of the examples that are read outside of training; None: all
     sample = None
-    #: what the groups of `groups` are, for messages
+    #: what distinguishes the groups of `groups`; used in log messages
     group_name = "direction"
 
     def groups(self):

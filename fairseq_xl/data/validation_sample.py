@@ -1,4 +1,4 @@
-"""The fixed sample of validation examples that a training reads. Legend: N examples, G groups."""
+"""Fixed sample of the examples for validation during training. Legend: N examples, G groups."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from fairseq_xl.data.plan import VALIDATION_SEED
 def sample_of_groups(groups: Numbers, names: Sequence[str], limit: int) -> Numbers:
     """Draws at most `limit` examples of each group; an example is drawn with all its inputs.
 
-    The sample of a group is a function of its name, its number of examples and the limit, so that it is the same in
-    every run, validation and process, whatever the other groups.
+    The sample of a group depends only on its name, its number of examples and the limit. It is therefore the same in
+    every run, validation and process, and does not depend on other groups.
 
     Args:
         groups: (N,) the group of each example: a language, a direction, or a subtask in a language.
-        names: of G groups.
+        names: names of the G groups.
         limit: maximum number of examples of a group; 0: all.
 
     Returns: the numbers of the examples drawn, ascending.
     """
+    ends = np.cumsum(np.bincount(groups, minlength=len(names)))
     drawn = []
-    for number, name in enumerate(names):
-        own = np.flatnonzero(groups == number)
+    for name, own in zip(names, np.split(np.argsort(groups, kind="stable"), ends[:-1]), strict=True):
         if 0 < limit < len(own):
             rng = np.random.default_rng((VALIDATION_SEED, *name.encode(), limit))
             own = own[rng.choice(len(own), limit, replace=False)]

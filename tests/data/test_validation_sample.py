@@ -14,6 +14,13 @@ def test_each_group_gives_at_most_the_limit():
         assert sample_of_groups(groups, ["en", "de", "fr"], limit).tolist() == list(range(7))
 
 
+def test_groups_without_an_example():
+    groups = np.array([2, 0, 2, 2])
+    sample = sample_of_groups(groups, ["en", "de", "fr", "es"], 2)
+    assert len(sample) == 3 and 1 in sample.tolist()
+    assert sample_of_groups(groups, ["en", "de", "fr", "es"], 3).tolist() == [0, 1, 2, 3]
+
+
 def test_the_sample_of_a_group_does_not_depend_on_the_others():
     alone = sample_of_groups(np.zeros(50, dtype=int), ["de"], 9)
     among = sample_of_groups(np.repeat([0, 1], [30, 50]), ["en", "de"], 9)

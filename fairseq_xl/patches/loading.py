@@ -108,6 +108,8 @@ def _make_loading_safe() -> None:
         """Restores a training, or starts a new one, after its checkpoint is checked."""
         training.prepare()
         check_processes_are_joined(trainer.cfg)
+        if hasattr(trainer.task, "begin_training"):
+            trainer.task.begin_training()
         _check_restore_file(cfg, trainer.checkpoint_suffix)
         read = _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu)
         read = _check_precision(trainer.cfg, _with_position(trainer.cfg, read))
@@ -121,6 +123,7 @@ def _make_loading_safe() -> None:
             _reading(read),
         ):
             state, iterator = resume(cfg, trainer, **kwargs)
+        iterator = _of_unfinished_epoch(trainer, iterator, kwargs)
         save_dir.lock(trainer)
         log.start_clock(trainer)
         _stop_if_done(trainer)
@@ -196,6 +199,19 @@ def _with_position(cfg, read):
         return state
 
     return scaled
+
+
+def _of_unfinished_epoch(trainer, iterator, options: dict):
+    """The iterator of the next epoch if `epoch_is_over`, else `iterator`.
+
+    Args:
+        options: those that fairseq passes to `get_train_iterator`.
+    """
+    if not getattr(iterator, "epoch_is_over", False):
+        return iterator
+    epoch, ranks = iterator.epoch, trainer.data_parallel_world_size
+    logger.info("epoch %d has no batch left for %d processes: epoch %d begins", epoch - 1, ranks, epoch)
+    return trainer.get_train_iterator(epoch, load_dataset=trainer.task.has_sharded_data("train"), **options)
 
 
 def _micro_steps(cfg, epoch: int) -> int | None:

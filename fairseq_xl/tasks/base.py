@@ -82,9 +82,10 @@ class XLTaskConfig(FairseqDataclass):
     validation_examples: int = field(
         default=5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
         metadata={
-            "help": "validate on at most this many examples per language or pair, and per objective or subtask, a "
-            "fixed random sample (0: all; except in pre-training, fairseq-validate takes all); --max-valid-steps may "
-            "end validation before",
+            "help": "validate on at most this many examples per language, pair or direction, and per objective or "
+            "subtask: a fixed random sample (0: all). fairseq-validate takes the sample with xl_pretraining and "
+            "xl_unsupervised_translation, and all examples with other tasks. --max-valid-steps may end validation "
+            "earlier",
             "range": "0 or more",
         },
     )
@@ -124,7 +125,7 @@ class XLTask(FairseqTask):
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
         self.terminated = None  # name of the signal that stops this process, SIGTERM or SIGINT
-        self.trains = False  # whether fairseq-train has begun an epoch
+        self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -251,16 +252,16 @@ class XLTask(FairseqTask):
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
         """fairseq's iterator with the last partial batch, which fairseq drops by default.
 
-        The ranks of a micro-step of training get batches of similar size; validation in training takes a sample.
+        In training, the ranks of a micro-step get batches of similar size, and validation reads a fixed sample.
         """
         training = dataset is self.datasets.get("train")
-        if self.trains and not training:
+        if self.training_begun and not training:
             self._take_sample(dataset)
-        found = super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
-        return BalancedEpochs(found, self.micro_steps()) if training else found
+        iterator = super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
+        return BalancedEpochs(iterator, self.micro_steps()) if training else iterator
 
     def micro_steps(self):
-        """The micro-steps of an update by epoch (--update-freq); the last number counts for all that follow."""
+        """The micro-steps of an update, by epoch (--update-freq); the last value applies to all later epochs."""
         run = run_config(self.cfg)
         found = None if run is None else OmegaConf.select(run, "optimization.update_freq")
         return [int(number) for number in found or [1]]
@@ -270,7 +271,7 @@ class XLTask(FairseqTask):
         return self.cfg.validation_examples
 
     def _take_sample(self, dataset):
-        """Limits validation in training to a fixed sample of the examples; the log says so once."""
+        """Limits validation during training to a fixed sample, and logs its size once."""
         if dataset.sample is not None:
             return
         limit = self.validation_limit()
@@ -280,7 +281,7 @@ class XLTask(FairseqTask):
         dataset.sample = sample
         split = next(name for name, each in self.datasets.items() if each is dataset)
         logger.info(
-            "validation on %s takes a fixed sample: %s of %s examples, at most %s of each %s "
+            "validation on %s reads a fixed sample: %s of %s examples, at most %s of each %s "
             "(--validation-examples; 0: all)",
             *(split, f"{len(sample):,}", f"{len(dataset):,}", f"{limit:,}", dataset.group_name),
         )
@@ -395,12 +396,15 @@ class XLTask(FairseqTask):
         """fairseq hook: restores how long --patience has waited."""
         restore_early_stopping(state)
 
+    def begin_training(self):
+        """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins."""
+        self.training_begun = True
+
     def begin_epoch(self, epoch, model):
         """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
 
         Nothing is validated then. A second Ctrl-C stops at once.
         """
-        self.trains = True
         run = run_config(self.cfg)
         if run is None:  # a task created without a command
             return

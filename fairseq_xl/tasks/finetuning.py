@@ -269,7 +269,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     def validation_limit(self):
-        """The base class's; with --predictions-to 0: all examples are read, since all are written."""
+        """Maximum number of validation examples of a group; 0 (all) if --predictions-to is given, which writes all."""
         return 0 if self.cfg.predictions_to else super().validation_limit()
 
     def check_longest(self, dataset, max_tokens):

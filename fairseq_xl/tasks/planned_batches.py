@@ -168,7 +168,7 @@ class PlannedTask:
             if used < every:
                 split = next(name for name, each in self.datasets.items() if each is dataset)
                 logger.info(
-                    "validation on %s takes a fixed sample: %s of %s examples, at most %s of each language or pair and "
+                    "validation on %s reads a fixed sample: %s of %s examples, at most %s of each language or pair and "
                     "objective (--validation-examples; 0: all)",
                     *(split, f"{used:,}", f"{every:,}", f"{limit:,}"),
                 )

@@ -111,7 +111,7 @@ def test_validation_takes_a_sample_and_says_so_once(data_bin, tmp_path, monkeypa
     plans = Mock(wraps=planned_batches.validation_plan)
     monkeypatch.setattr(planned_batches, "validation_plan", plans)
     line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 1, "--max-update", 2, "--validation-examples", 3)
-    sample = r"validation on valid takes a fixed sample: 15 of (\d+) examples, at most 3 of each language or pair and "
+    sample = r"validation on valid reads a fixed sample: 15 of (\d+) examples, at most 3 of each language or pair and "
     sample += r"objective \(--validation-examples; 0: all\)"
     seen = run_train(line)
     (every,) = re.findall(sample, seen.log)

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq import options
 
 import fairseq_xl
@@ -113,6 +114,32 @@ def test_mapped_bitext_resumes_in_every_shard(shards, tmp_path, monkeypatch):
     assert sorted(lines) == list(range(30)) and len(output.updates) == 4 * UPDATES
     for stop in (UPDATES + 2, 2 * UPDATES + 4):
         check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", output), stop, 4 * UPDATES)
+
+
+@pytest.mark.parametrize("data", ["*", "0"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_epoch_without_a_batch_left_is_followed_by_the_next(shards, tmp_path, monkeypatch, data, mapped):
+    """A checkpoint that says that five processes have read a batch each: these are all batches of the epoch."""
+    if mapped:
+        monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
+    shards = shutil.copytree(shards, tmp_path / "shards")  # tables are written beside its text
+
+    def run(folder, *more):
+        more = ["--save-interval-updates", 1, "--no-epoch-checkpoints", *more]
+        return run_train(line_of("translation", f"{shards}/{data}", tmp_path / folder, *more))
+
+    whole, last = run("whole", "--max-epoch", 2), tmp_path / "part" / "checkpoint_last.pt"
+    run("part", "--max-update", 1)
+    state = torch.load(last, weights_only=False)
+    assert state["extra_state"]["train_iterator"]["iterations_in_epoch"] == 1
+    state["cfg"]["distributed_training"]["distributed_world_size"] = UPDATES
+    torch.save(state, last)
+    rest = run("part", "--max-epoch", 2)
+    assert "epoch 1 has no batch left for 1 processes: epoch 2 begins" in rest.log
+    expected = [whole.samples[update][0]["id"].tolist() for update in range(UPDATES + 1, 2 * UPDATES + 1)]
+    assert [samples[0]["id"].tolist() for samples in rest.samples.values()] == expected
+    position = torch.load(last, weights_only=False)["extra_state"]["train_iterator"]
+    assert position["epoch"] == 3 and position["iterations_in_epoch"] == 0
 
 
 def test_evaluation_reads_the_first_shard(shards, tmp_path, whole):

@@ -5,6 +5,8 @@ import re
 import pytest
 from fairseq.tasks import FairseqTask
 
+from fairseq_xl.data.finetuning import FineTuningDataset
+from fairseq_xl.data.translation import TranslationExamples
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.task_files import read_queries
 from fairseq_xl.tasks import translation as translation_task
@@ -19,7 +21,7 @@ from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import WORDS, sentences
 
 LAST = "checkpoint_last.pt"
-SAMPLE = re.compile(r"validation on valid takes a fixed sample: (\d+) of (\d+) examples, at most 3 of each (.*)")
+SAMPLE = re.compile(r"validation on valid reads a fixed sample: (\d+) of (\d+) examples, at most 3 of each (.*)")
 EPOCH = re.compile(r"^batches of epoch (\d): \d+\.\d % of the tokens are padding$", re.M)
 QUERIES = 9
 
@@ -56,6 +58,25 @@ def validated(monkeypatch):
     return found
 
 
+@pytest.fixture
+def collated(monkeypatch):
+    """The numbers of the examples of which batches are made outside of training."""
+    found = set()
+    fine_tuning, text = FineTuningDataset.collater, TranslationExamples.collater
+
+    def of_fine_tuning(self, indices):
+        found.update(indices if self.split != "train" else ())
+        return fine_tuning(self, indices)
+
+    def of_text(self, samples):
+        found.update(sample["id"] for sample in samples if not self.shuffle)
+        return text(self, samples)
+
+    monkeypatch.setattr(FineTuningDataset, "collater", of_fine_tuning)
+    monkeypatch.setattr(TranslationExamples, "collater", of_text)
+    return found
+
+
 def ranking(data, folder, save_dir, *more):
     chosen = cli(task="xl_ranking", criterion="xl_ranking", arch="xl_xlm_tiny", layers=1)
     return [data, *chosen, *labeled(folder, save_dir), *more]
@@ -78,7 +99,9 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(name, data_bin, files, validated, tmp_path):
+def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(
+    name, data_bin, files, validated, collated, tmp_path
+):
     line, group, groups = TASKS[name]
     short = cli(max_epoch=2, no_epoch_checkpoints=True, validation_examples=3)
     output = run_train([*line(data_bin, files, tmp_path / "one"), *short])
@@ -86,6 +109,7 @@ def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(name
     assert shown == f"{group} (--validation-examples; 0: all)" and int(used) == 3 * groups < int(every)
     sample, again = sorted(validated[: int(used)]), sorted(validated[int(used) :])
     assert sample == again and len(set(sample)) == int(used)
+    assert sorted(collated) == sample  # also in the pass over the split with which fairseq-train begins
     assert EPOCH.findall(output.log) == ["1", "2"]
     validated.clear()  # another seed, other batches, and a start in the middle of a run
     more = cli(max_epoch=1, seed=5, update_freq=2, batch_size=2, validation_examples=3)

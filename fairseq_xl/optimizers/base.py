@@ -52,8 +52,8 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
                 self.update(parameters, step, group)
         return loss
 
-    def take_back_count(self) -> None:
-        """Takes back the count of the last step in the states' `step`, for a step that `found_inf` skipped."""
+    def undo_step_count(self) -> None:
+        """Decrements `step` in the states that the last step counted; for a step that `found_inf` skipped."""
         for state in self._counted:
             state["step"] -= 1
         self._counted = []

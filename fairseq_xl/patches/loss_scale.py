@@ -1,4 +1,4 @@
-"""Patches of the loss scale of --fp16 and --amp: an update does not wait until overflow of its gradients is known."""
+"""Patches that keep the loss scale of --fp16 and --amp on the device: an update does not wait for overflow."""
 
 import contextlib
 import copy
@@ -19,24 +19,24 @@ logger = logging.getLogger(__name__)
 def install() -> None:
     """Keeps the loss scale on the device if the optimizer can skip updates there."""
     for optimizer in (FP16Optimizer, AMPOptimizer):
-        optimizer.build_optimizer = classmethod(_with_late_scaler(optimizer.build_optimizer.__func__))
+        optimizer.build_optimizer = classmethod(_with_deferred_scaler(optimizer.build_optimizer.__func__))
         optimizer.clip_grad_norm = _clip_on_device(optimizer.clip_grad_norm)
     mixin = fp16_optimizer._FP16OptimizerMixin
     mixin.zero_grad = _unscale_on_device(mixin.zero_grad)
 
 
-class LateScaler(DynamicLossScaler):
-    """fairseq's loss scale with the same values, whose overflows the host learns one update later.
+class DeferredLossScaler(DynamicLossScaler):
+    """fairseq's loss scaler with the scale on the device; the host learns of overflows one update later.
 
-    While an update runs, the host computes the two scales that may follow, and the device chooses one. fairseq's
-    attributes are those after the last update that `settle` was called for.
+    During an update the host computes the two possible next scales, and the device selects one. `loss_scale` and
+    fairseq's other attributes are as of the last update passed to `record_overflow`.
 
     Attributes:
         on_device: the scale of the next update, a float32 scalar on the device of the loss; None: `loss_scale`.
     """
 
     def __init__(self, scaler: DynamicLossScaler):
-        """Continues `scaler`."""
+        """Copies the state of `scaler`."""
         self.__dict__.update(vars(scaler))
         self.on_device: Tensor | None = None
 
@@ -50,18 +50,18 @@ class LateScaler(DynamicLossScaler):
         """Multiplies a loss () by the scale; keeps its type."""
         return (outputs.float() * self.current(outputs.device)).to(outputs.dtype)
 
-    def choose(self, skipped: Tensor) -> None:
-        """Sets the scale of the next update: the lower one if `skipped`, a boolean scalar on the device, is true."""
+    def set_next_scale(self, skipped: Tensor) -> None:
+        """Sets the next update's scale, after an overflow if `skipped`, a boolean scalar on the device, is true."""
         kept, lowered = copy.copy(self), copy.copy(self)
         DynamicLossScaler.update(kept)
         with contextlib.suppress(OverflowError, FloatingPointError):
             lowered.check_overflow(math.inf)
         self.on_device = torch.where(skipped, lowered.loss_scale, kept.loss_scale).to(torch.float32)
 
-    def settle(self, overflow: bool) -> None:
-        """Follows fairseq's rule, once the host knows whether gradients overflowed.
+    def record_overflow(self, overflow: bool) -> None:
+        """Updates the host's copy of the scale by fairseq's rule.
 
-        Raises FloatingPointError if the scale would have to be lower than --min-loss-scale.
+        Raises FloatingPointError if the lowered scale would be at or below --min-loss-scale.
         """
         if not overflow:
             super().update()
@@ -84,20 +84,20 @@ class LateScaler(DynamicLossScaler):
         return scale
 
 
-def _with_late_scaler(original: Callable) -> Callable:
+def _with_deferred_scaler(original: Callable) -> Callable:
     @functools.wraps(original)
     def build_optimizer(cls: Any, cfg: Any, params: Any, **kwargs: Any) -> Any:
-        """Builds the optimizer, with `LateScaler` if it has a loss scale and can skip updates on its device."""
+        """Builds the optimizer, with `DeferredLossScaler` if it has a loss scale and can skip updates on its device."""
         built = original(cls, cfg, params, **kwargs)
-        waits = cfg.optimization.use_bmuf or cfg.distributed_training.ddp_backend == "slowmo"
-        if waits or not getattr(built.optimizer, "can_skip", False):
+        keeps_fairseqs_scaler = cfg.optimization.use_bmuf or cfg.distributed_training.ddp_backend == "slowmo"
+        if keeps_fairseqs_scaler or not getattr(built.optimizer, "can_skip", False):
             return built
         if isinstance(built, FP16Optimizer) and built.scaler is not None:
-            built.scaler = LateScaler(built.scaler)
+            built.scaler = DeferredLossScaler(built.scaler)
         elif isinstance(built, AMPOptimizer) and built.scaler.is_enabled():
             window, minimum = built.scaler.get_growth_interval(), cfg.common.min_loss_scale
             scaler = DynamicLossScaler(cfg.common.fp16_init_scale, scale_window=window, min_loss_scale=minimum)
-            built._grad_scaler = LateScaler(scaler)  # the rule of torch's GradScaler is the same
+            built._grad_scaler = DeferredLossScaler(scaler)  # the rule of torch's GradScaler is the same
         return built
 
     return build_optimizer
@@ -108,7 +108,7 @@ def _unscale_on_device(original: Callable) -> Callable:
     def zero_grad(self: Any) -> None:
         """Frees the gradients; the next ones will be divided by the scale, which the host may not know."""
         original(self)
-        if isinstance(self.scaler, LateScaler):
+        if isinstance(self.scaler, DeferredLossScaler):
             self._multiply_factor = self.scaler.current(self.fp32_params[0].device).reciprocal()
 
     return zero_grad
@@ -118,18 +118,19 @@ def _clip_on_device(original: Callable) -> Callable:
     @functools.wraps(original)
     @torch.no_grad()
     def clip_grad_norm(self: Any, max_norm: float, aggregate_norm_fn: Callable | None = None) -> Tensor:
-        """Clips without reading the norm; with --fp16 by a factor that `step` applies. Returns the norm before."""
-        if not isinstance(self.scaler, LateScaler):
-            clipped: Tensor = original(self, max_norm, aggregate_norm_fn)
-            return clipped
+        """Clips without reading the norm; with --fp16 `step` applies the factor. Returns the norm before clipping."""
+        norm: Tensor
+        if not isinstance(self.scaler, DeferredLossScaler):
+            norm = original(self, max_norm, aggregate_norm_fn)
+            return norm
         if isinstance(self, AMPOptimizer):
             gradients = [parameter.grad for parameter in self.params if parameter.grad is not None]
             if gradients:
                 torch._foreach_mul_(gradients, self.scaler.current(gradients[0].device).reciprocal())
-            unclipped: Tensor = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
-            return unclipped
+            norm = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
+            return norm
         self._sync_fp16_grads_to_fp32()
-        norm: Tensor = self._multiply_factor * self.fp32_optimizer.clip_grad_norm(0, aggregate_norm_fn)
+        norm = self._multiply_factor * self.fp32_optimizer.clip_grad_norm(0, aggregate_norm_fn)
         if max_norm > 0:
             self._multiply_factor = self._multiply_factor * (max_norm / norm).clamp(max=1)
         return norm

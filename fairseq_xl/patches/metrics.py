@@ -17,6 +17,7 @@ from torch import Tensor
 Values = Callable[[dict[str, tuple[float, ...]]], dict[str, float]]
 
 _unread = False  # whether the values of meters are not read: fairseq reads them in every step and ignores them
+_weight: Tensor | None = None  # what `kept_if` sets: 1 or 0, a float64 scalar on the device of what is logged
 
 
 def install() -> None:
@@ -28,6 +29,21 @@ def install() -> None:
     meters.AverageMeter.update = _average_without_reading(meters.AverageMeter.update)
     distributed_utils.all_reduce_dict = all_reduce_dict
     trainer.Trainer._aggregate_logging_outputs = _never_zero(trainer.Trainer._aggregate_logging_outputs)
+
+
+@contextlib.contextmanager
+def kept_if(kept: Tensor) -> Iterator[None]:
+    """Context whose numbers and tensors are logged only if `kept`, a boolean scalar on their device, is true.
+
+    Nothing is read: meters that average and `DeviceSums` add 0 in place of any value, NaN included, and count 0. A mean
+    over 0 values is the last value.
+    """
+    global _weight
+    before, _weight = _weight, kept.double()
+    try:
+        yield
+    finally:
+        _weight = before
 
 
 class DeviceSums(meters.Meter):
@@ -51,6 +67,8 @@ class DeviceSums(meters.Meter):
 
     def update(self, sums: Tensor, names: Sequence[str], values: Values | None = None) -> None:
         """Adds sums (R, N); `values`: what `get_smoothed_values` logs, a function of what `read` returns."""
+        if _weight is not None:
+            sums = torch.where(_weight > 0, sums, 0)
         self.sums = sums if self.sums is None else self.sums + sums
         self.names, self.values, self.found = names, values, None
 
@@ -166,6 +184,8 @@ def _average_without_reading(original: Callable[..., Any]) -> Callable[..., Any]
     @functools.wraps(original)
     def update(self: meters.AverageMeter, val: Any, n: Any = 1) -> None:
         """Adds `n` values whose mean is `val`; with `n` a tensor, a mean of 0 values is left out on its device."""
+        if _weight is not None and isinstance(val, (int, float, Tensor)):  # not an array of counted translations
+            n = _weight * n
         if val is None or not torch.is_tensor(n):
             original(self, val, n)
             return

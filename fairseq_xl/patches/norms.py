@@ -1,5 +1,6 @@
 """Patches of gradient norms: a few kernels compute them, and an update does not wait until they are known."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ from fairseq import trainer, utils
 from fairseq.logging import metrics
 from torch import Tensor
 
-from fairseq_xl.patches.loss_scale import LateScaler
+from fairseq_xl.patches.loss_scale import DeferredLossScaler
+from fairseq_xl.patches.metrics import kept_if
 from fairseq_xl.patches.precision import torch_of_trainer
 
 #: the largest relative difference of the ranks' norms, as in fairseq
@@ -80,7 +82,7 @@ def _check_later(original: Callable) -> Callable:
     @functools.wraps(original)
     def _check_grad_norms(self: Any, grad_norm: Tensor) -> None:
         """Checks the norms of the update before this one, and marks an unsound update for the optimizer."""
-        optimizer, common, scaler = self.optimizer.optimizer, self.cfg.common, _late_scaler(self)
+        optimizer, common, scaler = self.optimizer.optimizer, self.cfg.common, _deferred_scaler(self)
         if not getattr(optimizer, "can_skip", False) or ((common.fp16 or common.amp) and scaler is None):
             original(self, grad_norm)
             return
@@ -93,26 +95,26 @@ def _check_later(original: Callable) -> Callable:
         sound = torch.isfinite(norms).all() & _agree(norms)
         optimizer.found_inf = (~sound).to(torch.float32)
         if scaler is not None:
-            scaler.choose(~sound)
+            scaler.set_next_scale(~sound)
         self.norms_to_check = _Norms(norms, self.get_num_updates() + 1, getattr(self, "samples_of_update", []))
         torch_of_trainer.check_later(grad_norm)
 
     return _check_grad_norms
 
 
-def _late_scaler(trainer_of_run: Any) -> LateScaler | None:
+def _deferred_scaler(trainer_of_run: Any) -> DeferredLossScaler | None:
     """The loss scale, if it is on the device."""
     scaler = getattr(trainer_of_run.optimizer, "scaler", None)
-    return scaler if isinstance(scaler, LateScaler) else None
+    return scaler if isinstance(scaler, DeferredLossScaler) else None
 
 
 def check_last_update(trainer_of_run: Any) -> None:
-    """Reads the norms of the last update, if they are not read yet.
+    """Reads the norms of the last update, unless they were read before, and updates the loss scale.
 
-    If the update was skipped: lowers the loss scale and takes back the optimizer's count of updates, or raises
-    `Diverged` where there is no loss scale, or no lower one.
+    After an overflow with a loss scale, the optimizer's step count is reduced by one. Raises `Diverged` for norms that
+    differ between ranks, for norms that are not finite without a loss scale, and if the scale cannot be lowered.
     """
-    norms, scaler = vars(trainer_of_run).pop("norms_to_check", None), _late_scaler(trainer_of_run)
+    norms, scaler = vars(trainer_of_run).pop("norms_to_check", None), _deferred_scaler(trainer_of_run)
     if norms is None:
         return
     overflow = scaler is not None and not np.isfinite(norms.read()).all()
@@ -120,12 +122,12 @@ def check_last_update(trainer_of_run: Any) -> None:
         norms.check()
     if scaler is None:
         return
+    if overflow:
+        trainer_of_run.optimizer.optimizer.undo_step_count()
     try:
-        scaler.settle(overflow)
+        scaler.record_overflow(overflow)
     except FloatingPointError as error:
         raise Diverged(str(error), norms.update, norms.samples) from error
-    if overflow:
-        trainer_of_run.optimizer.optimizer.take_back_count()
 
 
 def _log_without_reading(original: Callable) -> Callable:
@@ -135,16 +137,16 @@ def _log_without_reading(original: Callable) -> Callable:
     def _reduce_and_log_stats(
         self: Any, logging_outputs: list, sample_size: Any, grad_norm: Tensor | None = None
     ) -> dict[str, Any]:
-        """Logs the statistics of an update."""
+        """Logs the statistics of an update; one that an overflow skips is not part of means and sums."""
         if grad_norm is None or not torch_of_trainer.is_checked_later(grad_norm):
             return original(self, logging_outputs, sample_size, grad_norm)
-        clip_norm = self.cfg.optimization.clip_norm
-        weight = 1 if _late_scaler(self) is None else 1 - self.optimizer.optimizer.found_inf  # 0: skipped
-        metrics.log_speed("ups", 1.0, priority=100, round=2)
-        metrics.log_scalar("gnorm", grad_norm, weight, priority=400, round=3)
-        if clip_norm > 0:
-            metrics.log_scalar("clip", (grad_norm > clip_norm) * 100.0, weight, priority=500, round=1)
-        return original(self, logging_outputs, sample_size)
+        clip_norm, deferred = self.cfg.optimization.clip_norm, _deferred_scaler(self) is not None
+        with kept_if(self.optimizer.optimizer.found_inf == 0) if deferred else contextlib.nullcontext():
+            metrics.log_speed("ups", 1.0, priority=100, round=2)
+            metrics.log_scalar("gnorm", grad_norm, priority=400, round=3)
+            if clip_norm > 0:
+                metrics.log_scalar("clip", (grad_norm > clip_norm) * 100.0, priority=500, round=1)
+            return original(self, logging_outputs, sample_size)
 
     return _reduce_and_log_stats
 

@@ -9,7 +9,7 @@ from fairseq import options, trainer
 from fairseq.optim import AMPOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer, fp16_optimizer
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 
-from fairseq_xl.patches.loss_scale import LateScaler
+from fairseq_xl.patches.loss_scale import DeferredLossScaler
 
 #: keys that are added to the optimizer state of checkpoints
 MASTERS, SCALER = "fp32_params", "loss_scaler"
@@ -175,7 +175,7 @@ def _load_all_state(original):
                     master.copy_(saved)
         if scaler is not None and isinstance(self.scaler, DynamicLossScaler):
             vars(self.scaler).update(scaler)
-        if isinstance(self.scaler, LateScaler):
+        if isinstance(self.scaler, DeferredLossScaler):
             self.scaler.on_device = None
 
     return load_state_dict

@@ -40,9 +40,9 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
     def found_inf(self, found: Tensor | None) -> None:
         self.optim.found_inf = found
 
-    def take_back_count(self) -> None:
-        """Takes back the count of the last step: see `MultiTensorOptimizer`."""
-        self.optim.take_back_count()
+    def undo_step_count(self) -> None:
+        """Decrements `step` of the states that the last step counted: see `MultiTensorOptimizer`."""
+        self.optim.undo_step_count()
 
     def broadcast_global_state_dict(self, state_dict: dict) -> dict:
         """Sends the state that rank 0 has read to all ranks; each loads its part."""

@@ -1,5 +1,6 @@
 """Patches of fairseq-train: the state of early stopping, and the end of a training that diverges."""
 
+import contextlib
 import functools
 import logging
 import numbers
@@ -22,6 +23,8 @@ def install() -> None:
     AMPOptimizer.next_loss_scale = _unscaled_without_cuda(AMPOptimizer.next_loss_scale)
     trainer.NanDetector = _skip_nan_detector
     trainer.Trainer.train_step = _report_divergence(trainer.Trainer.train_step)
+    trainer.Trainer.lr_step = _check_end_of_epoch(trainer.Trainer.lr_step)
+    trainer.Trainer.save_checkpoint = _save_current_state(trainer.Trainer.save_checkpoint)
     checkpoint_utils.save_checkpoint = _refuse_non_finite_weights(checkpoint_utils.save_checkpoint)
 
 
@@ -64,6 +67,35 @@ def _report_divergence(original):
     return train_step
 
 
+def _check_last_update(trainer_of_run) -> None:
+    """Raises `UserError` if the last update diverged."""
+    try:
+        norms.check_last_update(trainer_of_run)
+    except norms.Diverged as error:
+        raise _divergence(trainer_of_run, error) from error
+
+
+def _check_end_of_epoch(original):
+    @functools.wraps(original)
+    def lr_step(self, epoch, val_loss=None):
+        """Ends an epoch after its last update is checked: the training may end here without saving."""
+        _check_last_update(self)
+        return original(self, epoch, val_loss)
+
+    return lr_step
+
+
+def _save_current_state(original):
+    @functools.wraps(original)
+    def save_checkpoint(self, filename, extra_state):
+        """Writes a checkpoint that counts an overflow in the last update; fairseq writes crash.pt after any error."""
+        with contextlib.suppress(norms.Diverged):
+            norms.check_last_update(self)
+        return original(self, filename, extra_state)
+
+    return save_checkpoint
+
+
 def _divergence(trainer_of_run, error) -> UserError:
     """The error of a training that diverged in the current update, or in the one of `norms.Diverged`."""
     current = trainer_of_run.get_num_updates() + 1, trainer_of_run.samples_of_update
@@ -97,10 +129,7 @@ def _refuse_non_finite_weights(original):
     @functools.wraps(original)
     def save_checkpoint(cfg, trainer, epoch_itr, val_loss):
         """Saves a checkpoint of finite weights, after the last update is checked."""
-        try:
-            norms.check_last_update(trainer)
-        except norms.Diverged as error:
-            raise _divergence(trainer, error) from error
+        _check_last_update(trainer)
         for name, value in trainer.model.named_parameters():
             if not is_finite(value):
                 raise UserError(f"update {trainer.get_num_updates()}: {name} is NaN or infinite; {_advice(trainer)}")

@@ -152,7 +152,7 @@ for weight in weights:
 optimizer.step()
 kept = after == [weight.tolist() for weight in weights]
 counts = [[state["step"] for state in optimizer.optimizer.optim.state.values()]]
-optimizer.optimizer.take_back_count()
+optimizer.optimizer.undo_step_count()
 counts.append([state["step"] for state in optimizer.optimizer.optim.state.values()])
 found = {"counts": counts, "held": held, "weights": [weight[0].item() for weight in weights], "kept": kept}
 open(f"{sys.argv[1]}/{torch.distributed.get_rank()}.json", "w").write(json.dumps(found))

@@ -12,12 +12,13 @@ from fairseq.optim import FP16Optimizer
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+from fairseq_xl.criterions.translation import XLTranslationCriterion
 from fairseq_xl.errors import UserError
 from fairseq_xl.optimizers.adam import Adam, AdamConfig, XLAdam
 from fairseq_xl.optimizers.lamb import Lamb
 from fairseq_xl.patches import norms
-from fairseq_xl.patches.loss_scale import LateScaler
-from tests.commands import equal_parameters, load, pretraining, run_train
+from fairseq_xl.patches.loss_scale import DeferredLossScaler
+from tests.commands import equal_parameters, load, pretraining, run_train, translation
 from tests.devices import no_sync
 from tests.tasks.test_resume import SAVING, losses_after
 
@@ -35,17 +36,24 @@ def scaled(monkeypatch):
 
 @pytest.fixture
 def overflowing(monkeypatch):
-    """Makes the gradients of given batches infinite; yields the set of their numbers, from 1."""
-    forward, batches, seen = XLPretrainingCriterion.forward, set(), [0]
+    """Makes losses and gradients of given batches infinite; yields the set of their numbers, from 1."""
+    batches = set()
+    for criterion in (XLPretrainingCriterion, XLTranslationCriterion):
+        monkeypatch.setattr(criterion, "forward", _infinite(criterion.forward, batches))
+    return batches
 
+
+def _infinite(forward, batches):
     def infinite(self, model, sample, reduce=True):
         loss, size, log = forward(self, model, sample, reduce)
-        seen[0] += model.training
-        return loss * (math.inf if model.training and seen[0] in batches else 1.0), size, log
+        infinite.seen[0] += model.training
+        if model.training and infinite.seen[0] in batches:
+            sums = {name: log[name] * math.inf for name in ("loss", "nll_loss", "sums") if name in log}
+            return loss * math.inf, size, log | sums
+        return loss, size, log
 
-    monkeypatch.setattr(XLPretrainingCriterion, "forward", infinite)
-    monkeypatch.setattr(infinite, "seen", seen, raising=False)
-    return batches
+    infinite.seen = [0]
+    return infinite
 
 
 def line(data, folder, *more, optimizer="xl_adam"):
@@ -66,8 +74,8 @@ def scales(output):
 # The scale
 
 
-def told(scaler, overflow):
-    """Tells a scaler of fairseq of an update's gradients, as its optimizer does."""
+def update_scaler(scaler, overflow):
+    """Updates fairseq's scaler after an update, as its optimizer does."""
     try:
         scaler.check_overflow(math.inf if overflow else 1.0)
         DynamicLossScaler.update(scaler)
@@ -78,17 +86,17 @@ def told(scaler, overflow):
 @pytest.mark.parametrize("settings", [{}, {"tolerance": 0.3}, {"threshold": 32.0}])
 def test_the_device_has_fairseqs_scale_at_once_and_the_host_one_update_later(settings):
     settings |= dict(init_scale=2.0**7, scale_window=4)
-    expected, found = DynamicLossScaler(**settings), LateScaler(DynamicLossScaler(**settings))
+    expected, found = DynamicLossScaler(**settings), DeferredLossScaler(DynamicLossScaler(**settings))
     draw, before, values = random.Random(1), None, set()
     for _ in range(200):
         assert found.current("cpu") == expected.loss_scale
         values.add(expected.loss_scale)
         if before is not None:
-            found.settle(before)
+            found.record_overflow(before)
         assert vars(found) == vars(expected) | {"on_device": found.on_device}
         before = draw.random() < 0.2
-        found.choose(torch.tensor(before))
-        told(expected, before)
+        found.set_next_scale(torch.tensor(before))
+        update_scaler(expected, before)
         found.update()  # changes nothing
     assert len(values) > 3
 
@@ -97,7 +105,7 @@ def test_the_rule_is_that_of_torchs_scaler():
     """So --amp has the scales that it has with an optimizer of fairseq's."""
     weight = torch.nn.Parameter(torch.ones(1))
     theirs = torch.amp.GradScaler("cpu", init_scale=2.0**7, growth_interval=4)
-    found = LateScaler(DynamicLossScaler(2.0**7, scale_window=4))
+    found = DeferredLossScaler(DynamicLossScaler(2.0**7, scale_window=4))
     draw, values = random.Random(1), set()
     for _ in range(100):
         overflow = draw.random() < 0.2
@@ -106,19 +114,19 @@ def test_the_rule_is_that_of_torchs_scaler():
         weight.grad = torch.full((1,), math.inf if overflow else 1.0)
         theirs.step(optimizer)
         theirs.update()
-        found.choose(torch.tensor(overflow))
-        found.settle(overflow)
+        found.set_next_scale(torch.tensor(overflow))
+        found.record_overflow(overflow)
         values.add(theirs.get_scale())
     assert len(values) > 3
 
 
 def test_the_scale_changes_without_a_sync():
     """On the meta device, where numbers of the host that are copied to a GPU are found too."""
-    scaler = LateScaler(DynamicLossScaler())
+    scaler = DeferredLossScaler(DynamicLossScaler())
     with no_sync("meta"):
         loss = scaler.scale(torch.ones((), dtype=torch.float16, device="meta"))
-        scaler.choose(torch.zeros((), dtype=torch.bool, device="meta"))
-        scaler.settle(True)
+        scaler.set_next_scale(torch.zeros((), dtype=torch.bool, device="meta"))
+        scaler.record_overflow(True)
     assert loss.dtype == torch.float16 and scaler.on_device.device.type == "meta"
     assert scaler.on_device.dtype == torch.float32
 
@@ -138,7 +146,7 @@ def test_clipping_by_hand(limit, factor):
     weight = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16))
     masters = FP16Optimizer.build_fp32_params(cfg.optimizer, [weight], flatten=False)
     optimizer = FP16Optimizer(cfg, [weight], XLAdam(cfg.optimizer, masters), masters)
-    optimizer.scaler = LateScaler(optimizer.scaler)
+    optimizer.scaler = DeferredLossScaler(optimizer.scaler)
     optimizer.zero_grad()
     optimizer.backward((weight * torch.tensor([3.0, 4.0]).half()).sum())
     assert weight.grad.tolist() == [12, 16]
@@ -150,11 +158,11 @@ def test_clipping_by_hand(limit, factor):
 
 
 def test_ranks_of_which_one_overflows_have_the_same_scale(monkeypatch):
-    """On CUDA the ranks compare their norms; here rank 1 is played by the reduction."""
-    optimizer = SimpleNamespace(can_skip=True, found_inf=None, take_back_count=lambda: taken.append(1))
+    """The ranks compare their norms; the patched all-reduce returns an infinite norm for rank 1."""
+    optimizer = SimpleNamespace(can_skip=True, found_inf=None, undo_step_count=lambda: taken.append(1))
     taken = []
     run = SimpleNamespace(
-        optimizer=SimpleNamespace(optimizer=optimizer, scaler=LateScaler(DynamicLossScaler(8.0))),
+        optimizer=SimpleNamespace(optimizer=optimizer, scaler=DeferredLossScaler(DynamicLossScaler(8.0))),
         cfg=SimpleNamespace(common=SimpleNamespace(fp16=True, amp=False)),
         data_parallel_rank=0,
         data_parallel_process_group=None,
@@ -219,8 +227,9 @@ def test_resume_is_exact_across_overflows(data_bin, tmp_path, scaled, overflowin
 
 
 def test_updates_of_amp_are_those_of_32_bits(data_bin, tmp_path, scaled, overflowing):
-    """On CPU torch computes --amp in 32 bits, and powers of 2 scale without rounding: losses are bit-identical. The
-    batch that overflows changes nothing, and its learning rate is not lost for the others.
+    """Losses of --amp equal those of fp32 on CPU, where torch computes it in 32 bits and powers of 2 scale exactly.
+
+    An overflow in the last update leaves the weights of the update before.
     """
     settings = [*NO_DROPOUT, "--max-update", 6]
     expected = run_train(line(data_bin, tmp_path / "fp32", *settings))
@@ -247,11 +256,48 @@ def test_the_smallest_scale_ends_the_training(data_bin, tmp_path, scaled, overfl
     assert not (tmp_path / "checkpoint_last.pt").exists()
 
 
-def test_the_norm_of_a_skipped_update_is_not_in_the_mean(data_bin, tmp_path, overflowing):
+@pytest.mark.parametrize("form", ["fp16", "amp"])
+@pytest.mark.parametrize("task", ["pretraining", "translation"])
+def test_a_skipped_update_is_not_in_the_logged_means(data_bin, tmp_path, scaled, overflowing, task, form):
+    """Loss, perplexity, gradient norm and the tokens of a batch, of four updates of which the second is skipped."""
     overflowing.add(2)
-    output = run_train(line(data_bin, tmp_path, "--fp16", "--max-update", 4, "--no-save", "--log-interval", 4))
-    (norm,) = output.statistics("gnorm", "train")
-    assert 0 < float(norm) < 100
+    settings = ["--optimizer", "xl_adam", f"--{form}", "--max-update", 4, "--no-save", "--log-interval", 1]
+    more = ["--disable-validation", *settings]
+    command = (
+        pretraining(data_bin, tmp_path, *more, objectives="mlm")
+        if task == "pretraining"
+        else translation(data_bin, tmp_path, "--lang-pairs", "en-de", "--max-tokens", 100, *more)
+    )
+    output = run_train(command)
+    samples = [sample for batches in output.samples.values() for sample in batches]
+    tokens = [sample["ntokens"] for sample in samples]
+    sizes = [1] * 4 if task == "pretraining" else tokens  # of which a batch's loss is the sum
+    kept = [(float.fromhex(loss), size) for loss, size in zip(output.losses, sizes, strict=True)]
+    assert (len(set(tokens)) > 1) == (task == "translation")
+    assert math.isinf(kept.pop(1)[0]) and tokens.pop(1)
+    expected = sum(loss for loss, _ in kept) / sum(size for _, size in kept) / math.log(2)
+    found = {name: output.statistics(name, "train") for name in ("loss", "ppl", "gnorm", "wpb")}
+    found = {name: float(value) for name, (value,) in found.items()}  # one line, of the epoch
+    assert found["loss"] == pytest.approx(expected, abs=2e-3)
+    assert found["ppl"] == pytest.approx(2**expected, rel=0.02) and 0 < found["gnorm"] < 100
+    assert found["wpb"] == pytest.approx(sum(tokens) / 3, abs=0.1)
+
+
+@pytest.mark.parametrize("form", ["fp16", "amp"])
+def test_a_crash_checkpoint_counts_an_overflow_in_the_update_before(data_bin, tmp_path, scaled, overflowing, form):
+    overflowing.add(2)
+    forward = XLPretrainingCriterion.forward
+
+    def failing(self, model, sample, reduce=True):
+        if self.task.update_num == 2:
+            raise LookupError("no batch")
+        return forward(self, model, sample, reduce)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(LookupError, match="no batch"):
+        patch.setattr(XLPretrainingCriterion, "forward", failing)
+        run_train(line(data_bin, tmp_path, f"--{form}", "--max-update", 4))
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "crash.pt"))["last_optimizer_state"]
+    assert state["loss_scaler"]["loss_scale"] == 64 and {each["step"] for each in state["state"].values()} == {1}
 
 
 @pytest.mark.parametrize("more", [["--memory-efficient-fp16"], ["--optimizer", "adam", "--fp16"]])

@@ -4,6 +4,7 @@ import functools
 import io
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
@@ -12,7 +13,7 @@ from fairseq.logging.meters import AverageMeter
 from fairseq.trainer import Trainer
 
 import fairseq_xl
-from fairseq_xl.patches.metrics import log_sums
+from fairseq_xl.patches.metrics import kept_if, log_sums
 from tests.waits import Waits
 
 fairseq_xl.register()
@@ -163,3 +164,24 @@ def test_means_of_no_values_are_left_out_without_a_sync():
     meter.update(8.0, 4)  # and numbers, as before
     meter.update(9.0, 0)
     assert meter.smoothed_value == 5.5
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_not_kept_is_left_out_without_a_sync(kept):
+    """By numbers, tensors and sums; arrays stay. The means of 4 (twice) and of 7 (three times): 29 / 5."""
+    lost, names = (7.0, ["a"]) if kept else (float("nan"), ["a"])
+    with metrics.aggregate("train"):
+        for value, weight, condition in ((4.0, 2, True), (lost, 3, kept)):
+            with Waits() as waits, kept_if(torch.tensor(condition)):
+                metrics.log_scalar("number", value, weight)
+                metrics.log_scalar("tensor", torch.tensor(value), torch.tensor(float(weight)))
+                log_sums("_sums", torch.tensor([[weight * value], [weight]], dtype=torch.double), names, means)
+                metrics.log_scalar("array", np.array([1.0, 2.0]))
+            assert not waits.found
+    found = metrics.get_smoothed_values("train")
+    assert {name: float(found[name]) for name in ("number", "tensor", "a_mean")} == dict.fromkeys(
+        ("number", "tensor", "a_mean"), 29 / 5 if kept else 4.0
+    )
+    assert found["array"].tolist() == [1, 2]
+    metrics.log_scalar("after", 1.0)
+    assert metrics.get_smoothed_values("default")["after"] == 1  # the context is left

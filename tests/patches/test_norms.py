@@ -131,6 +131,29 @@ def test_an_update_that_diverges_is_named_and_changes_nothing(data_bin, tmp_path
         assert equal_parameters(load(tmp_path / "run" / "crash.pt"), load(tmp_path / "before" / "checkpoint_last.pt"))
 
 
+@pytest.mark.parametrize("more", [["--max-update", 3, "--no-save"], ["--max-epoch", 1, "--save-interval", 2]])
+def test_a_last_update_that_diverges_ends_a_run_that_does_not_save(data_bin, tmp_path, poisoned, more):
+    with pytest.raises(
+        UserError, match=r"^update 3 \([mt]lm of .*\): gradients are NaN or infinite; no checkpoint has"
+    ):
+        run_train(line(data_bin, tmp_path, "--updates-per-epoch", 3, *more))
+
+
+def test_an_error_after_an_update_that_diverges_is_the_one_that_is_raised(data_bin, tmp_path, monkeypatch, poisoned):
+    """Though the update is checked before crash.pt is written."""
+    forward = XLPretrainingCriterion.forward
+
+    def failing(self, model, sample, reduce=True):
+        if self.task.update_num == 3:
+            raise LookupError("no batch")
+        return forward(self, model, sample, reduce)
+
+    monkeypatch.setattr(XLPretrainingCriterion, "forward", failing)
+    with pytest.raises(LookupError, match="no batch"):
+        run_train(line(data_bin, tmp_path, "--max-update", 4))
+    assert (tmp_path / "crash.pt").is_file()
+
+
 def test_ranks_that_differ_are_reported_one_update_later(monkeypatch):
     """On CUDA the ranks compare their norms; here rank 1 is played by the reduction."""
     optimizer = SimpleNamespace(can_skip=True, found_inf=None)

@@ -1,5 +1,6 @@
 """Two processes train as one process with twice the accumulation does, whatever the data and the objectives."""
 
+import contextlib
 import re
 import shutil
 
@@ -26,7 +27,7 @@ from tests.commands import (
 )
 from tests.distributed.headed import Headed
 from tests.distributed.two_processes import pair, run_jobs, train
-from tests.distributed.worker import scores_of
+from tests.distributed.worker import overflow, scores_of
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_multitask import multitask, write_others
@@ -182,6 +183,7 @@ def runs(data, single, empty, labeled, body):
             1,
             DDP,
         ),
+        "overflow": (pretrain("--fp16", "--optimizer", "xl_adam", "--clip-norm", 0.1, updates=5), 1, DDP),
         "cost": (pretrain("--schedule", "random", "--objective-options", UNEVEN), 1, {"legacy": DDP["legacy"]}),
     }
 
@@ -258,7 +260,7 @@ def two(data_bin, folders, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one(folders, headed, tmp_path_factory):
-    """A function: name of a run -> (its output in one process with twice the accumulation, final parameters)."""
+    """A function: name of a run -> (its output in one process with twice the accumulation, its last checkpoint)."""
     made = {}
 
     def run(name):
@@ -266,8 +268,9 @@ def one(folders, headed, tmp_path_factory):
             line, frequency, _ = runs(*folders)[name]
             folder = tmp_path_factory.mktemp(name)
             more = ["--update-freq", 2 * frequency, "--save-dir", folder, "--no-epoch-checkpoints"]
-            output = run_train([*line, *more])
-            made[name] = output, load(folder / "checkpoint_last.pt")
+            with overflow() if name == "overflow" else contextlib.nullcontext():
+                output = run_train([*line, *more])
+            made[name] = output, checkpoint_utils.load_checkpoint_to_cpu(str(folder / "checkpoint_last.pt"))
         return made[name]
 
     return run
@@ -357,13 +360,24 @@ def test_distributed_body_stays_bit_by_bit(two, folders, backend):
 def test_distributed_parameters_without_gradient_do_not_move(two, one, schedule, backend):
     """The parameters of headed are used in every second update; Adam would change them in the others too."""
     parameters = load(two["folder"] / f"headed-{schedule}-{backend}" / "checkpoint_last.pt")
-    _, expected = one(f"headed-{schedule}")
+    expected = one(f"headed-{schedule}")[1]["model"]
     for key in ("heads.headed.weight", "heads.headed.bias"):
         assert parameters[key].numpy() == pytest.approx(expected[key].numpy(), abs=1e-5)
     path = two["folder"] / f"headed-{schedule}-{backend}" / "checkpoint_last.pt"
     state = checkpoint_utils.load_checkpoint_to_cpu(str(path))["last_optimizer_state"]["state"]
     steps = sorted({int(of["step"]) for of in state.values()})
     assert steps == ([3, 6] if schedule == "alternate" else [6])
+
+
+@pytest.mark.parametrize("backend", list(DDP))
+def test_distributed_overflow_on_one_rank_skips_the_update_on_both(two, one, backend):
+    """The loss scale and the counts of updates are those of one process."""
+    path = two["folder"] / f"overflow-{backend}" / "checkpoint_last.pt"
+    found = checkpoint_utils.load_checkpoint_to_cpu(str(path))["last_optimizer_state"]
+    expected = one("overflow")[1]["last_optimizer_state"]
+    assert found["loss_scaler"] == expected["loss_scaler"] and found["loss_scaler"]["loss_scale"] == 64
+    steps = [{state["step"] for state in each["state"].values()} for each in (found, expected)]
+    assert steps == [{4}, {4}]
 
 
 #: most reads of torch's DDP in the backward passes of the job "sync-pytorch", by update: whether each of the 20

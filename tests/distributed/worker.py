@@ -2,11 +2,13 @@
 
 Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's,
 "scores": {name in `SCORES`: the log's}, "waits": for each update what would wait for a GPU}. Only the updates of jobs
-whose names begin with "sync" are watched for "waits"; those whose names begin with "mapped" map their bitext.
+whose names begin with "sync" are watched for "waits"; those whose names begin with "mapped" map their bitext, and those
+whose names begin with "overflow" have an `overflow`.
 """
 
 import contextlib
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from fairseq import options, trainer
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
+from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
 from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.tasks import translation
 from tests.commands import CPU, configuration, one_run
@@ -49,6 +52,23 @@ def mapped_bitext():
 
 
 @contextlib.contextmanager
+def overflow():
+    """Makes the gradients of the second update of pre-training infinite, on the last rank only."""
+    forward = XLPretrainingCriterion.forward
+
+    def infinite(self, model, sample, reduce=True):
+        loss, size, log = forward(self, model, sample, reduce)
+        last = distributed_utils.get_global_rank() == distributed_utils.get_global_world_size() - 1
+        return loss * (math.inf if last and model.training and self.task.update_num == 1 else 1.0), size, log
+
+    XLPretrainingCriterion.forward = infinite
+    try:
+        yield
+    finally:
+        XLPretrainingCriterion.forward = forward
+
+
+@contextlib.contextmanager
 def watched_updates():
     """Yields a list, to which each update of the real trainer adds its `Waits.found`."""
     found, step = [], trainer.Trainer.train_step
@@ -74,7 +94,8 @@ def main():
         sys.stderr.flush()
         watched = watched_updates() if name.startswith("sync") else contextlib.nullcontext([])
         mapped = mapped_bitext() if name.startswith("mapped") else contextlib.nullcontext()
-        with one_run() as output, watched as waits, mapped:
+        overflows = overflow() if name.startswith("overflow") else contextlib.nullcontext()
+        with one_run() as output, watched as waits, mapped, overflows:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)
         result = {
             "losses": output.updates,

@@ -4,8 +4,9 @@ Sentences are compared by the ratio margin of their embeddings (Artetxe & Schwen
 or ``id TAB sentence`` as in BUCC. Output lines: with --threshold ``id TAB id`` for pairs at or above the threshold;
 with --gold the same at the threshold of the highest F1, which is printed with its F1; otherwise ``margin TAB id TAB
 id`` for all pairs; with --nearest, for each source sentence, the id of the most similar target sentence (for XTREME's
-Tatoeba the source is English). A sentence that occurs several times in its file is in no pair. The command prints one
-JSON line.
+Tatoeba the source is English). Without ids in the file, the id of a sentence is its line, from 0 on. A pair is a
+sentence and its best candidate, in either direction. Pairs are taken in descending order of margin, and each sentence
+is in one pair at most. A sentence that occurs several times in its file is in none. The command prints one JSON line.
 
 --embeddings names the .npy files of `fairseq-xl embed` of both files, for embeddings that do not fit into memory: they
 stay on disk. CHECKPOINT, DATA and --layer are then left out. Row N of a file belongs to line N of its text; of
@@ -83,7 +84,7 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
             # NFS cannot remove files that are still mapped
             folder = tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent, ignore_cleanup_errors=True)
         except OSError as error:
-            raise UserError(f"--index {parent}: {error.strerror}") from error
+            raise UserError(f"--index {parent}: cannot make or write to this folder: {error.strerror}") from error
         with folder as name:
             try:
                 yield Path(name)

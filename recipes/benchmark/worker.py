@@ -11,6 +11,7 @@ error's first line; its traceback goes to standard error.
 import functools
 import gc
 import json
+import logging
 import os
 import statistics
 import sys
@@ -144,6 +145,7 @@ def main() -> None:
     """Answers requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries may print to stdout, which is for answers
+    logging.getLogger("filelock").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     worker = Worker(*sys.argv[1:])
     for line in sys.stdin:
         request = json.loads(line)

@@ -158,7 +158,8 @@ def test_of_other_losses_only_the_output_layer_is_measured(at, device):
     assert found["failed"] == ({one: "out of memory"} if fails else {})
     assert set(found["output_layer"]["times_fairseq"]) == {*SYSTEMS, other} | (set() if fails else {one})
     assert set(found["losses"]) == set(found["profile"]) == set(SYSTEMS) and set(found["seconds"]) == set(EVERY)
-    assert workers[other].requests == ["build", *["output_step"] * 5, "free"]
+    begin, *steps, end = workers[other].requests  # more steps if other programs run
+    assert (begin, set(steps), end) == ("build", {"output_step"}, "free")
     assert all(worker.requests.count("free") == 1 for worker in workers.values())
 
 

@@ -204,5 +204,6 @@ def test_the_command_with_an_index(tmp_path, capfd):
             outputs.append((tmp_path / f"out{number}").read_text().splitlines())
         assert len(outputs[0]) > 100 and len({*outputs[0]} ^ {*outputs[1]}) <= 6
     assert list((tmp_path / "indices").iterdir()) == []
-    with pytest.raises(UserError, match="--index .*/en: File exists"):  # before it reads embeddings
+    # before it reads embeddings
+    with pytest.raises(UserError, match="--index .*/en: cannot make .* folder: File exists"):
         mine_bitext.main(["CHECKPOINT", "DATA", *line[3:], "--layer", "1", "--index", str(tmp_path / "en")])

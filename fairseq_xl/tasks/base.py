@@ -155,11 +155,15 @@ class XLTask(FairseqTask):
     def open_other_shards(self, open_folder, split, epoch):
         """Calls `open_folder` for each data folder except the one of `epoch`, and discards the result.
 
-        It does so before the first epoch of training only, so that a damaged shard is reported before training.
+        It does so before the first epoch of training only, so that a damaged shard is reported before training. Logs
+        which shard the epoch reads.
         """
+        folders = self.cfg.data.split(os.pathsep)
+        if split == "train" and len(folders) > 1:
+            place = (epoch - 1) % len(folders) + 1
+            logger.info("epoch %d reads %s, shard %d of %d", epoch, self.folder(epoch), place, len(folders))
         if split == "train" and split not in self.datasets:
-            folders = dict.fromkeys(Path(folder) for folder in self.cfg.data.split(os.pathsep))
-            for folder in folders.keys() - {self.folder(epoch)}:
+            for folder in {Path(folder) for folder in folders} - {self.folder(epoch)}:
                 open_folder(folder, split)
                 gc.collect()  # corpora have reference cycles, which keep memory maps open
 

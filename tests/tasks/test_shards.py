@@ -68,6 +68,8 @@ def test_all_ways_to_name_the_shards(shards, tmp_path, whole, written):
     assert [found.updates[number] for number in range(1, 11)] == [
         whole("pretraining")[1].updates[number] for number in range(1, 11)
     ]
+    logged = [line for line in found.log.splitlines() if ", shard " in line]  # fairseq opens the next before it stops
+    assert logged == [f"epoch {epoch} reads {shards / str(epoch - 1)}, shard {epoch} of 3" for epoch in (1, 2, 3)]
 
 
 def test_an_epoch_reads_one_shard(shards, tmp_path, whole):

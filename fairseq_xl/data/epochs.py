@@ -19,7 +19,7 @@ class ReorderedEpochIterator(iterators.EpochBatchIterator):
     """
 
     micro_steps: Sequence[int] = (1,)  # micro-steps of an update, by epoch; the last value applies to all later epochs
-    #: whether the checkpoint was within an epoch of which no batch is left, so that the next epoch's are needed
+    #: whether no batch is left of the epoch of the checkpoint; training then needs the batches of the next epoch
     epoch_is_over = False
     _resumed: tuple[int, int, int] | None = None  # (epoch, batches in an update, ranks), from the checkpoint
 

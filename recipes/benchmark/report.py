@@ -16,6 +16,7 @@ OUTPUT_LOSS_NAMES = {
     "liger-kernel": "fairseq_xl, liger-kernel's loss",
 }
 COLORS = dict(zip([*NAMES, *OUTPUT_LOSS_NAMES], ("C0", "C9", "C1", "C2", "C3", "C4")))
+BESIDE = {"fontsize": "x-small", "loc": "center left", "bbox_to_anchor": (1, 0.5)}  # legends right of their picture
 
 
 def write_profile(found: dict, output: Path) -> None:
@@ -46,7 +47,7 @@ def write_picture(found: dict, output: Path) -> None:
     from matplotlib import pyplot
 
     cases = found["cases"]
-    figure, axes = pyplot.subplots(2, 2, figsize=(13, 4 + 1.2 * len(cases)), layout="constrained")
+    figure, axes = pyplot.subplots(2, 2, figsize=(14, 4 + 1.2 * len(cases)), layout="constrained")
     (speed, memory), (head, time) = axes
     tokens = {name: case["tokens_per_second"] for name, case in cases.items()}
     _bars(speed, "training step", "tokens per second", tokens)
@@ -54,7 +55,7 @@ def write_picture(found: dict, output: Path) -> None:
     for row, bound in enumerate(bounds):
         label = "matrix products alone" if row == 0 else None
         speed.plot([bound] * 2, [row - 0.4, row + 0.4], "k--", label=label)
-    speed.legend(fontsize="small")
+    speed.legend(**BESIDE)
     peaks = {name: {system: peak / 1024 for system, peak in case["peak_mib"].items()} for name, case in cases.items()}
     if "memory" in found:
         label = f"vocabulary {found['memory']['vocabulary']:,}, without optimizer"
@@ -79,7 +80,7 @@ def _draw_profile(time: Any, name: str, case: dict) -> None:
     time.invert_yaxis()
     time.set(title=f"one profiled step, {name}", xlabel="milliseconds")
     time.title.set_fontsize("medium")
-    time.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+    time.legend(**BESIDE)
 
 
 def _medians(ratios: dict) -> dict:
@@ -102,4 +103,4 @@ def _bars(axes: Any, title: str, label: str, values: dict, names: dict = NAMES) 
     axes.invert_yaxis()
     axes.set(title=title, xlabel=label)
     axes.tick_params(axis="y", labelsize="small")
-    axes.legend(fontsize="small")
+    axes.legend(**BESIDE)

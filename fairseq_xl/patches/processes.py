@@ -18,6 +18,7 @@ from fairseq.distributed import (
 )
 from fairseq.models import distributed_fairseq_model
 from hydra.core.hydra_config import HydraConfig
+from torch.utils import _pytree as pytree
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
@@ -239,7 +240,7 @@ def _wrap_on_any_device(original):
     """Wraps models with pytorch_ddp on any device; fairseq always names a GPU.
 
     torch fails on parameters that an update leaves unused, such as the head of another objective, unless
-    `find_unused_parameters` is set. For other models it stays unset, since torch warns if it finds none.
+    `find_unused_parameters` is set, with which its reducer waits for the device. `_allow_unused` does without it.
     """
 
     @functools.wraps(original)
@@ -247,13 +248,66 @@ def _wrap_on_any_device(original):
         """Wraps a module on its own device."""
         if not next(module.parameters()).is_cuda:
             device_ids = output_device = None
-        if getattr(module, "may_skip_parameters", False):
-            kwargs["find_unused_parameters"] = True
+        may_skip = getattr(module, "may_skip_parameters", False)
+        if may_skip:
+            kwargs["find_unused_parameters"] = False
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            return original(module, device_ids=device_ids, output_device=output_device, **kwargs)
+            model = original(module, device_ids=device_ids, output_device=output_device, **kwargs)
+        if may_skip:
+            _allow_unused(model)
+        return model
 
     return wrapped
+
+
+class _DependOn(torch.autograd.Function):
+    """Returns tensors unchanged and makes them depend on parameters, to which the backward pass adds no gradient."""
+
+    @staticmethod
+    def forward(ctx, number, *tensors):
+        """Returns the first `number` tensors; the others are the parameters."""
+        ctx.set_materialize_grads(False)
+        ctx.number_of_parameters = len(tensors) - number
+        return tensors[:number]
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        """The gradients of the tensors, and None for each parameter."""
+        return (None, *gradients, *[None] * ctx.number_of_parameters)
+
+
+def _allow_unused(model: torch.nn.parallel.DistributedDataParallel) -> None:
+    """Lets an update leave parameters unused, without the wait of torch's `find_unused_parameters`.
+
+    The reducer counts the gradients of a backward pass. The outputs depend on all parameters here, so that it also
+    counts those of unused parameters, which it takes for zeros. `all_reduce_grads`, which fairseq calls before the
+    optimizer, sets the gradients that no rank has to None again, since Adam would change these parameters.
+    """
+    parameters = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+    used = [False] * len(parameters)
+
+    def mark_used(number, parameter):
+        used[number] |= parameter.grad is not None  # the hook is called for unused parameters too
+
+    def depend_on_all(_, inputs, output):
+        leaves, structure = pytree.tree_flatten(output)
+        numbers = [number for number, leaf in enumerate(leaves) if getattr(leaf, "requires_grad", False)]
+        found = _DependOn.apply(len(numbers), *[leaves[number] for number in numbers], *parameters) if numbers else ()
+        for number, leaf in zip(numbers, found, strict=True):
+            leaves[number] = leaf
+        return pytree.tree_unflatten(leaves, structure)
+
+    def all_reduce_grads():
+        for parameter, is_used in zip(parameters, any_rank(used), strict=True):
+            if not is_used:
+                parameter.grad = None
+        used[:] = [False] * len(parameters)
+
+    for number, parameter in enumerate(parameters):
+        parameter.register_post_accumulate_grad_hook(functools.partial(mark_used, number))
+    model.register_forward_hook(depend_on_all)
+    model.all_reduce_grads = all_reduce_grads
 
 
 def _keep_missing_gradients(original):

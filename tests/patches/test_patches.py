@@ -1,5 +1,6 @@
 """Patches of fairseq's training, data loading and beam search."""
 
+import contextlib
 import gc
 import itertools
 import math
@@ -17,6 +18,7 @@ from fairseq import checkpoint_utils
 from fairseq.data import iterators
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.models import distributed_fairseq_model
 
 from fairseq_xl import patches
 from fairseq_xl.errors import UserError
@@ -160,6 +162,46 @@ def test_flags_of_ranks_on_gpus_are_exchanged_on_the_host_without_a_sync(groups)
         assert processes.any_rank([False]) == [False]
     assert not waits.found
     assert groups == GROUPS
+
+
+class TwoHeads(torch.nn.Module):
+    """`heads[number]` of an input, or of a frozen layer before it."""
+
+    may_skip_parameters = True
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = torch.nn.Linear(2, 2).requires_grad_(False)
+        self.heads = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+
+    def forward(self, inputs, number):
+        return {"loss": self.heads[number](self.frozen(inputs)).sum(), "size": len(inputs), "more": [inputs]}
+
+
+@pytest.mark.parametrize("as_views", [False, True])
+def test_pytorch_ddp_leaves_unused_gradients_none_without_looking_for_them(as_views, alone):
+    """With find_unused_parameters torch's reducer would wait for the device, where no test sees it."""
+    torch.manual_seed(0)
+    module, alike = TwoHeads(), TwoHeads()
+    alike.load_state_dict(module.state_dict())
+    options = {"find_unused_parameters": True, "gradient_as_bucket_view": as_views}
+    model = distributed_fairseq_model.DistributedDataParallel(module, **options)
+    inputs = torch.ones(3, 2)
+    assert not model.find_unused_parameters
+    for numbers in ([0], [1, 0], [1], [1, 1], [0]):
+        for each in (*module.parameters(), *alike.parameters()):
+            each.grad = None
+        for position, number in enumerate(numbers):
+            with contextlib.nullcontext() if position == len(numbers) - 1 else model.no_sync():
+                found = model(inputs, number)
+                found["loss"].backward()
+            alike(inputs, number)["loss"].backward()
+        assert found["size"] == 3 and found["more"][0] is inputs
+        model.all_reduce_grads()
+        for found, expected in zip(module.parameters(), alike.parameters(), strict=True):
+            assert (found.grad is None) == (expected.grad is None)
+            assert found.grad is None or torch.equal(found.grad, expected.grad)
+        assert [head.weight.grad is not None for head in module.heads] == [0 in numbers, 1 in numbers]
 
 
 def test_flags_are_not_exchanged_in_a_group_of_an_ended_process_group(groups):

@@ -88,6 +88,7 @@ def test_deep_models_are_trained_and_shown(corpus, tmp_path, capsys):
         assert re.search(rf"^\| {re.escape(name)} \| \d+\.\d\d \|$", shown, re.MULTILINE), name
 
 
+@pytest.mark.slow
 def test_translation_models_are_trained_and_shown(corpus, tmp_path, capsys):
     experiment.main(
         [

@@ -94,6 +94,7 @@ def run_modes(folder, kind, modes, flags=""):
     return folder / "out"
 
 
+@pytest.mark.slow
 def test_modes_of_tagging_at_nano_size(tmp_path, capsys):
     """translate-train scores all models together; translate-test scores against the tags of the translated file."""
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):

@@ -154,6 +154,7 @@ def test_translation_is_learned_without_parallel_text(tmp_path, capsys):
     assert min(forward, backward) > max(random, copied)
 
 
+@pytest.mark.slow
 def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, capsys):
     arguments = [
         str(ROOT / "recipes/xlm/experiment.yaml"),
@@ -234,6 +235,7 @@ def test_a_test_set_of_two_languages_is_joined_by_ids(tmp_path):
     assert read(Path(f"{prefix}.de")) == read(Path(f"{prefix}.fr")) == "X\n"
 
 
+@pytest.mark.slow
 def test_many_directions_in_one_model_are_scored(sample, tmp_path, capsys):
     """Spanish stands for Hindi, and ids are the numbers of the lines."""
     for code in ("de", "fr"):

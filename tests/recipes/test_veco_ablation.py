@@ -55,6 +55,7 @@ def test_four_models_begin_with_random_weights(tmp_path):
     assert " en en,de,el,es,fr,ru,tr,vi,zh " in command  # nine languages
 
 
+@pytest.mark.slow
 def test_two_models_at_nano_size(tmp_path, capsys):
     folder = tmp_path / "corpus"
     write_sample([str(folder), "--documents", "30"])

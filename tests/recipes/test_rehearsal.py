@@ -18,7 +18,6 @@ fairseq_xl.register()
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 ENTRIES = table.read_list(RECIPES / "papers.yaml")
 NAMES = [f"{entry.system}, {entry.name}" for entry in ENTRIES]
-ONE_OF_EACH_SYSTEM = list({entry.system: entry for entry in reversed(ENTRIES)}.values())
 #: configurations of sizes that are not the papers', and of fairseq-generate and fairseq-validate
 OTHER = re.compile("toy|medium|longer|unsupervised-small|generate|denoise|predict")
 MEMORY = slice(4, 11)  # cells of a row
@@ -68,13 +67,12 @@ def test_rehearse_counts_what_the_page_says(entry, tmp_path):
         assert counted.parameters == pytest.approx(float(entry.paper.removesuffix("M")) * 1e6, rel=WITHIN)
 
 
-@pytest.mark.parametrize("entries", [ONE_OF_EACH_SYSTEM, pytest.param(ENTRIES, marks=pytest.mark.slow)], ids=len)
-def test_rehearse_two_updates(entries):
+def test_rehearse_two_updates_of_every_configuration():
     """One launcher trains all of them, one after the other, in two processes each."""
-    found = updates.run_two_updates([entry.setting() for entry in entries], python())
-    errors = {str(entry): each.error for entry, each in zip(entries, found) if each.error is not None}
-    assert not errors and len(found) == len(entries)
-    for entry, each in zip(entries, found):
+    found = updates.run_two_updates([entry.setting() for entry in ENTRIES], python())
+    errors = {name: each.error for name, each in zip(NAMES, found) if each.error is not None}
+    assert not errors and len(found) == len(ENTRIES)
+    for entry, each in zip(ENTRIES, found):
         assert len(each.losses) == UPDATES and all(0 < loss < 60 for loss in each.losses), f"{entry}: {each}"
         if entry.system == "veco" and entry.files[-1].endswith("/pretrain.yaml"):
             terms = [loss / math.log2(207) for loss in each.losses]  # of the two objectives in turn: 4 and 5

@@ -299,9 +299,7 @@ def _allow_unused(model: torch.nn.parallel.DistributedDataParallel) -> None:
         return pytree.tree_unflatten(leaves, structure)
 
     def all_reduce_grads():
-        for parameter, is_used in zip(parameters, any_rank(used), strict=True):
-            if not is_used:
-                parameter.grad = None
+        _remove_gradients(parameters, any_rank(used))
         used[:] = [False] * len(parameters)
 
     for number, parameter in enumerate(parameters):
@@ -321,8 +319,13 @@ def _keep_missing_gradients(original):
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
         used = any_rank([parameter.grad is not None for parameter in parameters])
         original(self)
-        for parameter, is_used in zip(parameters, used, strict=True):
-            if not is_used:
-                parameter.grad = None
+        _remove_gradients(parameters, used)
 
     return all_reduce_grads
+
+
+def _remove_gradients(parameters: list[torch.nn.Parameter], used: list[bool]) -> None:
+    """Sets the gradients of parameters that are not used to None."""
+    for parameter, is_used in zip(parameters, used, strict=True):
+        if not is_used:
+            parameter.grad = None

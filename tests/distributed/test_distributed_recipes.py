@@ -1,7 +1,7 @@
 """Every training configuration that is shipped makes two updates in two processes.
 
-Those of the papers, in recipes/papers.yaml, make them in tests/recipes/test_rehearsal.py instead. The others are toy
-sizes, hydra's, and those of experiments on real text.
+The papers' configurations (recipes/papers.yaml) are tested in tests/recipes/test_rehearsal.py instead. Here are toy
+sizes, configurations for hydra, and those of experiments on real text.
 
 Files are found by their names: a new one is tested too, and its comment has to name the file that it overrides. Changed
 are the size (one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an

@@ -17,6 +17,11 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run tests marked slow too")
 
 
+def pytest_make_parametrize_id(val, argname):
+    """Bytes are not part of a test's name: gzip's hold the time, and all test processes must collect the same names."""
+    return argname if isinstance(val, bytes) else None
+
+
 #: Folders of tests that start processes and train. Their files begin first, so that none is left for the end, when the
 #: other test process has nothing to do any more.
 FIRST = ["distributed", "recipes", "tasks", "bad_input"]

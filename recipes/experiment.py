@@ -180,7 +180,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--only",
         default="",
         metavar="STEP,STEP",
-        help="these steps, and those that they need; the report only if STEP is report",
+        help="run these steps and those that they need, and make the report only if STEP is report",
     )
     parser.add_argument("--claims", default="", metavar="N,N", help="the steps that test these claims of the file")
     parser.add_argument(
@@ -195,7 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
     only, claims = ([name for name in names.split(",") if name] for names in (options.only, options.claims))
     if only and claims:
         raise UserError("give --only or --claims, not both")
-    steps = experiment.chosen(only or experiment.steps_of(claims))
+    steps = experiment.chosen(only) if only else experiment.chosen_by_claims(claims)
     if options.list:
         show(steps)
         return

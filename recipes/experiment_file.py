@@ -49,7 +49,7 @@ class Step:
     def record(self, digests: settings.Digests, prefix: str = "") -> settings.Record:
         """Its commands and the digests of its input files and folders that exist outside its own folder.
 
-        The output folder is written as {output}: it may be moved. `prefix`: only of paths that begin so.
+        The output folder is written as {output}: it may be moved. `prefix`: of the paths to include.
         """
 
         def relative(word: str) -> str:
@@ -99,7 +99,7 @@ class Experiment:
         self.steps = self._steps()
         self.claims: dict[str, Values] = {}
         for name, claim in (self.content.get("claims") or {}).items():
-            if claim.keys() != {"says", "steps"}:
+            if not isinstance(claim, dict) or claim.keys() != {"says", "steps"}:
                 raise UserError(f"{path}: claim {name}: expected says and steps")
             self.claims[str(name)] = claim
 
@@ -197,6 +197,8 @@ class Experiment:
     def _included(self, updates: int | None) -> Iterator[tuple[str, "Experiment"]]:
         """Yields (name, experiment) of each entry of `include`, one for each combination of its loop variables."""
         for key, content in (self.content.get("include") or {}).items():
+            if not isinstance(content, dict):
+                raise UserError(f"{self.path}: include {key}: expected keys among {', '.join(sorted(INCLUDE_KEYS))}")
             unknown = content.keys() - INCLUDE_KEYS
             if unknown or "file" not in content:
                 problem = f"unknown key {min(unknown)}" if unknown else "no file"
@@ -234,6 +236,8 @@ class Experiment:
         steps: dict[Path, Step] = {}
         needs: dict[Step, list[str]] = {}
         for key, content in self.content["steps"].items():
+            if not isinstance(content, dict):
+                raise UserError(f"{self.path}: step {key}: expected keys among {', '.join(sorted(STEP_KEYS))}")
             unknown = content.keys() - STEP_KEYS
             if unknown or "run" not in content:
                 raise UserError(f"{self.path}: step {key}: " + (f"unknown key {min(unknown)}" if unknown else "no run"))
@@ -267,7 +271,7 @@ class Experiment:
         return list(steps.values())
 
     def _named(self, step: Step, names: list[str], steps: dict[Path, Step]) -> list[Step]:
-        """The steps with these names, or names that begin so. Raises `UserError` if there is none for a name."""
+        """The steps whose names are `names` or begin with them. Raises `UserError` if there is none for a name."""
         found = []
         for name in names:
             named = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
@@ -293,21 +297,26 @@ class Experiment:
             needed = [steps[other.folder] for other in self.needed[step]]
             step.required_steps = list(dict.fromkeys([*(other for other in read if other is not step), *needed]))
 
-    def steps_of(self, claims: Sequence[str]) -> list[str]:
-        """Names of the steps that test these claims, or prefixes of names; without `claims`, those of all claims.
+    def chosen_by_claims(self, claims: Sequence[str]) -> list[Step]:
+        """Returns the steps that test these claims, each after those that it needs; without `claims`, those of all.
 
-        Without claims in the file there are none. Raises `UserError` for an unknown claim.
+        In a file without claims all steps. A claim may name steps that the chosen values leave out, such as those of a
+        language. Raises `UserError` for an unknown claim, and for one without any step.
         """
+        if not claims and not self.claims:
+            return self.chosen([])
         for claim in claims:
             if claim not in self.claims:
                 known = f"choose from {', '.join(self.claims)}" if self.claims else "this experiment has none"
                 raise UserError(f"--claims {claim}: there is no such claim; {known}")
-        return [
-            name
-            for claim in claims or self.claims
-            for template in self.claims[claim]["steps"]
-            for name in self.words(template, self.values)
-        ]
+        names = []
+        for claim in claims or self.claims:
+            named = [name for template in self.claims[claim]["steps"] for name in self.words(template, self.values)]
+            own = [name for name in named if any(f"{step.name}/".startswith(f"{name}/") for step in self.steps)]
+            if named and not own:
+                raise UserError(f"{self.path}: claim {claim}: there is no step {named[0]}")
+            names += own
+        return self.chosen(names) if names else []
 
     def chosen(self, names: list[str]) -> list[Step]:
         """Returns the steps to run, each after those that it needs: all, or those whose names begin with `names`.
@@ -356,7 +365,7 @@ def read_yaml(path: Any) -> dict[str, Any]:
 def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str, Any]:
     """Merges two experiments: values and steps of `content` replace those of `base` by name, and null removes one.
 
-    A string in the report of `content` is the title of a part of `base`, which takes its place.
+    A string in the report of `content` is the title of a part of `base` and is replaced by that part.
     Raises `UserError` if there is none.
     """
     parts = {next(iter(part.values())): part for part in base.get("report") or []}

@@ -16,6 +16,12 @@ def half_width(values: list[float]) -> float:
     return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
 
 
+def mean_interval(values: list[float]) -> list[float] | None:
+    """The 95 % confidence interval of the mean (Student's t), or None for one value."""
+    mean = statistics.mean(values)
+    return [mean - half_width(values), mean + half_width(values)] if len(values) > 1 else None
+
+
 def share_interval(values: list[float]) -> list[float] | None:
     """Scores from 0 to 100 -> the 95 % interval of their mean, or None for one value or equal ones.
 

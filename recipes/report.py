@@ -3,13 +3,15 @@
     python -m recipes.report FILE.yaml [RUN ...] [name=value ...] [--save FILE.json] [--output FOLDER]
 
 RUN is an output folder of the experiment or a JSON file of ``results/`` with its scores. Several RUNs are the same
-models from several pre-trainings. A cell without scores stays empty, and a table without any is left out. --save writes
-the scores and tests to a JSON file, which can be given as RUN, and keeps the file's other entries. recipes/README.md
-lists the parts of a report and the keys of their rows.
+models from several pre-trainings. A cell without scores stays empty. A table without any is left out, and a table of a
+claim if only optional rows, such as baselines, have scores. --save writes the scores and tests to a JSON file, which
+can be given as RUN, and keeps the file's other entries. recipes/README.md lists the parts of a report and the keys of
+their rows.
 """
 
 import argparse
 import dataclasses
+import inspect
 import itertools
 import re
 import statistics
@@ -21,15 +23,15 @@ from typing import Any
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, write_json
-from recipes import items, saved_scores, verdict
+from fairseq_xl.io.files import write_json
+from recipes import example_scores, paired_tests, saved_scores
 from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.pictures import draw
-from recipes.score_files import entries, entry_of, read, tokens_of, value_of
+from recipes.score_files import entries, entry_of, read, read_kept, tokens_of, value_of
 from recipes.tables import has_cells, table
 
-SHOWN, LONGEST = 10, 200  # outputs of a language; characters of a source
+OUTPUTS, MAX_CHARACTERS = 10, 200  # outputs of a language; characters of a source
 
 
 def given(intervals: dict[str, list[float] | None]) -> Iterator[tuple[str, list[float]]]:
@@ -52,9 +54,10 @@ class Report:
         self.experiment, self.runs, self.root, self.folder = experiment, runs, root, folder
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
-        self.items: dict[str, dict[str, items.ItemFiles]] = {}  # part -> row -> where its scores of test items are
+        self.examples: dict[str, dict[str, example_scores.ExampleFiles]] = {}  # part -> row -> its predictions
         self.omitted: dict[str, set[str]] = {}  # part -> optional rows without scores
-        self.verdicts: dict[str, dict[str, str]] = {}  # claim -> test -> conclusion
+        self.tests: dict[str, dict[str, str]] = {}  # claim -> test of what it says -> conclusion
+        self.controls: dict[str, dict[str, str]] = {}  # claim -> test against a baseline or control -> conclusion
         self.missing: dict[str, list[str]] = {}  # claim -> tests that lack scores
         self.claim = ""  # that of the part that is being made
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
@@ -87,6 +90,10 @@ class Report:
             self.claim = str(options.pop("claim", ""))
             for values in self.experiment.combinations(options.pop("for", {})):
                 self.values = values
+                try:
+                    inspect.signature(part).bind(title, **options)
+                except TypeError as error:
+                    raise UserError(f"{self.experiment.path}: report: {kind} {title}: {error}") from error
                 lines = part(title, **options)
                 if lines:
                     yield str(title), lines
@@ -205,12 +212,12 @@ class Report:
         `intervals`: one, over seeds or of the file (`cell`), or both, over seeds and over test examples. `notes`: name
         and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
         """
-        title, columns = self.expand(title), self.names(columns)
+        title, columns, scored = self.expand(title), self.names(columns), False
         if intervals not in ("one", "both"):
             raise UserError(f"{self.experiment.path}: {title}: intervals: {intervals}: choose one or both")
-        averaged, both = self.names(average) if average else [], intervals == "both"
-        lines, without_seeds = [], []
-        self.averages[title], self.items[title], self.omitted[title] = {}, {}, set()
+        averaged = self.names(average) if average else []
+        lines, without_seeds, both = [], [], intervals == "both"
+        self.averages[title], self.examples[title], self.omitted[title] = {}, {}, set()
         for name, row, values in self.rows(rows):
             units = [self.units(row, values, column) for column in columns]
             own = [units[columns.index(column)] for column in averaged]
@@ -220,9 +227,10 @@ class Report:
                 continue
             if "{seed}" not in row["scores"] and any(units):
                 without_seeds.append(name)
+            scored |= any(units) and not row.get("optional")
             self.averages[title][name] = means if averaged else units[0]
-            if "items" in row:
-                self.items[title][name] = self.item_files(row, values, averaged or columns[:1])
+            if "examples" in row:
+                self.examples[title][name] = self.example_files(row, values, averaged or columns[:1])
             cells = [self.cell(unit, row, values, column, both) for unit, column in zip(units, columns)]
             cells += [self.cell(means, row, values, None, both)] if averaged else []
             for template in (notes or {}).values():
@@ -230,22 +238,24 @@ class Report:
                 text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
                 cells.append(", ".join(str(each[0]) for each in text if each))
             lines.append([name, *cells])
-        if not has_cells(lines):
+        if not has_cells(lines) or (self.claim and not scored):
             return []
         if picture:
-            self.picture(self.averages[title], **picture)
+            self.picture(self.averages[title], **picture, percent=all(row.get("percent", True) for row in rows))
         named = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
         shown = table([title, *named, *mean, *(notes or {})], lines)
         single = f" Not over pre-trainings: {', '.join(without_seeds)}." if without_seeds and len(self.runs) > 1 else ""
         return [f"{self.caption(caption)}{single}".strip(), "", *shown]
 
-    def picture(self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str) -> None:
+    def picture(
+        self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str, percent: bool = True
+    ) -> None:
         """Draws the rows of a table that have values."""
         found = {name: values for name, values in outcomes.items() if values}
         if self.folder is not None and found:
             self.folder.mkdir(parents=True, exist_ok=True)
-            draw(found, self.folder / self.expand(file), self.expand(title), self.expand(axis))
+            draw(found, self.folder / self.expand(file), self.expand(title), self.expand(axis), percent)
 
     def part_minus(
         self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None
@@ -270,9 +280,9 @@ class Report:
         shown = [title.split(":")[0] for title in titles]
         return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)] if has_cells(rows) else []
 
-    def item_files(self, row: dict, values: Values, columns: list[str]) -> items.ItemFiles:
-        """Where the scores of the test items of a row are: `items` is {kind: FILE, or FILE REFERENCES}."""
-        ((kind, template),) = row["items"].items()
+    def example_files(self, row: dict, values: Values, columns: list[str]) -> example_scores.ExampleFiles:
+        """Returns the predictions of a row for test examples: `examples` is {kind: FILE, or FILE REFERENCES}."""
+        ((kind, template),) = row["examples"].items()
         seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in template else [""]
         runs = self.runs if "{seed}" in template else self.runs[:1]
 
@@ -281,69 +291,97 @@ class Report:
             return [run / path, *(ROOT / path for path in references)]
 
         found = [[files(run, seed, column) for column in columns] for run in runs for seed in seeds]
-        return items.ItemFiles(self.experiment.expand(kind, values), columns, found)
+        return example_scores.ExampleFiles(self.experiment.expand(kind, values), columns, found)
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
         """Makes `tables` (titles) of the included experiments `name` or `name`/…, one per pre-training seed."""
         included = [each for key, each in self.experiment.included.items() if f"{key}/".startswith(f"{name}/")]
         if not included:
             raise UserError(f"{self.experiment.path}: report: no included experiment is called {name!r}")
+        titles = [str(next(iter(part.values()))) for part in included[0].content.get("report") or []]
+        unknown = [title for title in tables if title not in titles]
+        if unknown:
+            raise UserError(f"{self.experiment.path}: report: {name} has no part with the title {unknown[0]!r}")
         root, outer = self.runs[0], self.experiment.output
         runs = [root / each.output.relative_to(outer) for each in included]
         report = Report(included[0], runs, root, self.folder and self.folder / name)
         parts = [lines for _, lines in report.titled_parts(tables)]
         self.averages |= report.averages
-        self.items |= report.items
+        self.examples |= report.examples
+        self.omitted |= report.omitted
         self.scores |= report.scores
         return [self.caption(caption), "", *itertools.chain(*([*lines, ""] for lines in parts))] if parts else []
 
-    def part_verdict(self, title: str, columns: str | list, greater: list[list[str]], caption: str = "") -> list[str]:
-        """Makes a table of tests of "the first system is better", for averages of earlier tables (`columns`: titles).
+    def part_tests(
+        self,
+        title: str,
+        columns: list[str],
+        greater: list[list[str]],
+        controls: Sequence[list[str]] = (),
+        caption: str = "",
+    ) -> list[str]:
+        """Makes a table of tests whether a system is better than another in earlier tables (`columns`: titles).
 
-        `greater`: pairs of names of rows; those that no table has are left out. Scores are paired by seed
-        (`verdict.judge`); a row without seeds, such as a baseline, has the same score with each.
+        `greater`: pairs of names of rows, of which the claim says that the first is better; `controls`: pairs whose
+        second row is a baseline or control. Pairs that no table has are left out. Scores are averages, paired by seed
+        (`paired_tests.paired_t_test`); a row without seeds, such as a baseline, has the same score with each.
         """
-        kept = read_json(self.runs[0]) if self.runs[0].is_file() else {}
-        lines = []
-        for first, second in ([self.expand(name) for name in pair] for pair in greater):
-            for measure in map(self.expand, columns):
-                rows = self.averages.get(measure, {})
-                better, worse = (rows.get(name) for name in (first, second))
-                if better is None or worse is None:
-                    if {first, second} <= {*rows, *self.omitted.get(measure, ())}:
-                        self.missing.setdefault(self.claim, []).append(f"{first} > {second}, {measure}")
-                    continue
-                result = verdict.judge(*verdict.broadcast(better, worse))
-                entry = f"{self.expand(title)}/{first} > {second}/{measure}"
-                over_items = self.over_items(measure, first, second)
-                before = kept.get(entry) or {}
-                if over_items is None and before.get("differences") == result.differences:  # of the same seeds
-                    over_items = before.get("p_over_items")
-                found = {"conclusion": result.conclusion, "p_over_items": over_items}
-                self.scores[entry] = dataclasses.asdict(result) | found
-                lines.append([f"{first} > {second}", measure, *verdict.cells(result, over_items)])
-                self.verdicts.setdefault(self.claim, {})[f"{first} > {second}, {measure}"] = result.conclusion
-        if not lines:
-            return []
-        header = [
-            self.expand(title),
-            *"table|difference (95 % interval over seeds)|p over test items|conclusion".split("|"),
+        title, lines = self.expand(title), []
+        tested = [
+            *((pair, paired_tests.CLAIM, self.tests) for pair in greater),
+            *((pair, paired_tests.CONTROL, self.controls) for pair in controls),
         ]
-        return [self.caption(caption), "", *table(header, lines)]
+        for pair, conclusions, found in tested:
+            first, second = map(self.expand, pair)
+            for table_title in map(self.expand, columns):
+                name = f"{first} > {second} | {table_title}"
+                test = self.tested(title, table_title, first, second)
+                if isinstance(test, paired_tests.PairedTest):
+                    difference, conclusion = paired_tests.cells(test, conclusions)
+                    over_examples = paired_tests.over_examples(self.scores[f"{title} | {name}"]["over_examples"])
+                    lines.append([f"{first} > {second}", table_title, difference, over_examples, conclusion])
+                    found.setdefault(self.claim, {})[name] = conclusions[1 - test.sign]
+                elif test:
+                    self.missing.setdefault(self.claim, []).append(name)
+        header = "table|difference (95 % interval over seeds)|p over test examples|conclusion (at 80 % power)"
+        return [self.caption(caption), "", *table([title, *header.split("|")], lines)] if lines else []
 
-    def over_items(self, title: str, first: str, second: str) -> float | None:
-        """p of the difference of two rows over test items, None without files of both.
+    def tested(self, title: str, table_title: str, first: str, second: str) -> paired_tests.PairedTest | bool:
+        """The test of two rows of a table, whose result it adds to `scores`, or whether the table has both rows."""
+        rows = self.averages.get(table_title, {})
+        scores = [rows.get(name) for name in (first, second)]
+        if None in scores:
+            return {first, second} <= {*rows, *self.omitted.get(table_title, ())}
+        pair = paired_tests.broadcast(*scores)
+        if len(pair[0]) != len(pair[1]):
+            raise UserError(f"{table_title}: {first} has {len(pair[0])} scores and {second} {len(pair[1])}: no pairs")
+        test = paired_tests.paired_t_test(*pair)
+        entry = f"{title} | {first} > {second} | {table_title}"
+        over_examples = self.over_examples(table_title, first, second)
+        if not over_examples and self.runs[0].is_file():
+            kept = read_kept(self.runs[0]).get(entry) or {}
+            if kept.get("differences") == test.differences:  # of the same seeds
+                over_examples = kept.get("over_examples") or {}
+        self.scores[entry] = dataclasses.asdict(test) | {"over_examples": over_examples}
+        return test
 
-        The largest p over the columns (languages): texts of several languages may be translations of each other. Of
-        BLEU it is sacreBLEU's paired bootstrap, and the largest p over the seeds too; else `verdict.p_over_items`.
+    def over_examples(self, title: str, first: str, second: str) -> dict[str, tuple[float, float]]:
+        """Tests two rows over the test examples of each text: {text: (difference, p)}, {} without files of both.
+
+        Texts are languages. Of BLEU there is a test of each seed, sacreBLEU's paired bootstrap; other scores of an
+        example are averaged over the seeds (`paired_tests.permutation_test`).
         """
-        one, other = (self.items.get(title, {}).get(name) for name in (first, second))
+        one, other = (self.examples.get(title, {}).get(name) for name in (first, second))
         if one is None or other is None or not (one.exist() and other.exist()):
-            return None
+            return {}
         if one.kind == "bleu":
-            seeds = zip(*verdict.broadcast(one.files, other.files))
-            return max(items.bleu_p(*pair) for seed in seeds for pair in zip(*seed, one.columns))
-        return max(verdict.p_over_items(*verdict.broadcast(*pair)) for pair in zip(one.scores(), other.scores()))
+            return {
+                f"{column} seed {seed}": example_scores.bleu_test(*pair, column)
+                for seed, files in enumerate(zip(*paired_tests.broadcast(one.files, other.files)), start=1)
+                for column, pair in zip(one.columns, zip(*files))
+            }
+        scores = zip(one.columns, one.scores(), other.scores())
+        return {column: paired_tests.permutation_test(*paired_tests.broadcast(*pair)) for column, *pair in scores}
 
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
@@ -356,7 +394,7 @@ class Report:
         from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 
         title, columns, found = self.expand(title), self.names(columns), {}
-        kept = read_json(self.runs[0]) if self.runs[0].is_file() else None
+        kept = read_kept(self.runs[0]) if self.runs[0].is_file() else None
         for column in columns:
             path = Path(self.expand(references, column=column))
             lines = read_lines(path) if path.is_file() else None
@@ -411,8 +449,9 @@ class Report:
                 continue
             sources, references = map(read_lines, files)
             lines += ["", self.caption(caption, "Outputs", column=column, seed=seed)]
-            for place in (number * len(sources) // SHOWN for number in range(SHOWN)):
-                shown = sources[place] if len(sources[place]) <= LONGEST else f"{sources[place][:LONGEST]}…"
+            for place in (number * len(sources) // OUTPUTS for number in range(OUTPUTS)):
+                long = len(sources[place]) > MAX_CHARACTERS
+                shown = f"{sources[place][:MAX_CHARACTERS]}…" if long else sources[place]
                 texts = {"source": shown, "reference": references[place]}
                 texts |= {name: of[place] for name, of in written.items()}
                 lines += ["", f"{place + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
@@ -434,10 +473,10 @@ def write(
     output = output or (runs[0] if runs[0].is_dir() else None)
     report = Report(experiment, runs, folder=output)
     texts = list(report.texts())
-    text = "\n\n".join([*summary(experiment, report.verdicts), *texts])
+    text = "\n\n".join([*summary(experiment, report.tests), *texts])
     if save is not None:
         saved_scores.add(save, report.scores, experiment, runs[0])
-    state = saved_scores.state_of_claims(experiment, runs[0], report.verdicts, report.missing)
+    state = saved_scores.state_of_claims(experiment, runs[0], report.tests, report.controls, report.missing)
     if text:
         sys.stdout.write(f"{text}\n")
     if output is not None:
@@ -455,15 +494,15 @@ def write(
         sys.stdout.write(re.sub(r"\[(\S+) (\S+?)( \+?\.\df)?\]", value, last) + "\n")
 
 
-def summary(experiment: Experiment, verdicts: dict[str, dict[str, str]]) -> list[str]:
-    """A table of the tested claims: how many of their tests have each conclusion."""
+def summary(experiment: Experiment, tests: dict[str, dict[str, str]]) -> list[str]:
+    """A table of the tested claims: how many tests of what they say have each conclusion."""
     rows = []
-    for claim, conclusions in verdicts.items():
+    for claim, conclusions in tests.items():
         counts = Counter(conclusions.values())
         if claim in experiment.claims:
             says = experiment.expand(experiment.claims[claim]["says"])
-            rows.append([claim, says, *(counts[conclusion] for conclusion in verdict.CONCLUSIONS)])
-    return ["\n".join(table(["claim", "", *verdict.CONCLUSIONS], rows))] if rows else []
+            rows.append([claim, says, *(counts[conclusion] for conclusion in paired_tests.CLAIM)])
+    return ["\n".join(table(["claim", "says", *paired_tests.CLAIM], rows))] if rows else []
 
 
 def main(arguments: list[str] | None = None) -> None:

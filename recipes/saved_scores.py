@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import write_json
 from recipes.experiment_file import Experiment, Step, Values
-from recipes.score_files import read
+from recipes.score_files import read, read_kept
 from recipes.settings import RECORD, Digests, Record
 
 STEPS = "steps"
@@ -42,7 +42,7 @@ class Fingerprints:
 
 
 def folder_of(step: Step, experiment: Experiment) -> str:
-    """The step's folder, relative to the output folder: steps of several included experiments may share one."""
+    """The step's folder, relative to the output folder. Included experiments may share a step under several names."""
     return step.folder.relative_to(experiment.output).as_posix()
 
 
@@ -55,7 +55,7 @@ def present_fingerprints(experiment: Experiment) -> Fingerprints:
 def finished_steps(experiment: Experiment, run: Path) -> dict[str, str]:
     """{folder: fingerprint} of the finished steps in an output folder or a JSON file."""
     if run.is_file():
-        return dict(read_json(run).get(STEPS) or {})
+        return dict(read_kept(run).get(STEPS) or {})
     records = {step: read(run / folder_of(step, experiment) / RECORD) for step in experiment.steps}
     present = present_fingerprints(experiment)
     made = Fingerprints(lambda step: records[step] or present.record_of(step))
@@ -64,14 +64,13 @@ def finished_steps(experiment: Experiment, run: Path) -> dict[str, str]:
 
 def read_scores(path: Path) -> dict[str, Any]:
     """Reads a JSON file of scores, {} without one. Raises `UserError` if it is something else."""
-    kept = read_json(path) if path.exists() else {}
-    if not isinstance(kept, dict):
-        raise UserError(f"--save {path}: this file is not a JSON object of scores")
-    return kept
+    return read_kept(path) if path.exists() else {}
 
 
 def add(path: Path, scores: dict[str, Any], experiment: Experiment, run: Path) -> None:
-    """Adds the scores of an output folder to a JSON file; its other entries stay, and tests over more seeds.
+    """Adds the scores of an output folder to a JSON file. Its entries without a new score are kept.
+
+    A test does not replace one over more seeds.
 
     Raises `UserError` if the file is something else, or if one of its steps was run with other settings than the
     experiment has now and has not been run again.
@@ -92,34 +91,42 @@ def add(path: Path, scores: dict[str, Any], experiment: Experiment, run: Path) -
 
 def seeds_of(entry: Any) -> int:
     """Number of seeds of a test; 0 for a score."""
-    return len(entry.get("differences", [])) if isinstance(entry, dict) and "conclusion" in entry else 0
+    return len(entry.get("differences", [])) if isinstance(entry, dict) and "over_examples" in entry else 0
 
 
 def state_of_claims(
-    experiment: Experiment, run: Path, verdicts: dict[str, dict[str, str]], missing: dict[str, list[str]]
+    experiment: Experiment,
+    run: Path,
+    tests: dict[str, dict[str, str]],
+    controls: dict[str, dict[str, str]],
+    missing: dict[str, list[str]],
 ) -> Values:
     """Describes the claims: {"claims": how many there are, "run": how many of them are run, CLAIM: its state}.
 
-    A claim is run if all of its steps are finished and all of its tests have scores.
+    A claim is run if all of its steps are finished, with the experiment's present settings, and all of its tests have
+    scores.
 
     Args:
-        verdicts: claim -> test -> conclusion.
+        tests: claim -> test of what it says -> conclusion.
+        controls: claim -> test against a baseline or control -> conclusion.
         missing: claim -> its tests without scores.
     """
     states: Values = {}
     finished = finished_steps(experiment, run) if experiment.claims else {}
+    present = present_fingerprints(experiment)
     for name, claim in experiment.claims.items():
-        folders = [folder_of(step, experiment) for step in experiment.chosen(experiment.steps_of([name]))]
+        steps = experiment.chosen_by_claims([name])
         states[name] = {
             "says": experiment.expand(claim["says"]),
-            "steps": len(folders),
-            "finished": sum(folder in finished for folder in folders),
-            "verdicts": verdicts.get(name, {}),
+            "steps": len(steps),
+            "finished": sum(finished.get(folder_of(step, experiment)) == present.of(step) for step in steps),
+            "tests": tests.get(name, {}),
+            "controls": controls.get(name, {}),
             "missing": missing.get(name, []),
         }
     run_claims = [
         name
         for name, state in states.items()
-        if state["finished"] == state["steps"] and state["verdicts"] and not state["missing"]
+        if state["finished"] == state["steps"] and state["tests"] and not state["missing"]
     ]
     return {"claims": len(states), "run": len(run_claims), **states}

@@ -1,5 +1,6 @@
 """Reads scores from score files, and from JSON files of `results/` that hold several of them."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -15,8 +16,30 @@ def read(path: Path) -> Any:
     """
     for kept in path.parents:
         if kept.is_file():
-            return json.loads(kept.read_text(encoding="utf-8")).get(entry_of(path.relative_to(kept)))
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+            return read_kept(kept).get(entry_of(path.relative_to(kept)))
+    return parsed(path, changed(path)) if path.is_file() else None
+
+
+def read_kept(path: Path) -> dict[str, Any]:
+    """Reads a JSON file of several scores. Raises `UserError` if it is something else."""
+    content = parsed(path, changed(path))
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: this file is not a JSON object of scores")
+    return content
+
+
+def changed(path: Path) -> tuple[int, int]:
+    """When a file was changed, and its size."""
+    return path.stat().st_mtime_ns, path.stat().st_size
+
+
+@functools.lru_cache(maxsize=16)
+def parsed(path: Path, version: tuple[int, int]) -> Any:
+    """The content of a JSON file. A report reads a file of all scores many times; a changed one is read again."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}") from error
 
 
 def entry_of(path: Path) -> str:

@@ -533,7 +533,7 @@ def test_steps_are_chosen_by_their_claims(including, capsys):
     state = json.loads((including.parent / "out2/claims.json").read_text())
     assert (state["claims"], state["run"]) == (2, 0)  # the report has no tests of them
     assert (
-        state["2"] == {"says": "b > x", "steps": 6, "finished": 6, "verdicts": {}, "missing": []}
+        state["2"] == {"says": "b > x", "steps": 6, "finished": 6, "tests": {}, "controls": {}, "missing": []}
         and state["1"]["finished"] == 0
     )
 
@@ -550,12 +550,24 @@ def test_steps_are_chosen_by_their_claims(including, capsys):
             "the steps part/3/test/1 and part/4/test/1 have the same folder",
         ),
         ("says: a > b", "say: a > b", "claim 1: expected says and steps"),
+        ("{says: a > b, steps: [start]}", "a > b", "claim 1: expected says and steps"),
+        ('start: {run: "touch {folder}/a"}', "start: touch", "step start: expected keys among expects, folder"),
     ],
 )
 def test_a_wrong_include_or_claim_is_one_sentence(including, old, new, words):
     including.write_text(INCLUDING.replace(old, new, 1))
     with pytest.raises(UserError, match=words):
         steps(including)
+
+
+def test_a_claim_may_name_steps_that_the_values_leave_out(including):
+    """Those of one language of several, for instance; not all of them."""
+    including.write_text(INCLUDING.replace('["part/{seeds:each}/test", end]', '["part/3/test", "part/4/test"]'))
+    names = [step.name for step in Experiment(including, ["seeds=4"]).chosen_by_claims(["2"])]
+    assert names == ["part/4/text", "part/4/train/1", "part/4/test/1"]
+    including.write_text(INCLUDING.replace('["part/{seeds:each}/test", end]', "[part/5]"))
+    with pytest.raises(UserError, match="claim 2: there is no step part/5"):
+        run(including, "--claims", "2")
 
 
 def test_unknown_claims_are_one_sentence(including, file):

@@ -149,11 +149,16 @@ def test_an_optional_row_needs_one_cell(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    "recipe, name", [("lohelp", "five-languages"), ("unicoder", "comparison"), ("veco", "comparison")]
+    "experiment, name",
+    [
+        ("lohelp/understanding", "understanding"),
+        ("unicoder/experiment", "comparison"),
+        ("veco/experiment", "comparison"),
+    ],
 )
-def test_kept_scores_make_no_empty_rows_of_baselines(recipe, name, capsys):
-    path = ROOT / "recipes" / recipe
-    report.main([str(path / "experiment.yaml"), str(path / f"results/{name}.json")])
+def test_kept_scores_make_no_empty_rows_of_baselines(experiment, name, capsys):
+    path = ROOT / "recipes" / f"{experiment}.yaml"
+    report.main([str(path), str(path.parent / f"results/{name}.json")])
     rows = [
         line
         for line in capsys.readouterr().out.splitlines()
@@ -389,7 +394,7 @@ report:
 """
 
 
-def test_a_cell_may_have_the_intervals_over_seeds_and_over_test_items(tmp_path, capsys):
+def test_a_cell_may_have_the_intervals_over_seeds_and_over_test_examples(tmp_path, capsys):
     """Seeds 1, 2, 3: `share_interval`; examples: the bounds 0, 1, 2 and 4, 5, 9 have the means 1 and 6."""
     (tmp_path / "both.yaml").write_text(BOTH)
 
@@ -430,17 +435,18 @@ report:
         name: "{model.name}"
         scores: "{model}-{seed}/scores.json"
         key: languages.{column}.accuracy
-        items: {classification: "{model}-{seed}/test.{column}.tsv"}
+        examples: {classification: "{model}-{seed}/test.{column}.tsv"}
       - {name: tf-idf, scores: baseline/scores.json, key: "languages.{column}.accuracy"}
-  - verdict: claim 1
+  - tests: claim 1
     claim: 1
     columns: [accuracy, another table]
-    greater: [[Unicoder, XLM], [XLM, tf-idf], [XLM, nothing]]
+    greater: [[Unicoder, XLM], [XLM, nothing]]
+    controls: [[XLM, tf-idf], [tf-idf, Unicoder]]
     caption: Tests over seeds {seeds}.
   - included: mono
     claim: 2
     tables: ["{task}: accuracy"]
-  - verdict: claim 2
+  - tests: claim 2
     claim: 2
     columns: ["nc: accuracy"]
     greater: [[XLM, majority]]
@@ -450,7 +456,7 @@ last line: "claims=[claims.json claims] run=[claims.json run]"
 
 @pytest.fixture
 def claims(folder):
-    """Three seeds of two systems, each with three test items in each of two languages, and three pre-trainings."""
+    """Three seeds of two systems, each with three test examples in each of two languages, and three pre-trainings."""
     (folder.parent / "claims.yaml").write_text(CLAIMS)
     write(folder / "baseline/scores.json", nc(en=50.0, de=50.0))
     for seed, (xlm, unicoder) in enumerate([(50.0, 60.0), (52.0, 66.0), (54.0, 66.0)], start=1):
@@ -472,23 +478,26 @@ def of_claims(folder, capsys, *words):
     return capsys.readouterr().out
 
 
-def test_claims_are_tested_over_seeds_and_items(claims, capsys):
+def test_claims_are_tested_over_seeds_and_examples(claims, capsys):
     """Unicoder - XLM: 10, 14, 12, mean 12, error 2 / sqrt(3), t 4.303. XLM - tf-idf: 0, 2, 4."""
     text = of_claims(claims, capsys)
     width = 4.30265 * 2 / math.sqrt(3)
-    # in each language two items differ, by 100 each: p = 2 / 2^2
+    # in each language two examples differ, by 100 each: p = 2 / 2^2
     assert f"| Unicoder > XLM | accuracy | +12.0 (+{12 - width:.1f} to +{12 + width:.1f}) | 0.5000 | shown |" in text
     assert (
-        f"| XLM > tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | not shown (80 % power: " in text
+        f"| XLM > tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | no difference shown (3 seeds "
+        in text
     )
-    assert "| 1 | Unicoder > XLM | 1 | 1 | 0 |\n| 2 | XLM > random | 1 | 0 | 0 |\n" in text
+    assert re.search(r"\| tf-idf > Unicoder \| accuracy \| -14\.0 \(.*\) \|  \| worse \|", text)
+    assert "| 1 | Unicoder > XLM | 1 | 0 | 0 |\n| 2 | XLM > random | 1 | 0 | 0 |\n" in text
     assert "XLM > nothing" not in text and "another table" not in text
     assert "Tests over seeds 1,2,3.\n" in text
     assert text.index("## Claim 1: Unicoder > XLM\n") < text.index("| accuracy |") < text.index("## Claim 2:")
     assert text.endswith("claims=2 run=2\n")
     state = json.loads((claims / "claims.json").read_text())
-    expected = {"Unicoder > XLM, accuracy": "shown", "XLM > tf-idf, accuracy": "not shown"}
-    assert state["1"]["verdicts"] == expected and state["1"]["missing"] == []
+    assert state["1"]["tests"] == {"Unicoder > XLM | accuracy": "shown"} and state["1"]["missing"] == []
+    controls = {"XLM > tf-idf | accuracy": "no difference shown", "tf-idf > Unicoder | accuracy": "worse"}
+    assert state["1"]["controls"] == controls
 
 
 def test_tables_of_an_included_experiment_are_over_its_pretrainings(claims, capsys):
@@ -499,12 +508,13 @@ def test_tables_of_an_included_experiment_are_over_its_pretrainings(claims, caps
 
 
 def test_saved_scores_make_the_same_tests(claims, capsys, tmp_path):
-    """Files of test items are not needed then."""
+    """Files of predictions are not needed then."""
     text, kept = of_claims(claims, capsys, "--save", str(tmp_path / "kept.json")), tmp_path / "kept.json"
     saved = json.loads(kept.read_text())
     assert saved["mono/2/xlm/nc-1"] == nc(en=72.0, de=72.0)
-    entry = saved["claim 1/Unicoder > XLM/accuracy"]
-    assert entry["differences"] == [10, 14, 12] and entry["conclusion"] == "shown" and entry["p_over_items"] == 0.5
+    entry = saved["claim 1 | Unicoder > XLM | accuracy"]
+    assert entry["differences"] == [10, 14, 12]
+    assert entry["over_examples"] == {language: [pytest.approx(200 / 3), 0.5] for language in ("en", "de")}
     report.main([str(claims.parent / "claims.yaml"), str(kept), "--output", str(tmp_path / "page")])
     assert capsys.readouterr().out == text
     assert (tmp_path / "page/report.md").read_text() + "claims=2 run=2\n" == text
@@ -519,30 +529,65 @@ def test_a_test_without_scores_is_missing(claims, capsys):
     text = of_claims(claims, capsys)
     assert "| 2 | XLM > random | 1 | 0 | 0 |\n" in text and text.endswith("claims=2 run=1\n")
     state = json.loads((claims / "claims.json").read_text())
-    assert state["1"]["missing"] == ["Unicoder > XLM, accuracy", "XLM > tf-idf, accuracy"]
+    assert state["1"]["missing"] == ["Unicoder > XLM | accuracy", "XLM > tf-idf | accuracy"]
 
 
 def test_bleu_is_tested_with_each_seed_and_the_largest_p_is_shown(folder, capsys):
-    """The second seed's systems are equal: p = 1."""
+    """The second seed's systems are equal: p = 1. If the third one's order is the opposite, no p is of all seeds."""
     part = {"table": "BLEU", "columns": ["de"]}
     row = {"for": {"model": "models"}, "name": "{model.name}", "scores": "{model}-{seed}/bleu.json", "key": "score"}
-    row["items"] = {"bleu": "{model}-{seed}/hypotheses.{column} " + f"{folder}/reference.{{column}}"}
-    tested = {"verdict": "claim", "columns": ["BLEU"], "greater": [["XLM", "random"]]}
+    row["examples"] = {"bleu": "{model}-{seed}/hypotheses.{column} " + f"{folder}/reference.{{column}}"}
+    tested = {"tests": "claim", "columns": ["BLEU"], "greater": [["XLM", "random"]]}
     models = {"random": {"name": "random"}, "xlm": {"name": "XLM"}}
-    content = {"values": {"seeds": [1, 2], "models": models}, "steps": {}, "report": [part | {"rows": [row]}, tested]}
+    content = {
+        "values": {"seeds": [1, 2, 3], "models": models},
+        "steps": {},
+        "report": [part | {"rows": [row]}, tested],
+    }
     (folder.parent / "experiment.yaml").write_text(json.dumps(content))
     lines = [f"das ist der Satz {number} von allen\n" for number in range(40)]
     write(folder / "reference.de", "".join(lines))
     bad = "".join(line.replace("das ist der", "was war kein") for line in lines)
-    for model, seed, text in (("random", 1, bad), ("xlm", 1, "".join(lines)), ("random", 2, bad), ("xlm", 2, bad)):
+    good = "".join(lines)
+    texts = [(bad, good), (bad, bad), (good, bad)]
+    for seed, model, text in ((n, *one) for n, pair in enumerate(texts, 1) for one in zip(("random", "xlm"), pair)):
         write(folder / f"{model}-{seed}/hypotheses.de", text)
         write(folder / f"{model}-{seed}/bleu.json", {"score": 10.0 * seed + (model == "xlm")})
-    assert "| XLM > random | BLEU | +1.0 (+1.0 to +1.0) | 1.0000 | shown |" in printed(capsys, folder)
+    start = "| XLM > random | BLEU | +1.0 (+1.0 to +1.0) |"
+    assert f"{start} 1.0000 | shown |" in printed(capsys, folder, values=["seeds=1,2"])
+    assert f"{start} mixed: above in de seed 1; below in de seed 3 | shown |" in printed(capsys, folder)
     assert "| 0.00" in printed(capsys, folder, values=["seeds=1"])
 
 
-def test_a_report_that_includes_nothing_is_one_sentence(claims):
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("included: mono", "included: multi", "no included experiment is called 'multi'"),
+        ('"{task}: accuracy"]', "accuracies]", "mono has no part with the title 'accuracies'"),
+        ("greater: [[XLM, majority]]", "lesser: [[XLM, majority]]", "tests claim 2: missing a required argument"),
+        ("columns: languages", "columns: languages\n    row: 1", "table accuracy: got an unexpected keyword argument"),
+    ],
+)
+def test_a_wrong_part_of_a_report_is_one_sentence(claims, old, new, words):
     file = claims.parent / "claims.yaml"
-    file.write_text(CLAIMS.replace("included: mono", "included: multi"))
-    with pytest.raises(UserError, match="claims.yaml: report: no included experiment is called 'multi'"):
+    file.write_text(CLAIMS.replace(old, new, 1))
+    with pytest.raises(UserError, match=f"claims.yaml: report: {words}"):
+        report.main([str(file), str(claims)])
+
+
+def test_scores_that_are_no_json_are_one_sentence(claims, tmp_path):
+    for content, words in (("{", "kept.json is not JSON: "), ("[]", "kept.json: this file is not a JSON object")):
+        write(tmp_path / "kept.json", content)
+        with pytest.raises(UserError, match=words):
+            report.main([str(claims.parent / "claims.yaml"), str(tmp_path / "kept.json")])
+
+
+def test_scores_of_other_numbers_of_seeds_are_no_pairs(claims):
+    file = claims.parent / "claims.yaml"
+    other = '{name: tf-idf, seeds: others, scores: "xlm-{seed}/scores.json"'
+    content = CLAIMS.replace("{name: tf-idf, scores: baseline/scores.json", other).replace(
+        "{seeds:", "{others: [1, 2], seeds:"
+    )
+    file.write_text(content)
+    with pytest.raises(UserError, match="accuracy: XLM has 3 scores and tf-idf 2: no pairs"):
         report.main([str(file), str(claims)])

@@ -11,7 +11,7 @@ from recipes.report import Report, main as report_main
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 LOHELP, VECO, UNICODER = (RECIPES / name / "results" for name in ("lohelp", "veco", "unicoder"))
-KEPT = {LOHELP: ("lohelp", "five-languages"), VECO: ("veco", "comparison")}
+KEPT = {VECO: ("veco", "comparison")}
 ABLATIONS = "xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm"
 
 

@@ -23,7 +23,7 @@ report:
   - table: score
     columns: [en]
     rows: [{for: {model: models}, name: "{model.name}", scores: "{model}-{seed}/scores.json", key: "{column}"}]
-  - verdict: claim 1
+  - tests: claim 1
     claim: 1
     columns: [score]
     greater: [[VECO, XLM]]
@@ -82,10 +82,20 @@ def test_scores_of_other_settings_are_not_mixed(file, changed):
     assert kept(file)["xlm-2"] == {"en": 3 if changed == "xlm.2" else 2}
 
 
+def test_steps_of_other_settings_do_not_count_as_run(file, capsys):
+    run_and_save(file, "one", "test")
+    assert capsys.readouterr().out.endswith("run=1\n")
+    (file.parent / "xlm.2").write_text('{"en": 3}')
+    report.main([str(file), str(file.parent.parent / "one")])
+    assert capsys.readouterr().out.endswith("run=0\n")
+    state = json.loads((file.parent.parent / "one/claims.json").read_text())
+    assert (state["1"]["steps"], state["1"]["finished"]) == (5, 4)
+
+
 def test_a_test_of_fewer_seeds_does_not_replace_another(file):
     run_and_save(file, "one", "test")
     before = kept(file)
-    assert before["claim 1/VECO > XLM/score"]["differences"] == [4, 6]
+    assert before["claim 1 | VECO > XLM | score"]["differences"] == [4, 6]
     run_and_save(file, "one", "test", values=["seeds=1"])
     assert kept(file) == before
 
@@ -105,5 +115,5 @@ def test_a_step_of_several_included_experiments_is_finished_for_each(file):
     run_and_save(outer, "one", "part")
     for seeds in ("1", "2", "1,2"):
         made = Experiment(outer, [f"seeds={seeds}"])
-        state = saved_scores.state_of_claims(made, file.parent / "kept.json", {}, {})["1"]
+        state = saved_scores.state_of_claims(made, file.parent / "kept.json", {}, {}, {})["1"]
         assert state["finished"] == state["steps"] == 1 + 2 * len(seeds.split(","))

@@ -1,10 +1,10 @@
-"""Scores of single test items, from files written by hand."""
+"""Scores of single test examples, from files written by hand."""
 
 import numpy as np
 import pytest
 
 from fairseq_xl.errors import UserError
-from recipes.items import bleu_p, scores
+from recipes.example_scores import bleu_test, scores
 
 
 def written(path, *lines):
@@ -43,12 +43,13 @@ def test_rouge_of_each_title(tmp_path):
 def test_bleu_of_two_systems(tmp_path):
     references = written(tmp_path / "test.de", *(f"das ist der Satz {number} von allen" for number in range(40)))
     bad = written(tmp_path / "bad", *(f"dies war kein Satz {number} der Welt" for number in range(40)))
-    assert bleu_p([references, references], [bad, references], "de") < 0.01
-    assert bleu_p([bad, references], [bad, references], "de") == 1
+    difference, p = bleu_test([references, references], [bad, references], "de")
+    assert difference > 50 and p < 0.01
+    assert bleu_test([bad, references], [bad, references], "de") == (0, 1)
 
 
 def test_an_unknown_kind_is_one_sentence(tmp_path):
     with pytest.raises(
-        UserError, match="items: parsing: choose one of classification, ranking, retrieval, titles, bleu"
+        UserError, match="examples: parsing: choose one of classification, ranking, retrieval, titles, bleu"
     ):
         scores("parsing", [tmp_path / "x"], "de")

@@ -1,4 +1,4 @@
-"""Reads scores of single test items, 0 to 100, from files of predictions."""
+"""Reads scores of single test examples, 0 to 100, from files of predictions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ def ranking(path: Path) -> np.ndarray:
 
 
 def retrieval(path: Path) -> np.ndarray:
-    """A file of `fairseq-xl retrieve --found-to` -> (n,) the share of right sentences of each pair: 0, 50 or 100."""
+    """An output of `fairseq-xl retrieve --found-to` -> (n,) percent of both directions that are right: 0, 50 or 100."""
     rows = [line.split("\t") for line in read_lines(path)]
     if not rows or any(len(row) != 3 for row in rows):
         raise UserError(f"{path}: expected line TAB number of the target found TAB number of the source found")
@@ -39,13 +39,14 @@ def titles(path: Path, references: Path, language: str) -> np.ndarray:
     return np.array(rouge_l_of_each(hypotheses, expected, language))
 
 
-def bleu_p(first: list[Path], second: list[Path], language: str) -> float:
-    """p of sacreBLEU's paired bootstrap of two systems, each [hypotheses, references]."""
+def bleu_test(first: list[Path], second: list[Path], language: str) -> tuple[float, float]:
+    """Difference and p of sacreBLEU's paired bootstrap of two systems, each [hypotheses, references]."""
     hypotheses, others, references = (read_lines(path) for path in (first[0], second[0], first[1]))
-    return float(paired(hypotheses, others, references, tokenizer_of(language))["p"])
+    found = paired(hypotheses, others, references, tokenizer_of(language))
+    return float(found["difference"]), float(found["p"])
 
 
-#: kind of item -> reader of a prediction file
+#: kind of example -> reader of a prediction file
 READERS: dict[str, Callable[[Path], np.ndarray]] = {
     "classification": classification,
     "ranking": ranking,
@@ -54,20 +55,20 @@ READERS: dict[str, Callable[[Path], np.ndarray]] = {
 
 
 def scores(kind: str, paths: list[Path], language: str) -> np.ndarray:
-    """The scores of the items in a file of one language; `paths`: the file, and for titles that of references.
+    """The scores of the examples in a file of one language; `paths`: the file, and for titles that of references.
 
     Raises `UserError` for an unknown kind.
     """
     if kind == "titles":
         return titles(paths[0], paths[1], language)
     if kind not in READERS:
-        raise UserError(f"items: {kind}: choose one of {', '.join([*READERS, 'titles', 'bleu'])}")
+        raise UserError(f"examples: {kind}: choose one of {', '.join([*READERS, 'titles', 'bleu'])}")
     return READERS[kind](paths[0])
 
 
 @dataclass(frozen=True)
-class ItemFiles:
-    """The files with the scores of a row's test items.
+class ExampleFiles:
+    """The files with the scores of a row's test examples.
 
     Attributes:
         kind: of `scores`, or `bleu`.
@@ -84,7 +85,7 @@ class ItemFiles:
         return all(path.is_file() for of_seed in self.files for paths in of_seed for path in paths)
 
     def scores(self) -> list[list[np.ndarray]]:
-        """Scores of the items: [column][seed] -> (n,)."""
+        """Scores of the examples: [column][seed] -> (n,)."""
         return [
             [scores(self.kind, of_seed[place], column) for of_seed in self.files]
             for place, column in enumerate(self.columns)

@@ -1,0 +1,142 @@
+"""Significance tests of the difference of two systems, over seeds and over test examples.
+
+Scores are paired: the n-th scores of both systems are of pre-trainings, or of fine-tunings, with the same seed.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, stats
+
+T = TypeVar("T")
+LEVEL, POWER = 0.05, 0.8  # of two-sided tests
+SIGN_FLIPS, MAX_SEEDS = 9999, 1000
+#: The conclusions on what a paper claims, and on the difference from a baseline or control: above 0, neither, below 0.
+CLAIM = "shown", "not shown", "contradicted"
+CONTROL = "better", "no difference shown", "worse"
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """The difference of two systems, first minus second, with its t test over seeds.
+
+    Attributes:
+        differences: of the scores, one per seed, in points.
+        mean: of the differences.
+        interval: 95 % confidence interval of the mean (Student's t), None for a single seed.
+        p: of the two-sided paired t test, None for a single seed.
+        detectable: the true difference that this number of seeds shows with 80 % probability, if differences vary over
+            seeds as these do; None for a single seed.
+        seeds_needed: number of seeds that show a true difference of `mean` with 80 % probability; None for a single
+            seed, for a mean that is not above 0, and above 1,000.
+    """
+
+    differences: list[float]
+    mean: float
+    interval: tuple[float, float] | None
+    p: float | None
+    detectable: float | None
+    seeds_needed: int | None
+
+    @property
+    def sign(self) -> int:
+        """1: the interval is above 0; -1: it is below 0; else 0."""
+        low, high = self.interval or (0, 0)
+        return (low > 0) - (high < 0)
+
+
+def paired_t_test(first: ArrayLike, second: ArrayLike) -> PairedTest:
+    """Tests the difference of two systems' scores, each (n,) of the same n seeds."""
+    differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
+    mean, seeds = float(differences.mean()), len(differences)
+    if seeds == 1:
+        return PairedTest(differences.tolist(), mean, None, None, None, None)
+    deviation = float(differences.std(ddof=1))
+    if deviation == 0:  # no t test
+        return PairedTest(differences.tolist(), mean, (mean, mean), float(mean == 0), 0.0, 2 if mean > 0 else None)
+    test = stats.ttest_1samp(differences, 0)
+    interval = test.confidence_interval(1 - LEVEL)
+    return PairedTest(
+        differences.tolist(),
+        mean,
+        (float(interval.low), float(interval.high)),
+        float(test.pvalue),
+        deviation * detectable_effect(seeds),
+        seeds_needed(mean / deviation),
+    )
+
+
+def power(effect: float, seeds: int) -> float:
+    """Probability that a two-sided paired t test at 5 % finds a positive difference (Cohen 1988).
+
+    Args:
+        effect: the true mean difference over its standard deviation.
+    """
+    return float(stats.nct.sf(stats.t.ppf(1 - LEVEL / 2, seeds - 1), seeds - 1, effect * math.sqrt(seeds)))
+
+
+def detectable_effect(seeds: int) -> float:
+    """The effect (mean over standard deviation) that `power` finds with 80 % probability."""
+    return float(optimize.brentq(lambda effect: power(effect, seeds) - POWER, 0, 100))
+
+
+def seeds_needed(effect: float) -> int | None:
+    """Smallest number of seeds, 2 or more, that finds this effect with 80 % probability; None above 1,000."""
+    if effect <= 0 or power(effect, MAX_SEEDS) < POWER:
+        return None
+    low, high = 1, MAX_SEEDS  # power rises with the number of seeds
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(effect, middle) >= POWER else (middle, high)
+    return high
+
+
+def permutation_test(first: ArrayLike, second: ArrayLike) -> tuple[float, float]:
+    """Mean difference over test examples and its two-sided p, by random exchange of the two systems' scores.
+
+    The scores of an example are averaged over the seeds: p measures the variation over examples, not over seeds.
+
+    Args:
+        first, second: (seeds, examples) scores of the same examples.
+    """
+    differences = np.asarray(first, dtype=float).mean(axis=0) - np.asarray(second, dtype=float).mean(axis=0)
+    found = stats.permutation_test(
+        (differences,), np.mean, permutation_type="samples", n_resamples=SIGN_FLIPS, batch=500, rng=1
+    )
+    return float(found.statistic), float(found.pvalue)
+
+
+def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
+    """Repeats a single score, of a system without seeds, once per seed of the other system."""
+    seeds = max(len(first), len(second))
+    return first * seeds if len(first) == 1 else first, second * seeds if len(second) == 1 else second
+
+
+def over_examples(tests: dict[str, tuple[float, float]]) -> str:
+    """Formats tests over the examples of several texts, {text: (difference, p)}.
+
+    If all differences have the same sign it is the largest p, since texts in several languages may be translations of
+    each other. Else no p holds for all, and the texts of each sign are listed.
+    """
+    above, below = ([text for text, (difference, _) in tests.items() if sign * difference > 0] for sign in (1, -1))
+    if above and below:
+        return f"mixed: above in {', '.join(above)}; below in {', '.join(below)}"
+    return f"{max(p for _, p in tests.values()):.4f}" if tests else ""
+
+
+def cells(test: PairedTest, conclusions: tuple[str, str, str]) -> tuple[str, str]:
+    """Formats a test: (mean and interval, conclusion with what 80 % power takes if there is no difference).
+
+    `conclusions`: `CLAIM` or `CONTROL`.
+    """
+    low_high = "" if test.interval is None else " ({:+.1f} to {:+.1f})".format(*test.interval)
+    conclusion = conclusions[1 - test.sign]
+    if test.sign == 0 and test.detectable is not None:
+        conclusion += f" ({len(test.differences)} seeds show {test.detectable:.1f}"
+        if test.seeds_needed:
+            conclusion += f"; {test.seeds_needed} seeds show {test.mean:.1f}"
+        conclusion += ")"
+    return f"{test.mean:+.1f}{low_high}", conclusion

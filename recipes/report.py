@@ -336,23 +336,22 @@ class Report:
             for table_title in map(self.expand, columns):
                 name = f"{first} > {second} | {table_title}"
                 test = self.tested(title, table_title, first, second)
-                if isinstance(test, paired_tests.PairedTest):
+                if test is not None:
                     difference, conclusion = paired_tests.cells(test, conclusions)
                     over_examples = paired_tests.over_examples(self.scores[f"{title} | {name}"]["over_examples"])
                     lines.append([f"{first} > {second}", table_title, difference, over_examples, conclusion])
                     found.setdefault(self.claim, {})[name] = conclusions[1 - test.sign]
-                elif test:
+                elif {first, second} <= {*self.averages.get(table_title, ()), *self.omitted.get(table_title, ())}:
                     self.missing.setdefault(self.claim, []).append(name)
         header = "table|difference (95 % interval over seeds)|p over test examples|conclusion (at 80 % power)"
         return [self.caption(caption), "", *table([title, *header.split("|")], lines)] if lines else []
 
-    def tested(self, title: str, table_title: str, first: str, second: str) -> paired_tests.PairedTest | bool:
-        """The test of two rows of a table, whose result it adds to `scores`, or whether the table has both rows."""
-        rows = self.averages.get(table_title, {})
-        scores = [rows.get(name) for name in (first, second)]
-        if None in scores:
-            return {first, second} <= {*rows, *self.omitted.get(table_title, ())}
-        pair = paired_tests.broadcast(*scores)
+    def tested(self, title: str, table_title: str, first: str, second: str) -> paired_tests.PairedTest | None:
+        """Tests two rows of a table and adds the result to `scores`; None if a row is absent or lacks a score."""
+        scores, others = (self.averages.get(table_title, {}).get(name) for name in (first, second))
+        if scores is None or others is None:
+            return None
+        pair = paired_tests.broadcast(scores, others)
         if len(pair[0]) != len(pair[1]):
             raise UserError(f"{table_title}: {first} has {len(pair[0])} scores and {second} {len(pair[1])}: no pairs")
         test = paired_tests.paired_t_test(*pair)

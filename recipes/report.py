@@ -43,13 +43,19 @@ class Report:
     """The report of an experiment. For each kind of part in the file's `report`, a method part_KIND returns lines."""
 
     def __init__(
-        self, experiment: Experiment, runs: list[Path], root: Path | None = None, folder: Path | None = None
+        self,
+        experiment: Experiment,
+        runs: list[Path],
+        root: Path | None = None,
+        folder: Path | None = None,
+        claim: str = "",
     ) -> None:
         """Initializes the report.
 
         Args:
             root: run of the experiment that includes this one; entries of `scores` are relative to it.
             folder: for pictures; without it there are none.
+            claim: that of the part that includes this report.
         """
         self.experiment, self.runs, self.root, self.folder = experiment, runs, root, folder
         self.values = experiment.values  # those of the part that is being made
@@ -59,7 +65,7 @@ class Report:
         self.tests: dict[str, dict[str, str]] = {}  # claim -> test of what it says -> conclusion
         self.controls: dict[str, dict[str, str]] = {}  # claim -> test against a baseline or control -> conclusion
         self.missing: dict[str, list[str]] = {}  # claim -> tests that lack scores
-        self.claim = ""  # that of the part that is being made
+        self.claim = self.default_claim = claim  # that of the part that is being made
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
 
     def texts(self) -> Iterator[str]:
@@ -87,7 +93,7 @@ class Report:
             if part is None:
                 raise UserError(f"{self.experiment.path}: there is no part of a report called {kind!r}")
             options = dict(rest)
-            self.claim = str(options.pop("claim", ""))
+            self.claim = str(options.pop("claim", self.default_claim))
             for values in self.experiment.combinations(options.pop("for", {})):
                 self.values = values
                 try:
@@ -304,7 +310,7 @@ class Report:
             raise UserError(f"{self.experiment.path}: report: {name} has no part with the title {unknown[0]!r}")
         root, outer = self.runs[0], self.experiment.output
         runs = [root / each.output.relative_to(outer) for each in included]
-        report = Report(included[0], runs, root, self.folder and self.folder / name)
+        report = Report(included[0], runs, root, self.folder and self.folder / name, self.claim)
         parts = [lines for _, lines in report.titled_parts(tables)]
         self.averages |= report.averages
         self.examples |= report.examples

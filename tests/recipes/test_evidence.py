@@ -230,6 +230,26 @@ def test_the_page_has_the_kept_bleu_of_each_seed():
         assert [cell.strip("*") for cell in row[1:]] == [f"{score:.2f}" for score in (*scores, sum(scores) / 3)]
 
 
+def test_the_page_has_the_kept_scores_of_two_seeds_of_veco():
+    """BLEU of each seed, then the averages of nc over the other languages than English."""
+    kept = json.loads((RESULTS / "evidence.json").read_text())
+    names = {
+        "xlm-last": "XLM, decoder from the last layers",
+        "xlm-compute-last": "XLM, equal CPU time, decoder from the last layers",
+        "veco-first": "VECO, decoder from the first layers",
+        "veco-last": "VECO, decoder from the last layers",
+        "veco-random": "VECO, decoder from the last layers, random cross-attention",
+    }
+    for model, name in names.items():
+        cells = [f"{kept[f'veco/{model}-{seed}/en-de']['sacrebleu']['score']:.2f}" for seed in (1, 2)]
+        if model.endswith("-last"):
+            for seed in (1, 2):
+                languages = kept[f"veco/{model.removesuffix('-last')}-{seed}/nc"]["languages"]
+                cells.append(f"{sum(languages[code]['accuracy'] for code in ('de', 'fr', 'ru', 'zh')) / 4:.1f}")
+        (row,) = [row for row in rows_of(page()) if row[0] == name]
+        assert [cell.strip("* |") for cell in row[1:] if cell.strip("* |")] == cells, name
+
+
 def test_the_page_has_the_kept_bits():
     """Means over the seeds; every model of every seed is below the n-gram model of both neighbors."""
     kept = json.loads((RESULTS / "bits.json").read_text())

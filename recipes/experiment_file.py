@@ -271,7 +271,7 @@ class Experiment:
         return list(steps.values())
 
     def _named(self, step: Step, names: list[str], steps: dict[Path, Step]) -> list[Step]:
-        """The steps whose names are `names` or begin with them. Raises `UserError` if there is none for a name."""
+        """Returns the steps named in `names`; a prefix names several. Raises `UserError` if a name matches no step."""
         found = []
         for name in names:
             named = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
@@ -298,10 +298,10 @@ class Experiment:
             step.required_steps = list(dict.fromkeys([*(other for other in read if other is not step), *needed]))
 
     def chosen_by_claims(self, claims: Sequence[str]) -> list[Step]:
-        """Returns the steps that test these claims, each after those that it needs; without `claims`, those of all.
+        """Returns the steps of these claims, or of all claims, each step after those that it needs.
 
-        In a file without claims all steps. A claim may name steps that the chosen values leave out, such as those of a
-        language. Raises `UserError` for an unknown claim, and for one without any step.
+        If the file has no claims, returns all steps. Steps that the values leave out, such as those of a language, are
+        ignored. Raises `UserError` for an unknown claim, and for a claim none of whose steps is left.
         """
         if not claims and not self.claims:
             return self.chosen([])

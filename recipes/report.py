@@ -328,8 +328,8 @@ class Report:
     ) -> list[str]:
         """Makes a table of tests whether a system is better than another in earlier tables (`columns`: titles).
 
-        `greater`: pairs of names of rows, of which the claim says that the first is better; `controls`: pairs whose
-        second row is a baseline or control. Pairs that no table has are left out. Scores are averages, paired by seed
+        `greater`: pairs of rows, by name; the claim says that the first row is better. `controls`: pairs whose second
+        row is a baseline or control. Pairs that no table has are left out. Scores are averages, paired by seed
         (`paired_tests.paired_t_test`); a row without seeds, such as a baseline, has the same score with each.
         """
         title, lines = self.expand(title), []
@@ -500,7 +500,7 @@ def write(
 
 
 def summary(experiment: Experiment, tests: dict[str, dict[str, str]]) -> list[str]:
-    """A table of the tested claims: how many tests of what they say have each conclusion."""
+    """Makes a table that counts, for each claim, its tests by conclusion; those of baselines are not counted."""
     rows = []
     for claim, conclusions in tests.items():
         counts = Counter(conclusions.values())

@@ -561,7 +561,7 @@ def test_a_wrong_include_or_claim_is_one_sentence(including, old, new, words):
 
 
 def test_a_claim_may_name_steps_that_the_values_leave_out(including):
-    """Those of one language of several, for instance; not all of them."""
+    """For instance those of one language. At least one step must be left."""
     including.write_text(INCLUDING.replace('["part/{seeds:each}/test", end]', '["part/3/test", "part/4/test"]'))
     names = [step.name for step in Experiment(including, ["seeds=4"]).chosen_by_claims(["2"])]
     assert names == ["part/4/text", "part/4/train/1", "part/4/test/1"]

@@ -22,6 +22,7 @@ WAITING = {
     "array": lambda x: np.asarray(x),
     "mask": lambda x: x[x > 0],
     "assignment under a mask": lambda x: x.clone().index_put_((x > 0,), x.new_zeros(())),
+    "assignment of a number": lambda x: x.clone().__setitem__(1, 2),
     "masked_select": lambda x: x.masked_select(x > 0),
     "nonzero": lambda x: x.nonzero(),
     "where": lambda x: torch.where(x > 0),
@@ -61,3 +62,6 @@ def test_what_waits_for_nothing_is_no_sync():
         ONES[indices].to("cpu", non_blocking=True)
         ONES.repeat_interleave(2)
         ONES.copy_(torch.ones(3))
+        changed = ONES.clone()
+        changed[:2], changed[2] = 5, ONES[0]
+        changed[2].fill_(6)

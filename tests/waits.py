@@ -24,6 +24,8 @@ def running_line():
     """The line of this repository or of fairseq that runs."""
     frames = [frame for frame in traceback.extract_stack() if "torch/" not in frame.filename]
     frames = [frame for frame in frames if frame.filename != __file__ and not frame.filename.endswith("_ops.py")]
+    if not frames:  # a GPU's backward pass has a thread of its own
+        return "the backward pass"
     return f"{frames[-1].filename}:{frames[-1].lineno} {frames[-1].line}"
 
 
@@ -42,6 +44,8 @@ def operator_waits(function, args, result):
 def method_waits(function, args, kwargs):
     """Whether a method of a tensor would wait for a GPU on which the tensor is."""
     name = getattr(function, "__name__", "")
+    if name == "__setitem__":  # torch copies a number from the host to the one value that it replaces
+        return isinstance(args[2], (int, float)) and args[0][args[1]].dim() == 0
     if name == "to" and not kwargs.get("non_blocking"):
         return "cpu" in [each for each in (*args[1:], *kwargs.values()) if isinstance(each, str)]
     return name in METHODS

@@ -46,7 +46,8 @@ class XLPretrainingCriterion(FairseqCriterion):
         log |= {kind: loss.new_zeros(len(self.positions), dtype=torch.double) for kind in ("sums", "counts")}
         for name, term in terms.items():
             position = self.positions[name, sample["corpus"]]
-            log["sums"][position], log["counts"][position] = term.sum.detach(), term.count
+            log["sums"][position] = term.sum.detach()
+            log["counts"][position].fill_(term.count)  # `[position] = term.count` copies from the host: a sync
         return loss, size, log
 
     @cached_property

@@ -341,7 +341,14 @@ def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any
 
     choice = {"_name": name, "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.0, "lr": [1e-4]}
     choice |= {"tpu": False, "use_old_adam": False, "fp16_adam_stats": False} if name == "adam" else {}
-    cfg = OmegaConf.create({"optimizer": choice, "common": {"bf16": True, "fp16_scale_window": 1, "tpu": False}})
+    cfg = OmegaConf.create(
+        {
+            "optimizer": choice,
+            "common": {"bf16": True, "fp16_scale_window": 1, "tpu": False},
+            "optimization": {"use_bmuf": False},
+            "distributed_training": {"ddp_backend": "pytorch_ddp"},
+        }
+    )
     if precision == "bfloat16":
         return FP16Optimizer.build_optimizer(cfg, parameters)
     return optim.build_optimizer(cfg.optimizer, parameters)

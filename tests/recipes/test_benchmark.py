@@ -301,6 +301,18 @@ def test_with_equal_weights_a_step_is_the_same(system, layout):
     torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_in_bfloat16_the_loss_falls(system):
+    """Of repeated steps with one batch; on a GPU where there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(1)
+    trainer = Trainer(SYSTEMS[system](STILL), device, precision="bfloat16")
+    trainer.optimizer.set_lr(0.01)
+    batch = batch_of(STILL, 0, device)
+    losses = [trainer.step(batch) for _ in range(10)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
 @pytest.mark.parametrize("name", OUTPUT_LOSSES)
 def test_other_losses_are_ours(name):
     """The loss and the gradients of hidden states, matrix and dense layer."""

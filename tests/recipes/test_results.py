@@ -10,8 +10,7 @@ from recipes.experiment_file import Experiment
 from recipes.report import Report, main as report_main
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-LOHELP, VECO, UNICODER = (RECIPES / name / "results" for name in ("lohelp", "veco", "unicoder"))
-KEPT = {VECO: ("veco", "comparison")}
+LOHELP, UNICODER = (RECIPES / name / "results" for name in ("lohelp", "unicoder"))
 ABLATIONS = "xlm,unicoder,without-word_recovery,without-paraphrase,without-cross_lingual_mlm"
 
 
@@ -28,18 +27,11 @@ def of_systems(lines):
 
 
 TABLES = {
-    **{
-        f"{names[0]} {title}": (folder, lambda title=title, names=names: of_systems(tables(*names)[title]))
-        for folder, names in KEPT.items()
-        for title in ("nc: accuracy", "qam: accuracy", "retrieval")
-    },
-    **{
-        f"unicoder {title}": (
-            UNICODER,
-            lambda title=title: of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title]),
-        )
-        for title in ("nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder")
-    },
+    f"unicoder {title}": (
+        UNICODER,
+        lambda title=title: of_systems(tables("unicoder", "comparison", models=ABLATIONS)[title]),
+    )
+    for title in ("nc-cross-lingual: accuracy", "nc-multi-language: accuracy", "minus Unicoder")
 }
 
 
@@ -64,17 +56,6 @@ def test_figures_are_those_of_the_kept_scores(name):
     text = (folder / "README.md").read_text(encoding="utf-8")
     rows = [row for row in make()[2:] if not row.startswith(("| majority", "| references"))]
     assert rows and not [row for row in rows if row.split(" | ", 1)[1] not in text]
-
-
-@pytest.mark.parametrize("folder", KEPT)
-def test_bleu_is_that_of_the_kept_scores(folder):
-    """The text has other columns between."""
-    lines = (folder / "README.md").read_text(encoding="utf-8").splitlines()
-    rows = tables(*KEPT[folder])["BLEU"][2:]
-    assert len(rows) > 3
-    for row in rows:
-        cells = row.strip("| ").split(" | ")[1:]
-        assert len(cells) == 2 and any(all(f"| {cell} |" in line for cell in cells) for line in lines)
 
 
 def test_the_averages_of_qam_are_those_of_the_kept_scores():
@@ -325,6 +306,39 @@ def test_the_share_of_generation_is_the_kept_one(name, threads):
     median, low, high = (f"{100 * share[key]:.0f}" for key in ("median", "low", "high"))
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert f"| CPU, {threads} | {median} % ({low}–{high}) |" in text and share["high"] < 0.5
+
+
+def of_fairseq(ratio):
+    return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+
+
+@pytest.mark.parametrize("name", ["benchmark", "benchmark-6x512"])
+def test_the_steps_on_a_gpu_are_the_kept_ones(name):
+    """Speed, share of the peak, the output layer's speed and memory of the first case."""
+    folder = RECIPES / "benchmark/results"
+    text = (folder / "README.md").read_text(encoding="utf-8").replace("**", "")
+    case = next(iter(json.loads((folder / f"h100/{name}.json").read_text())["cases"].values()))
+    head, memory = case["output_layer"]["times_fairseq"], case["peak_mib"]
+    for system, speed in case["tokens_per_second"].items():
+        cells = [f"{speed:,.0f}", "1" if system == "fairseq" else "", f"{case['share_of_peak'][system]:.2f}", ""]
+        if system in memory:
+            if system != "fairseq":
+                cells[1] = of_fairseq(case["times_fairseq"][system])
+            cells[3] = "1" if system == "fairseq" else of_fairseq(head[system])
+            cells.append(f"{memory[system]:,.0f}")
+        assert " | ".join(cells).replace("|  |", "| |") in text, system
+
+
+def test_beam_search_on_a_gpu_is_the_kept_one():
+    folder = RECIPES / "benchmark/results"
+    text = (folder / "README.md").read_text(encoding="utf-8").replace("**", "")
+    float32, bf16 = (
+        json.loads((folder / f"h100/beam-search{name}.json").read_text())["cases"] for name in ("", "-bf16")
+    )
+    for case, tokens in {"short": 25, "long": 250}.items():
+        cells = [of_fairseq(each[case]["times_fairseq"]) for each in (float32, bf16)]
+        assert f"| outputs of {tokens} tokens | {' | '.join(cells)} |" in text
+        assert float32[case]["same_outputs"] == 1 and f"{bf16[case]['same_outputs']:.2f} of the" in text
 
 
 XGLUE = {  # file of kept scores -> values, number of rows

@@ -44,7 +44,7 @@ def operator_waits(function, args, result):
 def method_waits(function, args, kwargs):
     """Whether a method of a tensor would wait for a GPU on which the tensor is."""
     name = getattr(function, "__name__", "")
-    if name == "__setitem__":  # torch copies a number from the host to the one value that it replaces
+    if name == "__setitem__":  # assigning a number to one element copies it from the host
         return isinstance(args[2], (int, float)) and args[0][args[1]].dim() == 0
     if name == "to" and not kwargs.get("non_blocking"):
         return "cpu" in [each for each in (*args[1:], *kwargs.values()) if isinstance(each, str)]

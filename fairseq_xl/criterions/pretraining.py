@@ -47,7 +47,7 @@ class XLPretrainingCriterion(FairseqCriterion):
         for name, term in terms.items():
             position = self.positions[name, sample["corpus"]]
             log["sums"][position] = term.sum.detach()
-            log["counts"][position].fill_(term.count)  # `[position] = term.count` copies from the host: a sync
+            log["counts"][position].fill_(term.count)  # `[position] = term.count` would wait for a copy
         return loss, size, log
 
     @cached_property

@@ -21,7 +21,14 @@ KINDS = {
     ),
     "attention, the rest": (
         (),
-        ("_Products", "scaled_dot_product_attention", "BmmBackward", "BaddbmmBackward", "_safe_softmax"),
+        (
+            "_Products",
+            "scaled_dot_product_attention",
+            "ScaledDotProduct",
+            "BmmBackward",
+            "BaddbmmBackward",
+            "_safe_softmax",
+        ),
     ),
     "dropout, the rest": ((), ("_Dropped", "aten::dropout", "MulBackward")),
     "embeddings": (

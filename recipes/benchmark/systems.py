@@ -355,7 +355,7 @@ def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any
 
 
 class Products:
-    """Only the matrix products of a step, into allocated buffers: a lower bound on the time of a step."""
+    """Only the matrix products of a step, into allocated buffers; without fused attention."""
 
     def __init__(self, shape: Shape, device: str = "cpu", precision: str = "float32"):
         kind = getattr(torch, precision)

@@ -189,14 +189,14 @@ def model_gradients(dtype, device="cpu"):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("limit", [0.0, 0.5, 100.0])
 def test_clipping_without_a_sync_is_fairseqs(dtype, limit, device, monkeypatch):
-    """One parameter has no gradient."""
+    """Gradients and norm equal fairseq's; one parameter has no gradient."""
     ours, theirs = model_gradients(dtype, device), model_gradients(dtype, device)
     if device == "cpu":  # where there is a GPU, fairseq's own computes every norm on it
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    its = utils.clip_grad_norm_.__wrapped__(theirs, limit)
+    expected = utils.clip_grad_norm_.__wrapped__(theirs, limit)
     with no_sync(device):
         norm = utils.clip_grad_norm_(ours, limit)
-    torch.testing.assert_close(norm, its, rtol=1e-6, atol=0)
+    torch.testing.assert_close(norm, expected, rtol=1e-6, atol=0)
     assert norm.dtype == torch.float32 and ours[-1].grad is None
     for one, other in zip(ours[:-1], theirs):
         torch.testing.assert_close(one.grad, other.grad)

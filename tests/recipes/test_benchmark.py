@@ -302,8 +302,8 @@ def test_with_equal_weights_a_step_is_the_same(system, layout):
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_in_bfloat16_the_loss_falls(system):
-    """Of repeated steps with one batch; on a GPU where there is one."""
+def test_the_loss_decreases_in_bfloat16(system):
+    """Ten steps on one batch lower the loss. Runs on a GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(1)
     trainer = Trainer(SYSTEMS[system](STILL), device, precision="bfloat16")

@@ -308,7 +308,7 @@ def test_the_share_of_generation_is_the_kept_one(name, threads):
     assert f"| CPU, {threads} | {median} % ({low}–{high}) |" in text and share["high"] < 0.5
 
 
-def of_fairseq(ratio):
+def ratio_cell(ratio):
     return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
 
 
@@ -318,13 +318,13 @@ def test_the_steps_on_a_gpu_are_the_kept_ones(name):
     folder = RECIPES / "benchmark/results"
     text = (folder / "README.md").read_text(encoding="utf-8").replace("**", "")
     case = next(iter(json.loads((folder / f"h100/{name}.json").read_text())["cases"].values()))
-    head, memory = case["output_layer"]["times_fairseq"], case["peak_mib"]
+    output_layer, memory = case["output_layer"]["times_fairseq"], case["peak_mib"]
     for system, speed in case["tokens_per_second"].items():
         cells = [f"{speed:,.0f}", "1" if system == "fairseq" else "", f"{case['share_of_peak'][system]:.2f}", ""]
         if system in memory:
             if system != "fairseq":
-                cells[1] = of_fairseq(case["times_fairseq"][system])
-            cells[3] = "1" if system == "fairseq" else of_fairseq(head[system])
+                cells[1] = ratio_cell(case["times_fairseq"][system])
+            cells[3] = "1" if system == "fairseq" else ratio_cell(output_layer[system])
             cells.append(f"{memory[system]:,.0f}")
         assert " | ".join(cells).replace("|  |", "| |") in text, system
 
@@ -336,7 +336,7 @@ def test_beam_search_on_a_gpu_is_the_kept_one():
         json.loads((folder / f"h100/beam-search{name}.json").read_text())["cases"] for name in ("", "-bf16")
     )
     for case, tokens in {"short": 25, "long": 250}.items():
-        cells = [of_fairseq(each[case]["times_fairseq"]) for each in (float32, bf16)]
+        cells = [ratio_cell(each[case]["times_fairseq"]) for each in (float32, bf16)]
         assert f"| outputs of {tokens} tokens | {' | '.join(cells)} |" in text
         assert float32[case]["same_outputs"] == 1 and f"{bf16[case]['same_outputs']:.2f} of the" in text
 

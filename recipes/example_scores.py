@@ -73,11 +73,13 @@ class ExampleFiles:
     Attributes:
         kind: of `scores`, or `bleu`.
         columns: names of the columns: languages.
+        seeds: their names, or the numbers of the pre-trainings; [""] for a row without seeds.
         files: [seed][column] -> [predictions], or [hypotheses, references] for some kinds.
     """
 
     kind: str
     columns: list[str]
+    seeds: list[str]
     files: list[list[list[Path]]]
 
     def exist(self) -> bool:

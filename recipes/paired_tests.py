@@ -23,15 +23,18 @@ CONTROL = "better", "no difference shown", "worse"
 class PairedTest:
     """The difference of two systems, first minus second, with its t test over seeds.
 
+    There is no t test for a single seed, and none if all seeds have the same difference: then `interval`, `p`,
+    `detectable` and `seeds_needed` are None.
+
     Attributes:
         differences: of the scores, one per seed, in points.
         mean: of the differences.
-        interval: 95 % confidence interval of the mean (Student's t), None for a single seed.
-        p: of the two-sided paired t test, None for a single seed.
+        interval: 95 % confidence interval of the mean (Student's t).
+        p: of the two-sided paired t test.
         detectable: the true difference that this number of seeds shows with 80 % probability, if differences vary over
-            seeds as these do; None for a single seed.
-        seeds_needed: number of seeds that show a true difference of `mean` with 80 % probability; None for a single
-            seed, for a mean that is not above 0, and above 1,000.
+            seeds as these do.
+        seeds_needed: number of seeds that show a true difference of `mean` with 80 % probability; None for a mean that
+            is not above 0, and above 1,000.
     """
 
     differences: list[float]
@@ -52,11 +55,9 @@ def paired_t_test(first: ArrayLike, second: ArrayLike) -> PairedTest:
     """Tests the difference of two systems' scores, each (n,) of the same n seeds."""
     differences = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
     mean, seeds = float(differences.mean()), len(differences)
-    if seeds == 1:
-        return PairedTest(differences.tolist(), mean, None, None, None, None)
-    deviation = float(differences.std(ddof=1))
+    deviation = float(differences.std(ddof=1)) if seeds > 1 else 0.0
     if deviation == 0:  # no t test
-        return PairedTest(differences.tolist(), mean, (mean, mean), float(mean == 0), 0.0, 2 if mean > 0 else None)
+        return PairedTest(differences.tolist(), mean, None, None, None, None)
     test = stats.ttest_1samp(differences, 0)
     interval = test.confidence_interval(1 - LEVEL)
     return PairedTest(

@@ -28,7 +28,7 @@ from recipes import example_scores, paired_tests, saved_scores
 from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.pictures import draw
-from recipes.score_files import entries, entry_of, read, read_kept, tokens_of, value_of
+from recipes.score_files import entries, entry_of, read, read_kept, value_of
 from recipes.tables import has_cells, table
 
 OUTPUTS, MAX_CHARACTERS = 10, 200  # outputs of a language; characters of a source
@@ -296,8 +296,10 @@ class Report:
             path, *references = self.experiment.words(template, values | {"seed": seed, "column": column})
             return [run / path, *(ROOT / path for path in references)]
 
-        found = [[files(run, seed, column) for column in columns] for run in runs for seed in seeds]
-        return example_scores.ExampleFiles(self.experiment.expand(kind, values), columns, found)
+        places = [(run, seed) for run in runs for seed in seeds]
+        found = [[files(run, seed, column) for column in columns] for run, seed in places]
+        names = [seed if len(runs) == 1 else str(number) for number, (_, seed) in enumerate(places, start=1)]
+        return example_scores.ExampleFiles(self.experiment.expand(kind, values), columns, names, found)
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
         """Makes `tables` (titles) of the included experiments `name` or `name`/…, one per pre-training seed."""
@@ -380,9 +382,10 @@ class Report:
         if one is None or other is None or not (one.exist() and other.exist()):
             return {}
         if one.kind == "bleu":
+            seeds = other.seeds if one.seeds == [""] else one.seeds
             return {
                 f"{column} seed {seed}": example_scores.bleu_test(*pair, column)
-                for seed, files in enumerate(zip(*paired_tests.broadcast(one.files, other.files)), start=1)
+                for seed, files in zip(seeds, zip(*paired_tests.broadcast(one.files, other.files)))
                 for column, pair in zip(one.columns, zip(*files))
             }
         scores = zip(one.columns, one.scores(), other.scores())
@@ -427,7 +430,7 @@ class Report:
         lines = []
         for name, row, values in self.rows(rows):
             path = self.runs[0] / self.experiment.expand(row["file"], values)
-            found = tokens_of(path) if path.is_file() else read(path)
+            found = read(path)
             if found:
                 self.scores[entry_of(path.relative_to(self.root or self.runs[0]))] = found
                 updates, tokens = found["updates"], found["tokens"]

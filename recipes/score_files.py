@@ -1,4 +1,4 @@
-"""Reads scores from score files, and from JSON files of `results/` that hold several of them."""
+"""Reads scores from score files and train.log, and from JSON files of `results/` that hold several of them."""
 
 import functools
 import json
@@ -7,17 +7,30 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
+from recipes.settings import RECORD
+from recipes.training_logs import training_of
 
 
 def read(path: Path) -> Any:
-    """Returns the content of a JSON file, or None if it is missing.
+    """Returns the content of a JSON file, or what `training_of` reads from a train.log; None if it is missing.
+
+    A train.log is missing too while the step that writes it is not finished.
 
     FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json.
     """
     for kept in path.parents:
         if kept.is_file():
             return read_kept(kept).get(entry_of(path.relative_to(kept)))
-    return parsed(path, changed(path)) if path.is_file() else None
+    if not path.is_file() or (path.suffix == ".log" and unfinished(path)):
+        return None
+    return parsed(path, changed(path))
+
+
+def unfinished(path: Path) -> bool:
+    """Whether a file is in the folder of a step of an experiment that has begun but is not finished."""
+    records = (parent / RECORD for parent in path.parents)
+    record = next((record for record in records if record.is_file()), None)
+    return record is not None and not read_kept(record).get("finished")
 
 
 def read_kept(path: Path) -> dict[str, Any]:
@@ -35,7 +48,9 @@ def changed(path: Path) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=16)
 def parsed(path: Path, version: tuple[int, int]) -> Any:
-    """The content of a JSON file. A report reads a file of all scores many times; a changed one is read again."""
+    """The content of a file. A report reads a file of all scores many times; a changed one is read again."""
+    if path.suffix == ".log":
+        return training_of(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -67,16 +82,3 @@ def value_of(content: Any, path: Path, key: str, form: str | None) -> str:
     if not found:
         raise UserError(f"{path} has no {key}")
     return format(found[0], (form or "").strip())
-
-
-def tokens_of(log: Path) -> dict[str, float]:
-    """Sums the tokens of a training's train.log -> {"updates", "tokens"}; {} if no epoch has ended."""
-    epochs = {}
-    for line in log.read_text(encoding="utf-8").splitlines():
-        if '"train_wpb"' in line:  # a later entry replaces that of an epoch which was interrupted
-            entry = json.loads(line[line.index("{") :])
-            epochs[entry["epoch"]] = int(entry["train_num_updates"]), float(entry["train_wpb"])
-    before, tokens = 0, 0.0
-    for updates, size in epochs.values():
-        before, tokens = updates, tokens + (updates - before) * size
-    return {"updates": before, "tokens": tokens} if epochs else {}

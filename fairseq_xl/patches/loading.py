@@ -413,13 +413,17 @@ def _stop_if_done(trainer) -> None:
     """Makes no update in a finished run that is started again.
 
     fairseq compares with --max-update only after an update, and with --patience only after a validation.
+
+    Raises:
+        UserError: --continue-once names a checkpoint with --max-update updates or more.
     """
-    made, limit, patience = (
-        trainer.get_num_updates(),
-        trainer.cfg.optimization.max_update,
-        trainer.cfg.checkpoint.patience,
-    )
-    waited = training.early_stopping().get("num_runs", 0)
+    cfg, made, limit = trainer.cfg.checkpoint, trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    patience, waited = cfg.patience, training.early_stopping().get("num_runs", 0)
+    last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    if limit and made >= limit and cfg.continue_once and not os.path.exists(last):
+        raise UserError(
+            f"--continue-once {cfg.continue_once}: it has {made} updates, --max-update must be above {made}"
+        )
     if limit and made >= limit:
         logger.info("nothing to do: %d updates are made, --max-update is %d", made, limit)
     elif made and 0 < patience <= waited:

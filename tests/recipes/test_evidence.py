@@ -164,6 +164,23 @@ def test_budgets_are_equal(capsys, dictionary):
     assert settings == {(2048, 0.3)}
 
 
+def test_texts_have_the_updates_of_the_configurations():
+    claims, veco = (Experiment(EVIDENCE / name) for name in ("claims.yaml", "veco.yaml"))
+    plain, of_veco = (
+        configuration([*TRANSLATION, *more], "-s", "en", "-t", "de").optimization.max_update
+        for more in ([], [EVIDENCE / "veco/translate.yaml"])
+    )
+    captions = {
+        part["table"]: part["caption"] for made in (claims, veco) for part in made.content["report"] if "table" in part
+    }
+    found = [
+        claims.claims["2"]["says"],
+        captions["translation, {source}→{target}: BLEU"],
+        captions["VECO and XLM, {source}→{target}: BLEU"],
+    ]
+    assert [re.search(r"within ([\d,]+)\s+updates", text)[1] for text in found] == [f"{plain:,}"] * 2 + [f"{of_veco:,}"]
+
+
 def test_veco_starts_translation_with_two_of_three_layers(dictionary):
     pretrained, started = (
         configuration(PRETRAINING["veco"]),
@@ -190,18 +207,98 @@ def page():
 
 
 def rows_of(text):
-    return [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:2] == "| "]
 
 
-def test_the_page_has_the_averages_of_the_kept_scores():
-    """Averages over languages of each system with seeds."""
-    rows = rows_of((RESULTS / "report.md").read_text())
-    averages = {
-        cell.replace("seeds ", "") for row in rows for cell in row if re.fullmatch(r"\S+ \(seeds [^;]+\)", cell)
+def report_rows():
+    """{name of a table: {row: its cells}} of report.md."""
+    tables, name, before = {}, None, None
+    for line in (RESULTS / "report.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| ---"):
+            name = before[0]
+            tables[name] = {}
+        elif line.startswith("| ") and name:
+            tables[name][cells[0]] = [cell.replace("−", "-") for cell in cells[1:]]
+        elif not line:
+            name = None
+        before = cells
+    return tables
+
+
+def average(cells):
+    """The last cell of a row, as the page has it: "m (low–high)", the interval over seeds."""
+    found = re.fullmatch(r"([\d.]+)(?: \((?:seeds )?([\d.]+–[\d.]+)\))?", cells[-1])
+    return f"{found[1]} ({found[2]})" if found[2] else found[1]
+
+
+def page_rows(heading):
+    """{row: its cells without bold} of the first table after a heading of the page."""
+    section = page()[page().index(f"\n## {heading}") :]
+    rows = [line.strip("|").split("|") for line in re.search(r"(\|.*\n)+", section)[0].splitlines()[2:]]
+    return {row[0].strip(): [cell.strip().strip("*") for cell in row[1:]] for row in rows}
+
+
+def test_the_page_has_the_averages_of_the_report():
+    """Each cell of the tables of claims 1 and 4, baselines too, is that of the row and table of report.md."""
+    tables, compared = report_rows(), 0
+    others = {
+        "majority class": "majority",
+        "tf-idf ranking": "tf-idf",
+        "tf-idf + logistic regression": "tf-idf, logistic regression",
+        "MLM + TLM, 15,000 updates": "MLM + TLM, 15000 updates",
+        "MLM + TLM, fine-tuned on English only": "fine-tuned on en only",
+        "MLM + TLM, fine-tuned on all languages": "fine-tuned on all languages",
+        "tf-idf + logistic regression, English only": "tf-idf, logistic regression, trained on en only",
+        "tf-idf + logistic regression, all languages": "tf-idf, logistic regression, trained on all languages",
     }
-    retrieval = [row for row in rows if len(row) == 7 and row[0].startswith(("random", "MLM"))]
-    averages |= {row[5] for row in retrieval if "(" in row[5] and "seeds" not in row[5]}
-    assert len(averages) > 10 and not [cell for cell in averages if cell not in page()]
+    for heading, of in (
+        ("Claim 1", ["zero-shot nc: accuracy", "zero-shot wpr: ndcg", "sentence retrieval: accuracy"]),
+        ("Claim 4", ["nc by languages of fine-tuning: accuracy", "wpr by languages of fine-tuning: ndcg"]),
+    ):
+        rows = page_rows(heading)
+        names = {others.get(name, name): cells for name, cells in rows.items()}
+        assert set().union(*(tables[title] for title in of)) == set(names)
+        for place, title in enumerate(of):
+            for name, cells in names.items():
+                row = tables[title].get(name)
+                cell = "" if row is None else average(row[:-1] if "retrieval" in title else row)
+                assert cells[place] == cell, (title, name)
+                compared += bool(cell)
+    assert compared == 26
+
+
+def test_the_summary_of_the_page_has_the_conclusions_of_the_tests():
+    claims = json.loads((RESULTS / "claims.json").read_text())
+    rows = [row for row in rows_of(page()[: page().index("\n## ")]) if row[0].startswith("[")]
+    run = [name for name in claims if isinstance(claims[name], dict) and claims[name]["tests"]]
+    assert [re.match(r"\[(\d)\]", row[0])[1] for row in rows] == run and len(run) >= 4
+    for name, row in zip(run, rows):
+        assert set(re.findall(r"\*\*(.+?)\*\*", row[1])) == set(claims[name]["tests"].values()), name
+
+
+def test_the_page_has_the_losses_of_the_kept_trainings():
+    """The ranges over seeds; the loss of each translation is lowest at its last validation."""
+    kept = json.loads((RESULTS / "evidence.json").read_text())
+    losses = {name: entry["losses"] for name, entry in kept.items() if name.endswith("/en-de/train")}
+    of_veco = {name for name in losses if name.startswith("veco/")}
+    assert (len(of_veco), len(losses)) == (18, 27)
+    assert all(each["loss"] == each["best"] for each in losses.values())
+    text = " ".join(page().split())
+    for name, model in (("random weights", "random"), ("CLM", "clm"), ("MLM", "mlm")):
+        seeds = [losses[f"{model}-{seed}/en-de/train"]["loss"] for seed in (1, 2, 3)]
+        assert f"{min(seeds):.2f} to {max(seeds):.2f} from {name}" in text
+    assert all(kept[name]["updates"] == (1000 if name in of_veco else 3000) for name in losses)
+
+
+def test_the_page_has_the_cost_of_veco_and_xlm():
+    tables, pages = report_rows(), {row[0]: row[1:] for row in rows_of(page()) if len(row) == 4}
+    loss = tables["VECO and XLM, validation loss of TLM: bits per masked token"]
+    cost = tables["cost of VECO and XLM"]
+    assert set(loss) | set(cost) <= set(pages) and len(set(loss) | set(cost)) == 5
+    for name in set(loss) | set(cost):
+        expected = [loss[name][-1] if name in loss else "", *cost.get(name, ["", ""])]
+        assert [cell.strip("*") for cell in pages[name]] == expected, name
 
 
 def test_the_page_has_no_other_differences_than_the_kept_ones():
@@ -231,35 +328,56 @@ def test_the_page_has_the_kept_bleu_of_each_seed():
 
 
 def test_the_page_has_the_reported_bleu_and_accuracy_of_veco():
-    """Of each system in translation the BLEU, and of each variant the average of nc, as the report has them."""
-    rows = rows_of((RESULTS / "report.md").read_text())
-    of_page = {row[0]: row for row in rows_of(page())}
-    bleu = [row for row in rows if len(row) == 2 and row[0].startswith(("VECO, decoder", "XLM"))]
-    assert len(bleu) == 5 and all(of_page[name][1].strip("*") == cell for name, cell in bleu)
+    """Of each system in translation the BLEU, of each in nc and of each variant the average, as the report has them."""
+    tables, of_page = report_rows(), page_rows("Claim 5")
+    bleu, nc = tables["VECO and XLM, en→de: BLEU"], tables["VECO and XLM, zero-shot nc: accuracy"]
+    assert {name: cells[0] for name, cells in of_page.items() if cells[0]} == {
+        name: cells[0] for name, cells in bleu.items()
+    }
+    named = {
+        "XLM, decoder from the last layers": "XLM",
+        "XLM, equal CPU time, decoder from the last layers": "XLM, equal CPU time",
+        "VECO, decoder from the last layers": "VECO",
+        "tf-idf + logistic regression": "tf-idf, logistic regression",
+        "majority class": "majority",
+    }
+    assert {named[name]: cells[1] for name, cells in of_page.items() if cells[1]} == {
+        name: average(cells) for name, cells in nc.items()
+    }
     variants = {"VECO, more TLM": "more TLM", "VECO, gradients clipped at 25": "gradients clipped at 25 in place of 5"}
     variants |= {
         f"VECO, {name}": name
         for name in ("fine-tuned with half the learning rate", "fine-tuned with twice the learning rate")
     }
-    averages = {row[0]: row[6].replace("seeds ", "") for row in rows if len(row) == 7 and row[0] in variants}
-    assert averages == {name: of_page[variants[name]][1] for name in variants}
+    of_variants = {row[0]: row[1] for row in rows_of(page())}
+    averages = tables["variants of VECO, zero-shot nc: accuracy"]
+    assert {name: averages[name][-1] for name in variants} == {name: of_variants[of] for name, of in variants.items()}
 
 
 def test_the_page_has_the_kept_bits():
     """Means over the seeds; every model of every seed is below the n-gram model of both neighbors."""
-    kept = json.loads((RESULTS / "bits.json").read_text())
-    grams = kept.pop("n-gram models")
-    expected = {
-        f"n-gram model of {name}" if "both" in name else f"{name} model": [bits] for name, bits in grams.items()
-    }
-    expected |= {f"{name}, 10,000 updates, mean of three seeds": list(of.values()) for name, of in kept.items()}
+    kept = json.loads((RESULTS / "evidence.json").read_text())
+    codes, grams = ("en", "de", "fr", "ru", "zh"), kept["n-grams"]
+    names = {"n-gram model of both neighbors": "both neighbors", "bigram model": "bigram", "unigram model": "unigram"}
+    expected = {name: [[grams[code][model] for code in codes]] for name, model in names.items()}
+    for name, model in (("MLM", "mlm"), ("MLM + TLM", "mlm-tlm")):
+        losses = [kept[f"{model}-{seed}/train"]["losses"] for seed in (1, 2, 3)]
+        expected[f"{name}, 10,000 updates, mean of three seeds"] = bits = [
+            [of[f"mlm_{code}"] for code in codes] for of in losses
+        ]
+        assert all(bit < grams[code]["both neighbors"] for seed in bits for code, bit in zip(codes, seed))
     table = {row[0]: [float(cell.strip("*")) for cell in row[1:]] for row in rows_of(page()) if row[0] in expected}
     assert table.keys() == expected.keys() and len(table) == 5
     for name, seeds in expected.items():
-        means = [sum(bits[code] for bits in seeds) / len(seeds) for code in ("en", "de", "fr", "ru", "zh")]
+        means = [sum(each) / len(seeds) for each in zip(*seeds)]
         assert table[name] == pytest.approx([*means, sum(means) / 5], abs=0.0051), name
-    for seeds in kept.values():
-        assert all(bits[code] < grams["both neighbors"][code] for bits in seeds.values() for code in bits)
+    clm = [kept[f"clm-{seed}/train"]["losses"] for seed in (1, 2, 3)]
+    assert all(of[f"clm_{code}"] < grams[code]["bigram"] for of in clm for code in codes)
+    mean, bigram = (
+        sum(of[f"clm_{code}"] for of in clm for code in codes) / 15,
+        sum(grams[c]["bigram"] for c in codes) / 5,
+    )
+    assert f"({mean:.2f} on average, bigram {bigram:.2f})" in page()
 
 
 def test_the_study_of_ranking_is_that_of_the_kept_scores(capsys):

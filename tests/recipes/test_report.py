@@ -310,6 +310,9 @@ def test_tokens_are_summed_over_epochs(folder, capsys):
         lines = ["| INFO | begin", json.dumps({"epoch": 1, "wpb": "1.0"}), *map(json.dumps, [entries[0], *entries])]
         write(folder / model / "train.log", "\n".join(lines) + "\n")
     assert "| XLM | 200 | 5,015 | 1.00 |\n| Unicoder | 100 | 5,010 | 0.50 |\n" in printed(capsys, folder)
+    write(folder / "xlm/step.json", {"finished": False})
+    write(folder / "step.json", {"finished": True})
+    assert "XLM | 200" not in (text := printed(capsys, folder)) and "| Unicoder | 100 |" in text
 
 
 def test_outputs_stand_beside_source_and_reference(folder, capsys):
@@ -549,9 +552,11 @@ def test_bleu_is_tested_with_each_seed_and_the_largest_p_is_shown(folder, capsys
     for seed, model, text in ((n, *one) for n, pair in enumerate(texts, 1) for one in zip(("random", "xlm"), pair)):
         write(folder / f"{model}-{seed}/hypotheses.de", text)
         write(folder / f"{model}-{seed}/bleu.json", {"score": 10.0 * seed + (model == "xlm")})
-    start = "| XLM > random | BLEU | +1.0 (+1.0 to +1.0) |"
-    assert f"{start} 1.0000 | shown |" in printed(capsys, folder, values=["seeds=1,2"])
-    assert f"{start} mixed: above in de seed 1; below in de seed 3 | shown |" in printed(capsys, folder)
+    start = "| XLM > random | BLEU | +1.0 |"  # equal differences: no interval
+    assert f"{start} 1.0000 | not shown |" in printed(capsys, folder, values=["seeds=1,2"])
+    for seeds, above, below in (("1,2,3", 1, 3), ("3,1", 1, 3)):
+        mixed = f"mixed: above in de seed {above}; below in de seed {below}"
+        assert f"{start} {mixed} | not shown |" in printed(capsys, folder, values=[f"seeds={seeds}"])
     assert "| 0.00" in printed(capsys, folder, values=["seeds=1"])
 
 

@@ -476,6 +476,19 @@ def test_a_finished_run_stays_as_it_is(data_bin, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == written
 
 
+def test_a_checkpoint_with_all_updates_cannot_be_continued(data_bin, tmp_path):
+    """fairseq would end without a checkpoint; in a run's own folder it is a finished run."""
+    first = tmp_path / "first/checkpoint_last.pt"
+    run_train([*pretraining(data_bin, first.parent, "--updates-per-epoch", UPDATES), "--max-update", 3])
+    line = [*pretraining(data_bin, tmp_path / "second", "--updates-per-epoch", UPDATES), "--continue-once", first]
+    for limit in (2, 3):
+        with pytest.raises(UserError, match=f"--continue-once {first}: it has 3 updates, --max-update must be above 3"):
+            run_train([*line, "--max-update", limit])
+    assert not list((tmp_path / "second").glob("*.pt"))
+    assert run_train([*line, "--max-update", 4]).updates
+    assert "nothing to do: 4 updates are made" in run_train([*line, "--max-update", 4]).log
+
+
 def test_a_checkpoint_written_before_an_option_existed_is_continued(data_bin, tmp_path, caplog):
     """Without --position-init in its configuration, which says how weights that are there already began."""
     line = [*pretraining(data_bin, tmp_path, "--updates-per-epoch", UPDATES), *SAVING]

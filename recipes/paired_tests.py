@@ -1,6 +1,6 @@
 """Significance tests of the difference of two systems, over seeds and over test examples.
 
-Scores are paired: the n-th scores of both systems are of pre-trainings, or of fine-tunings, with the same seed.
+Scores are paired: a run of one system is compared with the run of the other that has the same seed.
 """
 
 import math
@@ -14,7 +14,7 @@ from scipy import optimize, stats
 T = TypeVar("T")
 LEVEL, POWER = 0.05, 0.8  # of two-sided tests
 SIGN_FLIPS, MAX_SEEDS = 9999, 1000
-#: The conclusions on what a paper claims, and on the difference from a baseline or control: above 0, neither, below 0.
+#: Conclusions on a claim, and on a difference from a baseline or control, if the interval is above 0, has 0, is below 0.
 CLAIM = "shown", "not shown", "contradicted"
 CONTROL = "better", "no difference shown", "worse"
 
@@ -31,9 +31,9 @@ class PairedTest:
         mean: of the differences.
         interval: 95 % confidence interval of the mean (Student's t).
         p: of the two-sided paired t test.
-        detectable: the true difference that this number of seeds shows with 80 % probability, if differences vary over
-            seeds as these do.
-        seeds_needed: number of seeds that show a true difference of `mean` with 80 % probability; None for a mean that
+        detectable: the true difference that this number of seeds detects with 80 % power, if differences vary over seeds
+            as these do.
+        seeds_needed: number of seeds that detect a true difference of `mean` with 80 % power; None for a mean that
             is not above 0, and above 1,000.
     """
 
@@ -129,15 +129,14 @@ def over_examples(tests: dict[str, tuple[float, float]]) -> str:
 
 
 def cells(test: PairedTest, conclusions: tuple[str, str, str]) -> tuple[str, str]:
-    """Formats a test: (mean and interval, conclusion with what 80 % power takes if there is no difference).
+    """Formats a test: (mean and interval, conclusion). `conclusions`: `CLAIM` or `CONTROL`.
 
-    `conclusions`: `CLAIM` or `CONTROL`.
+    If the interval contains 0, the conclusion has the difference that these seeds detect with 80 % power, and the number
+    of seeds that would detect one as large as measured.
     """
     low_high = "" if test.interval is None else " ({:+.1f} to {:+.1f})".format(*test.interval)
     conclusion = conclusions[1 - test.sign]
     if test.sign == 0 and test.detectable is not None:
-        conclusion += f" ({len(test.differences)} seeds show {test.detectable:.1f}"
-        if test.seeds_needed:
-            conclusion += f"; {test.seeds_needed} seeds show {test.mean:.1f}"
-        conclusion += ")"
+        conclusion += f" (detectable: {test.detectable:.1f} with {len(test.differences)} seeds"
+        conclusion += f", {test.mean:.1f} with {test.seeds_needed})" if test.seeds_needed else ")"
     return f"{test.mean:+.1f}{low_high}", conclusion

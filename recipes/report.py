@@ -62,8 +62,8 @@ class Report:
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
         self.examples: dict[str, dict[str, example_scores.ExampleFiles]] = {}  # part -> row -> its predictions
         self.omitted: dict[str, set[str]] = {}  # part -> optional rows without scores
-        self.tests: dict[str, dict[str, str]] = {}  # claim -> test of what it says -> conclusion
-        self.controls: dict[str, dict[str, str]] = {}  # claim -> test against a baseline or control -> conclusion
+        self.tests: dict[str, dict[str, str]] = {}  # claim -> its tests -> conclusion
+        self.controls: dict[str, dict[str, str]] = {}  # claim -> tests against baselines and controls -> conclusion
         self.missing: dict[str, list[str]] = {}  # claim -> tests that lack scores
         self.claim = self.default_claim = claim  # that of the part that is being made
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
@@ -336,25 +336,28 @@ class Report:
         """
         title, lines = self.expand(title), []
         tested = [
-            *((pair, paired_tests.CLAIM, self.tests) for pair in greater),
-            *((pair, paired_tests.CONTROL, self.controls) for pair in controls),
+            *((pair, ">", paired_tests.CLAIM, self.tests) for pair in greater),
+            *((pair, "−", paired_tests.CONTROL, self.controls) for pair in controls),
         ]
-        for pair, conclusions, found in tested:
+        for pair, sign, conclusions, found in tested:
             first, second = map(self.expand, pair)
             for table_title in map(self.expand, columns):
-                name = f"{first} > {second} | {table_title}"
-                test = self.tested(title, table_title, first, second)
+                compared = f"{first} {sign} {second}"
+                name = f"{compared} | {table_title}"
+                test = self.tested(f"{title} | {name}", table_title, first, second)
                 if test is not None:
                     difference, conclusion = paired_tests.cells(test, conclusions)
                     over_examples = paired_tests.over_examples(self.scores[f"{title} | {name}"]["over_examples"])
-                    lines.append([f"{first} > {second}", table_title, difference, over_examples, conclusion])
+                    lines.append([compared, table_title, difference, over_examples, conclusion])
                     found.setdefault(self.claim, {})[name] = conclusions[1 - test.sign]
                 elif {first, second} <= {*self.averages.get(table_title, ()), *self.omitted.get(table_title, ())}:
                     self.missing.setdefault(self.claim, []).append(name)
-        header = "table|difference (95 % interval over seeds)|p over test examples|conclusion (at 80 % power)"
+        header = (
+            "table|difference (95 % interval over seeds)|p over test examples|conclusion (detectable with 80 % power)"
+        )
         return [self.caption(caption), "", *table([title, *header.split("|")], lines)] if lines else []
 
-    def tested(self, title: str, table_title: str, first: str, second: str) -> paired_tests.PairedTest | None:
+    def tested(self, entry: str, table_title: str, first: str, second: str) -> paired_tests.PairedTest | None:
         """Tests two rows of a table and adds the result to `scores`; None if a row is absent or lacks a score."""
         scores, others = (self.averages.get(table_title, {}).get(name) for name in (first, second))
         if scores is None or others is None:
@@ -363,7 +366,6 @@ class Report:
         if len(pair[0]) != len(pair[1]):
             raise UserError(f"{table_title}: {first} has {len(pair[0])} scores and {second} {len(pair[1])}: no pairs")
         test = paired_tests.paired_t_test(*pair)
-        entry = f"{title} | {first} > {second} | {table_title}"
         over_examples = self.over_examples(table_title, first, second)
         if not over_examples and self.runs[0].is_file():
             kept = read_kept(self.runs[0]).get(entry) or {}

@@ -1,4 +1,4 @@
-"""Adds scores to JSON files of ``results/``, and says which claims of an experiment they test.
+"""Adds scores to JSON files of ``results/``, and determines which claims of an experiment are run.
 
 The steps of an experiment may run in parts, on several machines. The file's entry ``steps`` has a fingerprint of each
 finished step, by folder. It keeps scores of other settings out of the file.
@@ -24,7 +24,7 @@ class Fingerprints:
     """Hashes of steps: of their commands, of the configurations that these read, and of the steps that they need.
 
     Args:
-        record_of: returns what a step is made with.
+        record_of: returns the record of a step.
     """
 
     def __init__(self, record_of: Callable[[Step], Record]) -> None:
@@ -63,16 +63,16 @@ def finished_steps(experiment: Experiment, run: Path) -> dict[str, str]:
 
 
 def read_scores(path: Path) -> dict[str, Any]:
-    """Reads a JSON file of scores, {} without one. Raises `UserError` if it is something else."""
+    """Reads a JSON file of scores, {} without one. Raises `UserError` if it is not a JSON object."""
     return read_kept(path) if path.exists() else {}
 
 
 def add(path: Path, scores: dict[str, Any], experiment: Experiment, run: Path) -> None:
     """Adds the scores of an output folder to a JSON file. Its entries without a new score are kept.
 
-    A test does not replace one over more seeds.
+    A saved test is kept if the new one has fewer seeds.
 
-    Raises `UserError` if the file is something else, or if one of its steps was run with other settings than the
+    Raises `UserError` if the file is not a JSON object, or if one of its steps was run with other settings than the
     experiment has now and has not been run again.
     """
     kept = read_scores(path)

@@ -12,9 +12,9 @@ from recipes.training_logs import training_of
 
 
 def read(path: Path) -> Any:
-    """Returns the content of a JSON file, or what `training_of` reads from a train.log; None if it is missing.
+    """Returns the content of a JSON file, or what `training_of` reads from a train.log.
 
-    A train.log is missing too while the step that writes it is not finished.
+    None if the file is missing, or is the train.log of an unfinished step.
 
     FILE.json/MODEL/TASK/scores.json is the entry MODEL/TASK of FILE.json.
     """
@@ -34,7 +34,7 @@ def unfinished(path: Path) -> bool:
 
 
 def read_kept(path: Path) -> dict[str, Any]:
-    """Reads a JSON file of several scores. Raises `UserError` if it is something else."""
+    """Reads a JSON file of several scores. Raises `UserError` if it is not a JSON object."""
     content = parsed(path, changed(path))
     if not isinstance(content, dict):
         raise UserError(f"{path}: this file is not a JSON object of scores")
@@ -42,7 +42,7 @@ def read_kept(path: Path) -> dict[str, Any]:
 
 
 def changed(path: Path) -> tuple[int, int]:
-    """When a file was changed, and its size."""
+    """Modification time and size of a file."""
     return path.stat().st_mtime_ns, path.stat().st_size
 
 

@@ -1,4 +1,4 @@
-"""Reads what a training cost and how well it predicts from its train.log (`--log-format json`)."""
+"""Reads updates, tokens, minutes and validation losses of a training from its train.log (`--log-format json`)."""
 
 import json
 import re
@@ -14,10 +14,9 @@ def training_of(log: Path) -> dict[str, Any]:
         updates: their number.
         tokens: read in training, without padding.
         clipped: % of the updates whose gradients were clipped.
-        minutes: wall time of all processes that trained it, one after the other; one that was killed counts nothing.
-        losses: {name: bits per predicted token} of the last validation: `loss`, the criterion's, which may be the sum
-            of several terms, those of objectives, such as `mlm` and `mlm_de`, and `best`, the lowest `loss` so far, if
-            checkpoints are selected by it.
+        minutes: wall time, summed over restarts; killed processes are not counted.
+        losses: of the last validation, in bits per predicted token. `loss`: of the criterion, which may sum several
+            terms; `mlm`, `mlm_de`, …: of objectives; `best`: the lowest `loss` so far, if checkpoints are selected by it.
     """
     text = log.read_text(encoding="utf-8")
     epochs = {entry["epoch"]: entry for entry in json_entries(text, "train_wpb")}  # the later of an interrupted epoch

@@ -54,9 +54,9 @@ def test_every_test_finds_its_scores(name, tmp_path, monkeypatch):
             continue
         values = next(made.combinations(part.get("for", {})))
         rows = {row for title in part["columns"] for row in report.averages.get(made.expand(title, values), {})}
-        for key, found in (("greater", report.tests), ("controls", report.controls)):
+        for key, sign, found in (("greater", ">", report.tests), ("controls", "−", report.controls)):
             for pair in (list(map(made.expand, pair)) for pair in part.get(key, [])):
-                tested = any(name.startswith(f"{' > '.join(pair)} | ") for name in found[str(part["claim"])])
+                tested = any(name.startswith(f"{f' {sign} '.join(pair)} | ") for name in found[str(part["claim"])])
                 assert tested or (small and not {*pair} <= rows), pair
     measures = {found.split(" | ")[1] for found in report.tests["1"]}
     both = {"zero-shot nc: accuracy", "sentence retrieval: accuracy"}
@@ -295,7 +295,7 @@ def test_the_page_has_the_cost_of_veco_and_xlm():
     tables, pages = report_rows(), {row[0]: row[1:] for row in rows_of(page()) if len(row) == 4}
     loss = tables["VECO and XLM, validation loss of TLM: bits per masked token"]
     cost = tables["cost of VECO and XLM"]
-    assert set(loss) | set(cost) <= set(pages) and len(set(loss) | set(cost)) == 5
+    assert set(loss) | set(cost) <= set(pages) and len(set(loss) | set(cost)) == 7
     for name in set(loss) | set(cost):
         expected = [loss[name][-1] if name in loss else "", *cost.get(name, ["", ""])]
         assert [cell.strip("*") for cell in pages[name]] == expected, name
@@ -335,19 +335,20 @@ def test_the_page_has_the_reported_bleu_and_accuracy_of_veco():
         name: cells[0] for name, cells in bleu.items()
     }
     named = {
-        "XLM, decoder from the last layers": "XLM",
-        "XLM, equal CPU time, decoder from the last layers": "XLM, equal CPU time",
-        "VECO, decoder from the last layers": "VECO",
+        "XLM (last layers)": "XLM",
+        "XLM (equal CPU time, last layers)": "XLM (equal CPU time)",
+        "VECO (last layers)": "VECO",
         "tf-idf + logistic regression": "tf-idf, logistic regression",
         "majority class": "majority",
     }
     assert {named[name]: cells[1] for name, cells in of_page.items() if cells[1]} == {
         name: average(cells) for name, cells in nc.items()
     }
-    variants = {"VECO, more TLM": "more TLM", "VECO, gradients clipped at 25": "gradients clipped at 25 in place of 5"}
-    variants |= {
-        f"VECO, {name}": name
-        for name in ("fine-tuned with half the learning rate", "fine-tuned with twice the learning rate")
+    variants = {
+        "VECO (more TLM)": "more TLM",
+        "VECO (clipped at 25)": "gradients clipped at 25 in place of 5",
+        "VECO (half the learning rate)": "fine-tuned with half the learning rate",
+        "VECO (twice the learning rate)": "fine-tuned with twice the learning rate",
     }
     of_variants = {row[0]: row[1] for row in rows_of(page())}
     averages = tables["variants of VECO, zero-shot nc: accuracy"]
@@ -377,7 +378,7 @@ def test_the_page_has_the_kept_bits():
         sum(of[f"clm_{code}"] for of in clm for code in codes) / 15,
         sum(grams[c]["bigram"] for c in codes) / 5,
     )
-    assert f"({mean:.2f} on average, bigram {bigram:.2f})" in page()
+    assert f"({mean:.2f} on average, bigram {bigram:.2f})" in " ".join(page().split())
 
 
 def test_the_study_of_ranking_is_that_of_the_kept_scores(capsys):

@@ -84,5 +84,5 @@ def test_cells_name_what_it_takes_where_nothing_is_shown():
     found = paired_t_test([3, 0, 1, 2], [0, 1, 0, 1])
     mean, conclusion = cells(found, CLAIM)
     assert mean.startswith("+1.0 (-1.")
-    assert conclusion == f"not shown (4 seeds show {found.detectable:.1f}; {found.seeds_needed} seeds show 1.0)"
+    assert conclusion == f"not shown (detectable: {found.detectable:.1f} with 4 seeds, 1.0 with {found.seeds_needed})"
     assert cells(paired_t_test(BETTER, WORSE), CLAIM)[1] == "shown"

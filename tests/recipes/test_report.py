@@ -484,10 +484,10 @@ def test_claims_are_tested_over_seeds_and_examples(claims, capsys):
     # in each language two examples differ, by 100 each: p = 2 / 2^2
     assert f"| Unicoder > XLM | accuracy | +12.0 (+{12 - width:.1f} to +{12 + width:.1f}) | 0.5000 | shown |" in text
     assert (
-        f"| XLM > tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | no difference shown (3 seeds "
+        f"| XLM − tf-idf | accuracy | +2.0 ({2 - width:.1f} to +{2 + width:.1f}) |  | no difference shown (detectable: "
         in text
     )
-    assert re.search(r"\| tf-idf > Unicoder \| accuracy \| -14\.0 \(.*\) \|  \| worse \|", text)
+    assert re.search(r"\| tf-idf − Unicoder \| accuracy \| -14\.0 \(.*\) \|  \| worse \|", text)
     assert "| 1 | Unicoder > XLM | 1 | 0 | 0 |\n| 2 | XLM > random | 1 | 0 | 0 |\n" in text
     assert "XLM > nothing" not in text and "another table" not in text
     assert "Tests over seeds 1,2,3.\n" in text
@@ -495,7 +495,7 @@ def test_claims_are_tested_over_seeds_and_examples(claims, capsys):
     assert text.endswith("claims=2 run=2\n")
     state = json.loads((claims / "claims.json").read_text())
     assert state["1"]["tests"] == {"Unicoder > XLM | accuracy": "shown"} and state["1"]["missing"] == []
-    controls = {"XLM > tf-idf | accuracy": "no difference shown", "tf-idf > Unicoder | accuracy": "worse"}
+    controls = {"XLM − tf-idf | accuracy": "no difference shown", "tf-idf − Unicoder | accuracy": "worse"}
     assert state["1"]["controls"] == controls
 
 
@@ -528,7 +528,7 @@ def test_a_test_without_scores_is_missing(claims, capsys):
     text = of_claims(claims, capsys)
     assert "| 2 | XLM > random | 1 | 0 | 0 |\n" in text and text.endswith("claims=2 run=1\n")
     state = json.loads((claims / "claims.json").read_text())
-    assert state["1"]["missing"] == ["Unicoder > XLM | accuracy", "XLM > tf-idf | accuracy"]
+    assert state["1"]["missing"] == ["Unicoder > XLM | accuracy", "XLM − tf-idf | accuracy"]
 
 
 def test_bleu_is_tested_with_each_seed_and_the_largest_p_is_shown(folder, capsys):

@@ -14,7 +14,7 @@ from scipy import optimize, stats
 T = TypeVar("T")
 LEVEL, POWER = 0.05, 0.8  # of two-sided tests
 SIGN_FLIPS, MAX_SEEDS = 9999, 1000
-#: Conclusions on a claim, and on a difference from a baseline or control, if the interval is above 0, has 0, is below 0.
+#: Conclusions on a claim, and on a difference from a baseline or control: interval above 0, around 0, below 0.
 CLAIM = "shown", "not shown", "contradicted"
 CONTROL = "better", "no difference shown", "worse"
 
@@ -31,8 +31,8 @@ class PairedTest:
         mean: of the differences.
         interval: 95 % confidence interval of the mean (Student's t).
         p: of the two-sided paired t test.
-        detectable: the true difference that this number of seeds detects with 80 % power, if differences vary over seeds
-            as these do.
+        detectable: the true difference that this number of seeds detects with 80 % power, if differences vary over
+            seeds as these do.
         seeds_needed: number of seeds that detect a true difference of `mean` with 80 % power; None for a mean that
             is not above 0, and above 1,000.
     """
@@ -131,8 +131,8 @@ def over_examples(tests: dict[str, tuple[float, float]]) -> str:
 def cells(test: PairedTest, conclusions: tuple[str, str, str]) -> tuple[str, str]:
     """Formats a test: (mean and interval, conclusion). `conclusions`: `CLAIM` or `CONTROL`.
 
-    If the interval contains 0, the conclusion has the difference that these seeds detect with 80 % power, and the number
-    of seeds that would detect one as large as measured.
+    If the interval contains 0, the conclusion has the difference that these seeds detect with 80 % power, and the
+    number of seeds that would detect one as large as measured.
     """
     low_high = "" if test.interval is None else " ({:+.1f} to {:+.1f})".format(*test.interval)
     conclusion = conclusions[1 - test.sign]

@@ -16,7 +16,7 @@ def training_of(log: Path) -> dict[str, Any]:
         clipped: % of the updates whose gradients were clipped.
         minutes: wall time, summed over restarts; killed processes are not counted.
         losses: of the last validation, in bits per predicted token. `loss`: of the criterion, which may sum several
-            terms; `mlm`, `mlm_de`, …: of objectives; `best`: the lowest `loss` so far, if checkpoints are selected by it.
+            terms; `mlm`, `mlm_de`, …: of objectives; `best`: the lowest `loss` so far, if it selects checkpoints.
     """
     text = log.read_text(encoding="utf-8")
     epochs = {entry["epoch"]: entry for entry in json_entries(text, "train_wpb")}  # the later of an interrupted epoch

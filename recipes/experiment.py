@@ -24,6 +24,7 @@ from typing import Any
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.locks import locked
 from recipes import settings
 from recipes.commands import signal_group, started
 from recipes.experiment_file import ROOT, Experiment, Step, check_files
@@ -95,14 +96,15 @@ class Run:
         if before.get("finished") and all((step.folder / name).exists() for name in before.get("results") or []):
             return
         step.folder.mkdir(parents=True, exist_ok=True)
-        write_json(step.folder / RECORD, record)
         log = step.folder / "out.log"
-        sys.stderr.write(f"--- {self.elapsed()} {step.name}: {log}\n")
-        for number, command in enumerate(step.commands, start=1):
-            kept = step.stdout if number == len(step.commands) else None
-            with replacing(step.folder / kept) if kept else contextlib.nullcontext() as stdout:
-                self.run_command(step, command, log, stdout)
-        write_json(step.folder / RECORD, record | {"finished": True, "results": self.results(step)})
+        with locked(log, f"step {step.name}: another run is working in {step.folder}: choose another --output"):
+            write_json(step.folder / RECORD, record)
+            sys.stderr.write(f"--- {self.elapsed()} {step.name}: {log}\n")
+            for number, command in enumerate(step.commands, start=1):
+                kept = step.stdout if number == len(step.commands) else None
+                with replacing(step.folder / kept) if kept else contextlib.nullcontext() as stdout:
+                    self.run_command(step, command, log, stdout)
+            write_json(step.folder / RECORD, record | {"finished": True, "results": self.results(step)})
 
     def elapsed(self) -> str:
         """Minutes and seconds since the run began."""

@@ -388,7 +388,8 @@ def check_files(steps: list[Step]) -> None:
     for step in steps:
         made = {*(needed.folder for needed in step.required_steps), *corpus.MADE}
         for path in step.expects:
-            folders, _, name = path.rpartition("/")
+            folders, slash, name = path.rpartition("/")
+            folders = folders or slash
             places = [ROOT / folder / name for folder in folders.split(":")]
             if not any(stored(place).exists() or made & {place, *place.parents} for place in places):
                 where = f" in {folders.replace(':', ' or ')}" if folders else ""

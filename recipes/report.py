@@ -25,6 +25,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from recipes import example_scores, paired_tests, saved_scores
+from recipes.experiment import positive
 from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.pictures import draw
@@ -32,6 +33,10 @@ from recipes.score_files import entries, entry_of, read, read_kept, value_of
 from recipes.tables import has_cells, table
 
 OUTPUTS, MAX_CHARACTERS = 10, 200  # outputs of a language; characters of a source
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def given(intervals: dict[str, list[float] | None]) -> Iterator[tuple[str, list[float]]]:
@@ -164,6 +169,10 @@ class Report:
         found = [[self.found(row, values | {"seed": seed}, column, row["key"], run) for seed in seeds] for run in runs]
         if any([] in of_run for of_run in found):
             return None
+        wrong = [value for of_run in found for of_seed in of_run for value in of_seed if not is_number(value)]
+        if wrong:
+            where = self.expand(row["scores"], **values | {"seed": "*", "column": column})
+            raise UserError(f"{self.experiment.path}: {row['key']} of {where}: {wrong[0]!r} is not a number")
         means = [[statistics.mean(each) for each in of_run] for of_run in found]
         return [statistics.mean(of_run) for of_run in means] if len(means) > 1 else means[0]
 
@@ -476,10 +485,15 @@ def write(
     Args:
         save: JSON file to add the scores to.
         output: folder for ``report.md``, ``claims.json`` and pictures (default: the run if it is a folder).
+
+    Raises:
+        UserError: a JSON file has no scores, or some of other settings.
     """
     if save is not None:
         saved_scores.read_scores(save)
     runs = runs or [experiment.output]
+    for run in filter(Path.is_file, runs):
+        saved_scores.check_settings(run, experiment)
     output = output or (runs[0] if runs[0].is_dir() else None)
     report = Report(experiment, runs, folder=output)
     texts = list(report.texts())
@@ -533,6 +547,7 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="FOLDER",
         help="for report.md, claims.json and pictures (default: RUN if it is a folder)",
     )
+    parser.add_argument("--updates", type=positive, help="as in the experiment, if it was run with it")
     options = parser.parse_args(arguments)
     error_reporting.install()
     values = [word for word in options.words if "=" in word]
@@ -543,7 +558,8 @@ def main(arguments: list[str] | None = None) -> None:
     made_in = runs[0] if runs and runs[0].is_dir() else None
     if options.save is not None and len(runs) > 1:
         raise UserError(f"--save {options.save}: the scores of {len(runs)} pre-trainings do not fit into one file")
-    write(Experiment(options.file, values, made_in), runs, options.save, options.output)
+    experiment = Experiment(options.file, values, made_in, options.updates)
+    write(experiment, runs, options.save, options.output)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,24 @@ def read_scores(path: Path) -> dict[str, Any]:
     return read_kept(path) if path.exists() else {}
 
 
+def other_settings(steps: dict[str, str], experiment: Experiment) -> str | None:
+    """The folder of a step among `steps`, {folder: fingerprint}, with other settings than the experiment has now."""
+    present = present_fingerprints(experiment)
+    folders = {folder_of(step, experiment): step for step in experiment.steps}
+    return next((name for name, step in folders.items() if steps.get(name, present.of(step)) != present.of(step)), None)
+
+
+def check_settings(path: Path, experiment: Experiment) -> None:
+    """Raises `UserError` if a JSON file has no scores, or some of other settings than the experiment has now."""
+    if not read_kept(path):
+        raise UserError(f"{path}: this file has no scores")
+    if folder := other_settings(finished_steps(experiment, path), experiment):
+        raise UserError(
+            f"{path}: the step in {folder}, or one that it needs, was run with other settings than {experiment.path} "
+            "has with these values: give the values of the run"
+        )
+
+
 def add(path: Path, scores: dict[str, Any], experiment: Experiment, run: Path) -> None:
     """Adds the scores of an output folder to a JSON file. Its entries without a new score are kept.
 
@@ -77,14 +95,11 @@ def add(path: Path, scores: dict[str, Any], experiment: Experiment, run: Path) -
     """
     kept = read_scores(path)
     steps = (kept.get(STEPS) or {}) | finished_steps(experiment, run)
-    present = present_fingerprints(experiment)
-    for step in experiment.steps:
-        if steps.get(folder_of(step, experiment), present.of(step)) != present.of(step):
-            raise UserError(
-                f"--save {path}: the step in {folder_of(step, experiment)}, or one that it needs, was run with other "
-                f"settings than {experiment.path} has with these values: remove its folder and run it again, or save "
-                f"to another file"
-            )
+    if folder := other_settings(steps, experiment):
+        raise UserError(
+            f"--save {path}: the step in {folder}, or one that it needs, was run with other settings than "
+            f"{experiment.path} has with these values: give the values of the run, or run the step again"
+        )
     added = {name: score for name, score in scores.items() if seeds_of(score) >= seeds_of(kept.get(name))}
     write_json(path, dict(sorted((kept | added | ({STEPS: dict(sorted(steps.items()))} if steps else {})).items())))
 

@@ -278,6 +278,31 @@ def test_a_half_finished_step_goes_on(tmp_path):
     assert json.loads((tmp_path / "out/a/step.json").read_text())["finished"] is True
 
 
+def test_an_absolute_path_that_a_step_expects_is_not_looked_for_in_the_repository(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("steps: {a: {run: 'true', expects: [/README.md]}}")
+    with pytest.raises(UserError, match="step a: README.md: no such file in /$"):
+        run(file)
+
+
+def test_two_runs_do_not_work_at_one_step(tmp_path):
+    """The second run is refused, changes nothing, and finds the step finished afterwards."""
+    file, go = tmp_path / "a.yaml", tmp_path / "go"
+    wait = f"for i in $(seq 600); do test -e {go} && break; sleep 0.1; done; touch {{folder}}/made"
+    file.write_text(f"steps: {{a: {{run: \"bash -c '{wait}'\"}}}}")
+    command = [sys.executable, "-m", "recipes.experiment", str(file), "--output", str(tmp_path / "out")]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as first:
+        assert first.stderr.readline().startswith("--- 0:00 a: ")
+        message = f"step a: another run is working in {tmp_path}/out/a: choose another --output"
+        with pytest.raises(UserError, match=message):
+            run(file)
+        assert not (tmp_path / "out/a/made").exists()
+        go.touch()
+        assert first.wait() == 0
+    assert (tmp_path / "out/a/made").exists()
+    run(file)
+
+
 def test_a_failure_is_shown_by_its_own_sentence(tmp_path):
     """With the hint that a script adds, and without the error of an earlier attempt, which is in the same log."""
     file = tmp_path / "a.yaml"

@@ -576,6 +576,18 @@ def test_a_wrong_part_of_a_report_is_one_sentence(claims, old, new, words):
         report.main([str(file), str(claims)])
 
 
+def test_scores_that_are_no_numbers_are_one_sentence(claims, capsys):
+    for value in ("12", [12], True):
+        write(claims / "xlm-2/scores.json", nc(en=value, de=1.0))
+        with pytest.raises(
+            UserError, match=r"languages.\{column\}.accuracy of xlm-\*/scores.json: .* is not a number$"
+        ):
+            of_claims(claims, capsys)
+    write(claims.parent / "empty.json", {})
+    with pytest.raises(UserError, match="empty.json: this file has no scores$"):
+        report.main([str(claims.parent / "claims.yaml"), str(claims.parent / "empty.json")])
+
+
 def test_scores_that_are_no_json_are_one_sentence(claims, tmp_path):
     for content, words in (("{", "kept.json is not JSON: "), ("[]", "kept.json: this file is not a JSON object")):
         write(tmp_path / "kept.json", content)

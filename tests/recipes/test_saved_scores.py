@@ -82,6 +82,41 @@ def test_scores_of_other_settings_are_not_mixed(file, changed):
     assert kept(file)["xlm-2"] == {"en": 3 if changed == "xlm.2" else 2}
 
 
+def test_a_report_of_other_settings_is_refused(file, capsys):
+    """Its rows would have the names of other models than the kept scores."""
+    run_and_save(file, "one", "test")
+    page = file.parent.parent / "page"
+    for words in ("seeds=2", "models=veco"):  # some of the kept scores
+        report.main([str(file), str(file.parent / "kept.json"), words])
+    (file.parent / "xlm.2").write_text('{"en": 3}')
+    words = (
+        "kept.json: the step in xlm-2, or one that it needs, was run with other settings .*: give the values of the run"
+    )
+    with pytest.raises(UserError, match=words):
+        report.main([str(file), str(file.parent / "kept.json"), "--output", str(page)])
+    assert not page.exists()
+
+
+def test_the_report_of_a_run_with_few_updates(file, capsys):
+    """--updates is one of the settings of a run."""
+    folder, numbers = file.parent.parent / "one", ["--updates", "3"]
+    (file.parent / "experiment.yaml").write_text(
+        EXPERIMENT.replace(
+            '"cp recipes/weights {folder}/weights"', """"bash -c 'echo $2 > $0/weights' {folder} {updates:words}\""""
+        )
+    )
+    experiment.main([str(file), "--output", str(folder), *numbers])
+    assert capsys.readouterr().out.endswith("run=1\n") and (folder / "weights/weights").read_text() == "3\n"
+    for flags, run in ((numbers, 1), ([], 0), (["--updates", "4"], 0)):
+        report.main([str(file), str(folder), *flags])
+        assert capsys.readouterr().out.endswith(f"run={run}\n"), flags
+    kept = str(file.parent / "kept.json")
+    with pytest.raises(UserError, match="--save .*: give the values of the run, or run the step again"):
+        report.main([str(file), str(folder), "--save", kept])
+    report.main([str(file), str(folder), "--save", kept, *numbers])
+    report.main([str(file), kept, *numbers])
+
+
 def test_steps_of_other_settings_do_not_count_as_run(file, capsys):
     run_and_save(file, "one", "test")
     assert capsys.readouterr().out.endswith("run=1\n")

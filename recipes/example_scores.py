@@ -1,4 +1,4 @@
-"""Reads scores of single test examples, 0 to 100, from files of predictions."""
+"""Reads scores of single test examples, 0 to 100, from files of predictions, and compares those of two systems."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
 from fairseq_xl.evaluation.classification import read_predictions
 from fairseq_xl.evaluation.generation import read_pair, rouge_l_of_each
 from fairseq_xl.evaluation.ranking import ndcg, read_scores
+from recipes.paired_tests import broadcast, permutation_test
 
 
 def classification(path: Path) -> np.ndarray:
@@ -92,3 +93,22 @@ class ExampleFiles:
             [scores(self.kind, of_seed[place], column) for of_seed in self.files]
             for place, column in enumerate(self.columns)
         ]
+
+
+def compare(first: ExampleFiles | None, second: ExampleFiles | None) -> dict[str, tuple[float, float]]:
+    """Tests two rows over the test examples of each text: {text: (difference, p)}, {} without files of both.
+
+    Texts are languages. Of BLEU there is a test of each seed, sacreBLEU's paired bootstrap; other scores of an example
+    are averaged over the seeds (`paired_tests.permutation_test`).
+    """
+    if first is None or second is None or not (first.exist() and second.exist()):
+        return {}
+    if first.kind == "bleu":
+        seeds = second.seeds if first.seeds == [""] else first.seeds
+        return {
+            f"{column} seed {seed}": bleu_test(*pair, column)
+            for seed, files in zip(seeds, zip(*broadcast(first.files, second.files)))
+            for column, pair in zip(first.columns, zip(*files))
+        }
+    scores_of = zip(first.columns, first.scores(), second.scores())
+    return {column: permutation_test(*broadcast(*pair)) for column, *pair in scores_of}

@@ -375,32 +375,14 @@ class Report:
         if len(pair[0]) != len(pair[1]):
             raise UserError(f"{table_title}: {first} has {len(pair[0])} scores and {second} {len(pair[1])}: no pairs")
         test = paired_tests.paired_t_test(*pair)
-        over_examples = self.over_examples(table_title, first, second)
+        examples = self.examples.get(table_title, {})
+        over_examples = example_scores.compare(examples.get(first), examples.get(second))
         if not over_examples and self.runs[0].is_file():
             kept = read_kept(self.runs[0]).get(entry) or {}
             if kept.get("differences") == test.differences:  # of the same seeds
                 over_examples = kept.get("over_examples") or {}
         self.scores[entry] = dataclasses.asdict(test) | {"over_examples": over_examples}
         return test
-
-    def over_examples(self, title: str, first: str, second: str) -> dict[str, tuple[float, float]]:
-        """Tests two rows over the test examples of each text: {text: (difference, p)}, {} without files of both.
-
-        Texts are languages. Of BLEU there is a test of each seed, sacreBLEU's paired bootstrap; other scores of an
-        example are averaged over the seeds (`paired_tests.permutation_test`).
-        """
-        one, other = (self.examples.get(title, {}).get(name) for name in (first, second))
-        if one is None or other is None or not (one.exist() and other.exist()):
-            return {}
-        if one.kind == "bleu":
-            seeds = other.seeds if one.seeds == [""] else one.seeds
-            return {
-                f"{column} seed {seed}": example_scores.bleu_test(*pair, column)
-                for seed, files in zip(seeds, zip(*paired_tests.broadcast(one.files, other.files)))
-                for column, pair in zip(one.columns, zip(*files))
-            }
-        scores = zip(one.columns, one.scores(), other.scores())
-        return {column: paired_tests.permutation_test(*paired_tests.broadcast(*pair)) for column, *pair in scores}
 
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""

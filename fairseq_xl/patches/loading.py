@@ -419,12 +419,12 @@ def _stop_if_done(trainer) -> None:
     """
     cfg, made, limit = trainer.cfg.checkpoint, trainer.get_num_updates(), trainer.cfg.optimization.max_update
     patience, waited = cfg.patience, training.early_stopping().get("num_runs", 0)
-    last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-    if limit and made >= limit and cfg.continue_once and not os.path.exists(last):
-        raise UserError(
-            f"--continue-once {cfg.continue_once}: it has {made} updates, --max-update must be above {made}"
-        )
     if limit and made >= limit:
+        last = f"checkpoint_last{trainer.checkpoint_suffix}.pt"
+        if cfg.continue_once and not os.path.exists(os.path.join(cfg.save_dir, last)):
+            raise UserError(
+                f"--continue-once {cfg.continue_once}: it has {made} updates, --max-update must be above {made}"
+            )
         logger.info("nothing to do: %d updates are made, --max-update is %d", made, limit)
     elif made and 0 < patience <= waited:
         logger.info("nothing to do: %d validations were no better, --patience is %d", waited, patience)

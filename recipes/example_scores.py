@@ -1,4 +1,4 @@
-"""Reads scores of single test examples, 0 to 100, from files of predictions, and compares those of two systems."""
+"""Scores of single test examples, 0 to 100, read from files of predictions, and tests of two systems over them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

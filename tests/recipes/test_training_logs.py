@@ -1,4 +1,4 @@
-"""What a training cost and its last validation losses, from a train.log."""
+"""Totals and last validation losses of a training, read from a train.log."""
 
 import json
 import re
@@ -25,8 +25,8 @@ def validation(**losses):
 
 
 def test_totals_and_last_losses(tmp_path):
-    """Two processes, the second of which repeats the epoch that the first had begun: 10 x 200 + 30 x 100 tokens; of 40
-    updates 10 x 50 % + 30 x 10 % were clipped."""
+    """The second process repeats the epoch that the first had begun: 10 x 200 + 30 x 100 tokens. Of 40 updates
+    10 x 50 % + 30 x 10 % were clipped."""
     found = written(
         tmp_path,
         "valid_loss: nothing to read",

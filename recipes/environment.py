@@ -28,13 +28,17 @@ def version(package: str) -> str:
 
 
 def requirements(extras: str) -> list:
-    """Our requirements and fairseq's, except torch, and torchaudio, whose wheels need CUDA and which is not used."""
+    """Our requirements, and fairseq's except torch, torchaudio (its wheels need CUDA, and it is not used) and pins.
+
+    fairseq-fixed pins hydra-core 1.3.2, which has a known vulnerability, and omegaconf 2.3.0.
+    """
     setup = configparser.ConfigParser()
     setup.read("setup.cfg")
     wanted = setup["options"]["install_requires"].split("\n")
     for extra in extras.split(","):
         wanted += setup["options.extras_require"][extra].split("\n")
-    wanted += [line for line in importlib.metadata.requires("fairseq-fixed") or [] if "extra ==" not in line]
+    fairseqs = importlib.metadata.requires("fairseq-fixed") or []
+    wanted += [line for line in fairseqs if "extra ==" not in line and "==" not in line]
     return [line for line in wanted if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")]
 
 
@@ -55,6 +59,8 @@ if __name__ == "__main__":
         sys.exit(sys.version_info < (3, 10))
     elif question == "headers":
         sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))
+    elif question == "packages":
+        print(sysconfig.get_path("purelib"))
     elif question == "version":
         print(version(rest[0]))
     elif question == "old":

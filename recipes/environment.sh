@@ -120,28 +120,25 @@ xl_install() {
     fi
     "$xl_python" -c "import fairseq, sentencepiece, sacrebleu" >"$xl_environment/fairseq_xl-install.log" 2>&1 ||
         { xl_fail "fairseq does not start: $(tail -n 1 "$xl_environment/fairseq_xl-install.log")"; return 1; }
-    xl_write_command || return 1
+    xl_link_repository || return 1
     echo "$xl_key" >"$xl_stamp"
 }
 
-# Writes the command fairseq-xl unless the package is installed. It runs the code in the current folder, or else that of
-# this repository.
-xl_write_command() {
+# Unless the package is installed: lets Python import it in any folder, by a .pth file, and writes the command
+# fairseq-xl. Both run the code in the current folder, or else that of this repository.
+xl_link_repository() {
     [ -z "$(xl_ask version fairseq_xl)" ] || return 0
-    cat >"$xl_environment/bin/fairseq-xl" <<SCRIPT || return 1
-#!/bin/sh
-PYTHONPATH="\${PYTHONPATH:+\$PYTHONPATH:}$PWD" exec "$xl_python" -m fairseq_xl "\$@"
-SCRIPT
+    echo "$PWD" >"$(xl_ask packages)/fairseq_xl.pth" || return 1
+    printf '#!/bin/sh\nexec "%s" -m fairseq_xl "$@"\n' "$xl_python" >"$xl_environment/bin/fairseq-xl" || return 1
     chmod +x "$xl_environment/bin/fairseq-xl"
 }
 
-# Writes the command again if the repository that it was written for is no longer there.
-xl_repair_command() {
-    local command=$xl_environment/bin/fairseq-xl content
-    [ -f "$command" ] || return 0
-    content=$(<"$command")
-    content=${content#*\}}
-    [ -d "${content%%\" exec*}" ] || xl_write_command
+# Links again if the repository that was linked is no longer there.
+xl_repair_link() {
+    local linked
+    for linked in "$xl_environment"/lib/python*/site-packages/fairseq_xl.pth; do
+        [ ! -f "$linked" ] || [ -d "$(<"$linked")" ] || xl_link_repository
+    done
 }
 
 xl_prepare() {
@@ -149,7 +146,7 @@ xl_prepare() {
     cd "$(dirname "${BASH_SOURCE[0]}")/.." || return 1
     if xl_find_environment; then
         if xl_stamped; then
-            xl_repair_command || status=1
+            xl_repair_link || status=1
         else
             xl_install || status=1
         fi

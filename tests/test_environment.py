@@ -3,6 +3,7 @@
 import ast
 import configparser
 import importlib
+import importlib.metadata as metadata
 import json
 import os
 import re
@@ -31,6 +32,10 @@ elif question and question in state["refused"]:
     sys.exit(1)
 elif question in ("python", "headers"):
     pass
+elif question == "packages":
+    packages = pathlib.Path(sys.argv[0]).parents[1] / "lib" / "python3" / "site-packages"
+    packages.mkdir(parents=True, exist_ok=True)
+    print(packages)
 elif question == "torchaudio":
     print("broken" if "torchaudio" in packages else "")
 elif question:
@@ -124,28 +129,37 @@ def test_a_fresh_machine(world):
     assert "transformers" in wanted and "gensim" not in wanted  # of another extra
 
 
-def test_the_command_is_that_of_the_checkout(world):
-    """fairseq-xl from anywhere; of the checkout in the current folder, if there is one."""
+def test_import_and_the_command_work_in_any_folder(world):
+    """They run the checkout in the current folder, if there is one."""
     world.run()
     for name in ("repo", "other"):
         (world.folder / name / "fairseq_xl").mkdir(parents=True)
         (world.folder / name / "fairseq_xl" / "__main__.py").write_text(f"import sys; print('{name}', *sys.argv[1:])")
-    command = world.environment / "bin" / "fairseq-xl"
-    command.write_text(command.read_text().replace(str(world.environment / "bin" / "python"), sys.executable))
+    command, packages = world.environment / "bin/fairseq-xl", world.environment / "lib/python3/site-packages"
+    code = f"import runpy, site, sys; site.addsitedir({str(packages)!r}); sys.argv[:] = sys.argv[2:]; "
+    code += "runpy.run_module('fairseq_xl', run_name='__main__')"
+    (world.environment / "bin/python").write_text(f"""#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n""")
     for folder, shown in (("repo", "repo"), ("other", "other"), ("bin", "repo")):
         done = subprocess.run([command, "score", "a b"], cwd=world.folder / folder, capture_output=True, text=True)
         assert done.stdout == f"{shown} score a b\n", done.stderr
 
 
-def test_the_command_is_written_again_if_its_clone_is_gone(world):
+def test_the_repository_is_linked_again_if_its_clone_is_gone(world):
     world.run()
-    command = world.environment / "bin" / "fairseq-xl"
-    own, other = command.read_text(), world.folder / "other"
-    command.write_text(own.replace(str(world.folder / "repo"), str(other)))
+    link, other = world.environment / "lib/python3/site-packages/fairseq_xl.pth", world.folder / "other"
     other.mkdir()
-    assert world.run().returncode == 0 and str(other) in command.read_text()
+    link.write_text(f"{other}\n")
+    assert world.run().returncode == 0 and link.read_text() == f"{other}\n"
     other.rmdir()
-    assert world.run().returncode == 0 and command.read_text() == own
+    assert world.run().returncode == 0 and link.read_text() == f"{world.folder / 'repo'}\n"
+
+
+def test_pins_of_fairseq_are_replaced_by_ours(world):
+    """fairseq-fixed pins a hydra-core with a known vulnerability."""
+    world.run()
+    lines = Path(world.installs()[-1][1]).read_text().splitlines()
+    assert [line for line in lines if re.match("hydra-core|omegaconf", line)] == ["hydra-core>=1.3", "omegaconf>=2.3"]
+    assert metadata.version("hydra-core") >= "1.3.8"
 
 
 def test_an_egg_info_in_the_checkout_is_no_installed_package(world):

@@ -20,6 +20,7 @@ def install() -> None:
         precision,
         processes,
         saving,
+        security,
         sharding,
         training,
         workers,
@@ -32,6 +33,7 @@ def install() -> None:
     for part in (
         loading,
         saving,
+        security,
         processes,
         workers,
         training,

@@ -1,0 +1,43 @@
+"""What other ranks send, and names of files, run no code."""
+
+import pickle
+
+import pytest
+import torch
+from fairseq.data import indexed_dataset
+from fairseq.distributed import utils as distributed_utils
+from fairseq.utils import CudaEnvironment
+
+import fairseq_xl
+from fairseq_xl.errors import UserError
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, ("raise SystemError('code ran')",)
+
+
+def _gather(rank, folder):
+    fairseq_xl.register()
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    gathered = distributed_utils.all_gather_list([{"loss": torch.tensor(rank + 0.5), "words": "x" * 50_000 * rank}])
+    assert [outputs[0]["loss"].item() for outputs in gathered] == [0.5, 1.5]
+    assert [len(outputs[0]["words"]) for outputs in gathered] == [0, 50_000]
+    gpu = object.__new__(CudaEnvironment)
+    gpu.name = "H100"
+    assert [found.name for found in distributed_utils.all_gather_list(gpu)] == ["H100"] * 2
+    with pytest.raises(pickle.UnpicklingError):
+        distributed_utils.all_gather_list(Evil() if rank else None)
+    torch.distributed.destroy_process_group()
+
+
+def test_ranks_gather_plain_data_only(tmp_path):
+    torch.multiprocessing.start_processes(_gather, (str(tmp_path),), nprocs=2, start_method="fork")
+
+
+def test_fasta_files_are_refused(tmp_path):
+    fairseq_xl.register()
+    path = tmp_path / "x $(exit 1)"
+    path.with_suffix(".fasta").write_text(">a\nACGT\n")
+    with pytest.raises(UserError, match=r"\.fasta"):
+        indexed_dataset.make_dataset(str(path), "fasta")

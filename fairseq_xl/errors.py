@@ -5,6 +5,8 @@ import reprlib
 from collections.abc import Sequence
 from typing import Any
 
+from fairseq_xl.io.bounds import LARGEST
+
 QUOTED = 100  # characters of a wrong value that a message shows
 LISTED = 20  # problems of files that a message shows
 _REPR = reprlib.Repr()
@@ -22,7 +24,6 @@ RANGES = {
 GENERATES_NOTHING = (
     "generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes, tags and answers of unlabeled text"
 )
-LARGEST = 2**31  # sizes, counts and factors are below
 
 
 class UserError(ValueError):
@@ -62,13 +63,16 @@ def names_of(option: str, text: str) -> list[str]:
     return names
 
 
-def check_number(option: str, number: float, expected: str | None = None) -> None:
-    """Raises `UserError` for a number outside the range `expected`, a key of `RANGES`, or not below `LARGEST`."""
+def check_number(option: str, number: float, expected: str | None = None, below: float = LARGEST) -> None:
+    """Raises `UserError` for a number outside the range `expected`, a key of `RANGES`, or not below `below`.
+
+    `below` is one of `fairseq_xl.io.bounds`.
+    """
     if expected is not None and not RANGES[expected](number):
         wanted = "a probability from 0 to below 1" if expected == "probability" else expected
         raise UserError(f"{option} {number}: {wanted} is needed")
-    if not math.isfinite(number) or abs(number) >= LARGEST:
-        raise UserError(f"{option} {number}: a number below {LARGEST} is needed")
+    if not math.isfinite(number) or abs(number) >= below:
+        raise UserError(f"{option} {number}: a number below {below} is needed")
 
 
 def check_ranges(dataclass: Any, options: Any) -> None:

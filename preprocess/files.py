@@ -13,19 +13,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_xl.errors import UserError
-from fairseq_xl.io import files
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io import bounds, files
 from fairseq_xl.io.compressed import text_of
 
 BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough for little overhead per block
-LONGEST_LINE = 64 << 20  # bytes; a longer line is not a sentence and would need too much memory
 
 
 def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[bytes]:
     r"""Yields blocks of whole lines, about BLOCK bytes, decompressed; only b"\n" ends a line, and the last may lack it.
 
     `progress` is called with the number of bytes read from the file since its last call. Raises UserError for a line
-    of more than LONGEST_LINE bytes and for damaged compressed data.
+    of more than `bounds.LONGEST_LINE` bytes and for damaged compressed data.
     """
     with open(path, "rb") as file:
         reported = 0
@@ -50,8 +49,11 @@ def _blocks_of(
         end = block.rfind(b"\n") + 1
         if not end:
             rest.append(block)
-            if len(rest) * BLOCK > LONGEST_LINE:
-                raise UserError(f"{path} has a line of more than {LONGEST_LINE >> 20} MiB: is it text?")
+            if len(rest) * BLOCK > bounds.LONGEST_LINE:
+                raise UserError(
+                    f"{path} has a line of more than {bounds.LONGEST_LINE >> 20} MiB: is it text? It begins with "
+                    f"{quoted(rest[0][:40].decode('utf-8', 'replace'))}"
+                )
             continue
         yield b"".join([*rest, block[:end]])
         rest = [block[end:]] if end < len(block) else []

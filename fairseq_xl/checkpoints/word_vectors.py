@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_xl.data import vectors
 from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.compressed import SUFFIXES, text_of
+from fairseq_xl.io.compressed import SUFFIXES, lines_of, text_of
 
 #: suffixes of text files, which may be compressed
 TEXT = (".vec", ".txt")
@@ -112,7 +112,7 @@ def _lines(path: str) -> Iterator[str]:
     number = 0
     try:
         with open(path, "rb") as file:
-            for line in text_of(file):
+            for line in lines_of(text_of(file), path):
                 number += 1
                 yield line.decode("utf-8").rstrip("\n")
     except OSError as error:

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_xl.errors import LARGEST, UserError, quoted
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import Task
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.published import Papers
+from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.files import parsed_json
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtreme.BENCHMARK)}

@@ -64,7 +64,7 @@ def read_content(path: Any, language: str) -> tuple[str, Any]:
     if not path.is_file():
         raise UserError(f"{path}: no such file of questions in language {language!r}")
     try:
-        text = read_text(path).decode("utf-8-sig")
+        text = read_text(path, lines=False).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: not UTF-8") from None

@@ -1,5 +1,6 @@
 """Text files, plain or compressed with gzip, xz or zstandard: the first bytes decide, not the name."""
 
+import functools
 import io
 import lzma
 import zlib
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
 
 SUFFIXES = (".gz", ".xz", ".zst")
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstandard"}  # none of them is UTF-8
@@ -28,21 +30,73 @@ def stored(path: Path | str) -> Path:
 def text_of(file: io.BufferedReader) -> BinaryIO:
     """The text of a file opened for reading bytes, decompressed if needed.
 
-    Reading raises `UserError` for damaged or truncated data, and if the package zstandard is needed and not installed.
+    Reading raises `UserError` for damaged or truncated data, for data that grows beyond `fairseq_xl.io.bounds`, and if
+    the package zstandard is needed and not installed.
     """
     start = file.peek(max(map(len, MAGIC)))
     kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
-    return io.BufferedReader(_Reader(_decompressed(file, kind)), BUFFER) if kind else file
+    return io.BufferedReader(_Reader(_bounded(_decompressed(file, kind), file.name)), BUFFER) if kind else file
 
 
-def read_text(path: Path | str) -> bytes:
-    """The whole text of a file or of its compressed form; raises the errors of `open` and `text_of`."""
+def lines_of(text: BinaryIO | Any, name: str) -> Iterator[bytes]:
+    r"""Yields the lines of a stream with their ends, b"\n"; raises `UserError` for one above `bounds.LONGEST_LINE`."""
+    for number, line in enumerate(iter(functools.partial(text.readline, bounds.LONGEST_LINE + 1), b""), start=1):
+        if len(line) > bounds.LONGEST_LINE and not line.endswith(b"\n"):
+            raise too_long(name, number)
+        yield line
+
+
+def too_long(name: object, number: int) -> UserError:
+    """The error for a line above `bounds.LONGEST_LINE`."""
+    return UserError(f"{name}, line {number}: a line of more than {bounds.LONGEST_LINE >> 20} MiB: is it text?")
+
+
+def read_text(path: Path | str, lines: bool = True) -> bytes:
+    """The whole text of a file or of its compressed form.
+
+    Raises the errors of `open` and `text_of`, and `UserError` for a line or, if the text consists of `lines`, a number
+    of lines beyond `fairseq_xl.io.bounds`.
+    """
     with open(stored(path), "rb") as file:
-        return text_of(file).read()
+        text = text_of(file).read()
+    if lines and (count := text.count(b"\n")) > bounds.MOST_LINES:
+        raise UserError(f"{path} has {count:,} lines, and at most {bounds.MOST_LINES:,} are read into memory")
+    begin = 0
+    while lines and len(text) - begin > bounds.LONGEST_LINE:
+        end = text.rfind(b"\n", begin, begin + bounds.LONGEST_LINE + 1) + 1
+        if not end:
+            raise too_long(path, text.count(b"\n", 0, begin) + 1)
+        begin = end
+    return text
 
 
-def _decompressed(file: BinaryIO, kind: str) -> Iterator[bytes]:
-    """The text, in pieces, of a file of one or more compressed streams, each perhaps followed by zeros."""
+def _bounded(pieces: Iterator[tuple[int, bytes]], name: str) -> Iterator[bytes]:
+    """The text of (compressed size, text); raises `UserError` for text beyond `bounds.GROWTH` and `FREE_GROWTH`.
+
+    Nothing is yielded of text that grows too much until there is `FREE_GROWTH` of it: a reader gets no part of a file
+    that will be refused for it.
+    """
+    excess, waiting, size = 0, [], 0
+    for read, text in pieces:
+        excess = max(0, excess + len(text) - bounds.GROWTH * read)
+        if excess > bounds.FREE_GROWTH:
+            raise UserError(
+                f"{name} is refused: a part of it is more than {bounds.GROWTH} times as large when it is decompressed, "
+                "which text is not; decompress it yourself if it is right"
+            )
+        waiting.append(text)
+        size += len(text)
+        if not excess or size > 2 * bounds.FREE_GROWTH:
+            yield from waiting
+            waiting, size = [], 0
+    yield from waiting
+
+
+def _decompressed(file: BinaryIO, kind: str) -> Iterator[tuple[int, bytes]]:
+    """The text of a file of one or more compressed streams, each perhaps followed by zeros.
+
+    Yields its pieces, each after the number of compressed bytes that it is from.
+    """
     begin, damaged = _decompressor(kind, file.name)
     data = file.read(INPUT)
     try:
@@ -51,7 +105,7 @@ def _decompressed(file: BinaryIO, kind: str) -> Iterator[bytes]:
             while not part.eof:
                 if not data:
                     raise UserError(f"{file.name} is truncated: its {kind} data has no end")
-                yield part.decompress(data)
+                yield len(data), part.decompress(data)
                 data = b"" if part.eof else file.read(INPUT)
             data = part.unused_data.lstrip(b"\0")
             while not data and (more := file.read(INPUT)):
@@ -65,7 +119,7 @@ def _decompressor(kind: str, name: str) -> tuple[Callable, type[Exception]]:
     if kind == "gzip":
         return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), zlib.error
     if kind == "xz":
-        return lzma.LZMADecompressor, lzma.LZMAError
+        return functools.partial(lzma.LZMADecompressor, memlimit=bounds.XZ_MEMORY), lzma.LZMAError
     try:
         from compression import zstd  # Python 3.14 and newer
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 SIZE_LIMIT = "the limit on file sizes (ulimit -f) is reached"  # EFBIG
@@ -97,7 +98,9 @@ def write_lines(path, lines) -> None:
 
 
 def parsed_json(text: str, path):
-    """The content of JSON text of the file `path`; raises `UserError` for other text."""
+    """The content of JSON text of the file `path`; raises `UserError` for other text, and for `bounds.MOST_VALUES`."""
+    if sum(map(text.count, ",:[{")) > bounds.MOST_VALUES:  # an upper bound: text in strings counts as well
+        raise UserError(f"{path}: more than {bounds.MOST_VALUES:,} values, which are too many to be read at once")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

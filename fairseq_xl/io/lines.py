@@ -1,11 +1,11 @@
 """Streams of raw text, of which a buffer of lines is in memory at a time. Imports neither torch nor fairseq."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError, check_number
-from fairseq_xl.io.compressed import text_of
+from fairseq_xl.io.compressed import lines_of, text_of
 
 STANDARD_INPUT = "standard input"
 BUFFERED = 1000  # lines in memory by default; a terminal is answered line by line
@@ -46,8 +46,8 @@ def _buffers(stream: BinaryIO | Any, name: str, size: int) -> Iterator[list[str]
         yield buffer
 
 
-def _decoded(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    for number, line in enumerate(stream, start=1):
+def _decoded(stream: BinaryIO | Any, name: str) -> Iterator[str]:
+    for number, line in enumerate(lines_of(stream, name), start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:

@@ -22,7 +22,8 @@ from fairseq_xl.data.corpus import Corpus, Texts
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
 from fairseq_xl.data.plan import BatchSpec
-from fairseq_xl.errors import LARGEST, UserError, quoted
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.models.encoder import XLEncoderModel
 
 #: name -> class of every registered objective

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairseq_xl.errors import LISTED, UserError, listed, quoted
-from fairseq_xl.io.compressed import text_of
+from fairseq_xl.io.compressed import lines_of, text_of
 
 
 @dataclass
@@ -58,7 +58,7 @@ def decoded(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator
     """
     number = 0
     with open(path, "rb") as file:
-        for number, line in enumerate(text_of(file), start=1):
+        for number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
             try:
                 text = line.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
             except UnicodeDecodeError:

@@ -6,13 +6,14 @@ first release had no targets of the test sets.
 """
 
 import argparse
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.compressed import stored, text_of
+from fairseq_xl.io.compressed import lines_of, stored, text_of
 from preprocess.files import replacing
 from preprocess.readers import checked, command
 from preprocess.readers.aligned import Pairs
@@ -70,7 +71,7 @@ def _pairs(files: tuple[Path, Path], problems: Problems, counts: dict[str, int])
     """Yields the pairs of two files; at the end, `counts` has their number and that of pairs with an empty side."""
     before = problems.count
     with open(files[0], "rb") as first, open(files[1], "rb") as second:
-        sides = [_decoded(path, text_of(file), problems) for path, file in zip(files, (first, second))]
+        sides = [_decoded(path, file, problems) for path, file in zip(files, (first, second))]
         pairs = Pairs(str(files[0]), *sides)
         try:
             yield from pairs
@@ -101,9 +102,9 @@ def _write(written: list[Path], files: tuple[Path, Path]) -> dict[str, int]:
     return counts
 
 
-def _decoded(path: Path, lines: Iterator[bytes], problems: Problems) -> Iterator[bytes]:
+def _decoded(path: Path, file: io.BufferedReader, problems: Problems) -> Iterator[bytes]:
     """Yields the lines without a byte-order mark; one that is not UTF-8 is a problem."""
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").encode()
         except UnicodeDecodeError:

@@ -7,6 +7,7 @@ import pytest
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
 from preprocess import check, files, vocabulary
 from preprocess.config import read_config
 from preprocess.pipeline import prepare
@@ -174,7 +175,7 @@ def test_processes_do_not_read_ahead_of_the_consumer():
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "BLOCK", 1 << 10)
-    monkeypatch.setattr(files, "LONGEST_LINE", 1 << 13)
+    monkeypatch.setattr(bounds, "LONGEST_LINE", 1 << 13)
     path = tmp_path / "text"
     path.write_bytes(b"x" * (1 << 14))
     with pytest.raises(UserError, match="has a line of more than"):

@@ -1,0 +1,22 @@
+"""Bounds of the memory and work that a file or a number on a command line may ask for. Imports nothing.
+
+Readers look a bound up when they read (`bounds.LONGEST_LINE`), so that a test or a program can change it.
+"""
+
+# numbers on a command line, in a configuration or a checkpoint are below
+LARGEST = 2**31  # of all of them
+LARGEST_BEAM = 10_000  # hypotheses, candidates or neighbors of a line
+LARGEST_VOCABULARY = 10_000_000  # pieces: ten times as many as the largest published one has
+
+LONGEST_LINE = 64 << 20  # bytes; a longer line is not a sentence
+MOST_LINES = 1 << 24  # lines of a file whose lines are in memory at the same time, such as task files and references
+
+# Compressed text of n bytes has at most GROWTH * n bytes, once FREE_GROWTH is used up: natural text is 3 to 20 times as
+# large as its compressed form, gzip reaches 1,032 times and xz 7,000 times for a repeated byte.
+GROWTH = 200
+FREE_GROWTH = 16 << 20  # bytes
+XZ_MEMORY = 256 << 20  # bytes that a decompressor of xz may take; `xz -9` needs 65 MiB
+
+LARGEST_SETTINGS = 1 << 20  # bytes of a YAML file
+LARGEST_FILE = 1 << 30  # bytes of a file that is read in one piece, such as a vocabulary or JSON
+MOST_VALUES = 1 << 23  # values of a JSON file: numbers, strings, lists, objects

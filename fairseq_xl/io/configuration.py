@@ -5,7 +5,6 @@ the class and the strings: without these checks it could run any code on the mac
 """
 
 import argparse
-import ast
 import dataclasses
 import enum
 import types
@@ -19,6 +18,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.literals import literal
 from fairseq_xl.renamed import new_key
 
 #: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
@@ -34,7 +34,6 @@ IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name files to write: taken from the command line, never from a checkpoint
 OUTPUTS = {"corrupted_to", "predictions_to"}
 MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice counts twice
-MAX_LITERAL_LENGTH = 1000  # characters
 OUR_PACKAGE = __package__.split(".")[0]
 
 
@@ -172,13 +171,11 @@ def _is_text(value) -> bool:
 
 def _is_literal(text: str) -> bool:
     """Whether a string that fairseq evaluates, such as --adam-betas, is a Python literal."""
-    if len(text) > MAX_LITERAL_LENGTH or not _is_text(text):
-        return False
     try:
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        literal(text)
+    except UserError:
         return False
-    return True
+    return _is_text(text)
 
 
 def _is_plain(value) -> bool:

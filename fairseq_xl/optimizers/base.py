@@ -4,11 +4,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.literals import literal
 
 #: elements per chunk of an update with temporary copies (128 MiB in float32)
 CHUNK = 2**25
@@ -139,9 +138,8 @@ def chunks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
 def parse_betas(option: str, text: str) -> tuple[float, float]:
     """``(0.9, 0.98)`` -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
     try:
-        numbers: Any = OmegaConf.create(f"[{text.strip('()[] ')}]")
-        betas = [float(beta) for beta in numbers]
-    except (OmegaConfBaseException, ValueError, TypeError):
+        betas = [float(beta) for beta in literal(text)]
+    except (ValueError, TypeError):
         betas = []
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise UserError(f"{option} {text!r}: two numbers from 0 to below 1 are needed: '(0.9, 0.999)'")

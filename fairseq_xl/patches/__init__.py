@@ -12,6 +12,7 @@ def install() -> None:
     from fairseq_xl.patches import (
         command_line,
         generation,
+        literals,
         loading,
         log,
         loss_scale,
@@ -31,6 +32,7 @@ def install() -> None:
     # - call_main: log makes the folder of --log-file before processes starts the ranks.
     # - parse_args_and_arch and Trainer.__init__: the checks of command_line enclose the changes of precision.
     for part in (
+        literals,
         loading,
         saving,
         security,

@@ -1,6 +1,5 @@
 """Checks of the options of fairseq's commands."""
 
-import ast
 import functools
 import os
 import re
@@ -19,7 +18,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import GENERATES_NOTHING, UserError
+from fairseq_xl.errors import GENERATES_NOTHING, UserError, quoted
+from fairseq_xl.io.literals import literal
 from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
 
@@ -141,16 +141,31 @@ def _is_set_in_hydra(key: str) -> bool:
 def _check_betas(betas) -> None:
     """Raises `UserError` for values of --adam-betas that are not two numbers: fairseq evaluates the text as Python."""
     try:
-        pair = ast.literal_eval(betas) if isinstance(betas, str) else betas
+        pair = literal(betas) if isinstance(betas, str) else betas
         if len(pair) == 2 and all(0 <= beta < 1 for beta in pair):
             return
-    except (ValueError, SyntaxError, TypeError):
+    except (UserError, TypeError):
         pass
     raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")
 
 
+def _check_overrides(option: str, text: str) -> None:
+    """Raises `UserError` unless the text is a dict of options and values: fairseq evaluates it."""
+    try:
+        overrides = literal(text)
+    except UserError:
+        overrides = None
+    if not isinstance(overrides, dict) or not all(isinstance(name, str) for name in overrides):
+        raise UserError(f"{option} {quoted(text)}: expected a dict of options, such as \"{{'data': 'FOLDER'}}\"")
+
+
 def _check_arguments(given: dict) -> None:
     """Raises `UserError` for arguments that fairseq checks late or by an assertion."""
+    if given.get("adam_betas") is not None:
+        _check_betas(given["adam_betas"])
+    for name in ("model_overrides", "optimizer_overrides"):
+        if given.get(name) is not None:
+            _check_overrides(f"--{name.replace('_', '-')}", given[name])
     if given.get("path", "") is None:
         raise UserError("--path is missing: name the checkpoint to load")
     if given.get("beam", 1) < 1:

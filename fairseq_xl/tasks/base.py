@@ -472,6 +472,8 @@ def _check_run(run, task, criterions):
     for section, names in NUMBERS.items():
         for name, expected in names.items():
             value = OmegaConf.select(run, f"{section}.{name}")
+            if OmegaConf.is_list(value) and not value:
+                raise UserError(f"--{name.replace('_', '-')}: expected one or more numbers, found none")
             for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
                 check_number(f"--{name.replace('_', '-')}", number, expected)
 

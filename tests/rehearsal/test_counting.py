@@ -116,13 +116,14 @@ def test_rehearse_checkpointing_of_the_model_shrinks_activations_not_gradients(t
     "more, sentence",
     [
         (["--embed-dim", "100", "--heads", "8"], "--embed-dim 100 is not a multiple of --heads 8"),
+        (["--adam-betas", "__import__('os').getcwd()"], "--adam-betas .*: expected two numbers"),
         (["--amp"], "--amp: its memory cannot be counted"),
         (["--schedule", "cycle", "--objectives", "mlm,clm", "--update-freq", "3"], "a multiple of the 2 objectives"),
         (["--objective-options", "mlm.length=65"], "needs 65 positions"),
     ],
 )
 def test_rehearse_refuses_in_one_sentence(more, sentence, tmp_path):
-    with pytest.raises(UserError, match=sentence.replace("*", r"\*")):
+    with pytest.raises(UserError, match=sentence):
         counted(tmp_path, *more)
 
 

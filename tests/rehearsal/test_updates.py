@@ -43,7 +43,7 @@ def test_rehearse_goes_on_after_an_error_of_one_configuration(tmp_path, monkeypa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     settings = [
         Setting(PRETRAIN),
-        Setting((*PRETRAIN, "--adam-betas", "(0.9,)")),
+        Setting((*PRETRAIN, "--optimizer", "adafactor", "--adafactor-eps", "f()")),
         Setting((*PRETRAIN, "--objectives", "nothing")),
         Setting((*PRETRAIN, "--dropout", "much")),
         Setting((*PRETRAIN, "--bf16", "--update-freq", "8")),

@@ -11,10 +11,15 @@ class Pairs:
 
     Only b"\\n" ends a line: published files have other line ends (U+0085, U+2028) inside lines. Pairs with an empty
     side, which would end a document there, and pairs with a line that is not UTF-8 are counted and left out.
+
+    Args:
+        name: of the pairs, for messages.
+        first, second: lines of both sides.
+        every: keep pairs with an empty side, which are still counted: those of a test set, whose lines are numbered.
     """
 
-    def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes]):
-        self.name, self.sides = name, (first, second)
+    def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes], *, every: bool = False):
+        self.name, self.sides, self.every = name, (first, second), every
         self.counts = {"pairs": 0, "empty": 0, "invalid": 0}
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -27,8 +32,7 @@ class Pairs:
             except UnicodeDecodeError:
                 self.counts["invalid"] += 1
                 continue
-            if all(texts):
-                self.counts["pairs"] += 1
+            full = all(texts)
+            self.counts["pairs" if full else "empty"] += 1
+            if full or self.every:
                 yield texts[0], texts[1]
-            else:
-                self.counts["empty"] += 1

@@ -21,7 +21,7 @@ from preprocess.readers.archives import unpacked
 from preprocess.readers.labeled import chosen, inside, logger
 from preprocess.readers.problems import Problems
 
-FORMAT = 1  # of outputs; if it changes, every stage runs again
+FORMAT = 2  # of outputs; if it changes, every stage runs again
 LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
 SIDES = ("src", "tgt")
 
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
     name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
     files: tuple[Path, Path]
-    optional: bool  # whether the part is left out if it has no targets
+    is_test: bool  # it is left out if it has no targets, and keeps every line: outputs are numbered as in the release
 
 
 def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:
@@ -42,7 +42,7 @@ def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:
             if split == "train" and language != "en":
                 continue
             files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
-            yield Part(f"{split}.{language}", (files[0], files[1]), optional=split == "test")
+            yield Part(f"{split}.{language}", (files[0], files[1]), is_test=split == "test")
 
 
 def build(folder: Path, release: Path, described: dict, found: list[Part]) -> None:
@@ -52,27 +52,27 @@ def build(folder: Path, release: Path, described: dict, found: list[Part]) -> No
         written = [folder / f"{part.name}.{side}" for side in SIDES]
         return checked.Output(
             *(part.name, part.files, part.name, written),
-            lambda: _problems(part.files),
-            lambda: {part.name: _write(written, part.files)},
+            lambda: _problems(part),
+            lambda: {part.name: _write(written, part)},
         )
 
     checked.build(folder, release, [output(part) for part in found if _has_targets(part)], described, FORMAT)
 
 
 def _has_targets(part: Part) -> bool:
-    """Whether a part is written: one without targets is left out with a warning if that is possible."""
-    if not part.optional or part.files[1].is_file() or not part.files[0].is_file():
+    """Whether a part is written: a test set without targets is left out with a warning."""
+    if not part.is_test or part.files[1].is_file() or not part.files[0].is_file():
         return True
     logger.warning("%s: there is no such file, and %s is not written", part.files[1], part.name)
     return False
 
 
-def _pairs(files: tuple[Path, Path], problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of two files; at the end, `counts` has their number and that of pairs with an empty side."""
-    before = problems.count
+def _pairs(part: Part, problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yields the pairs of a part; at the end, `counts` has their number and that of pairs with an empty side."""
+    before, files = problems.count, part.files
     with open(files[0], "rb") as first, open(files[1], "rb") as second:
         sides = [_decoded(path, file, problems) for path, file in zip(files, (first, second))]
-        pairs = Pairs(str(files[0]), *sides)
+        pairs = Pairs(str(files[0]), *sides, every=part.is_test)
         try:
             yield from pairs
         except UserError as error:
@@ -82,23 +82,24 @@ def _pairs(files: tuple[Path, Path], problems: Problems, counts: dict[str, int])
     counts |= {name: pairs.counts[name] for name in ("pairs", "empty")}
 
 
-def _problems(files: tuple[Path, Path]) -> Problems:
+def _problems(part: Part) -> Problems:
     problems = Problems()
-    for _ in _pairs(files, problems, {}):
+    for _ in _pairs(part, problems, {}):
         pass
     return problems
 
 
-def _write(written: list[Path], files: tuple[Path, Path]) -> dict[str, int]:
-    """Writes both files; returns the numbers of pairs, and of pairs left out for an empty side."""
+def _write(written: list[Path], part: Part) -> dict[str, int]:
+    """Writes both files; returns the numbers of pairs, and of pairs with an empty side, left out but in a test set."""
     problems, counts = Problems(), {}
     with replacing(written[0]) as source, replacing(written[1]) as target:
-        for texts in _pairs(files, problems, counts):
+        for texts in _pairs(part, problems, counts):
             for file, text in zip((source, target), texts):
                 file.write(text.encode() + b"\n")
         problems.refuse()  # of files that have changed since they were checked
     if counts["empty"]:
-        logger.info("%s: left out %d pairs with an empty side", files[0], counts["empty"])
+        done = "kept" if part.is_test else "left out"
+        logger.info("%s: %s %d pairs with an empty side", part.files[0], done, counts["empty"])
     return counts
 
 

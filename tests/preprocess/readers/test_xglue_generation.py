@@ -82,6 +82,17 @@ def test_files_of_the_release_may_be_compressed(source, tmp_path):
     assert written(tmp_path / "out") == EXPECTED
 
 
+def test_a_test_set_keeps_every_line(source, tmp_path):
+    """Outputs are scored against the release line by line; validation, which needs text, leaves empty sides out."""
+    for side, lines in (("src", "a\n\nc\n"), ("tgt", "A\nB\n \n")):
+        for split in ("dev", "test"):
+            (source / f"NTG/xglue.ntg.de.{side}.{split}").write_text(lines)
+    assert read(source, tmp_path / "out") == 0
+    found = written(tmp_path / "out")
+    assert [found[f"test.de.{side}"] for side in SIDES] == ["a\n\nc\n", "A\nB\n\n"]
+    assert [found[f"valid.de.{side}"] for side in SIDES] == ["a\n", "A\n"]
+
+
 @pytest.mark.parametrize("task", ["ntg", "qg"])
 def test_the_archive_is_read_like_its_folder(task, source, tmp_path, caplog):
     """A warning, too, names the path in the archive."""

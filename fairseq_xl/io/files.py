@@ -5,10 +5,11 @@ import errno
 import hashlib
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -98,11 +99,24 @@ def write_lines(path, lines) -> None:
 
 
 def parsed_json(text: str, path):
-    """The content of JSON text of the file `path`; raises `UserError` for other text, and for `bounds.MOST_VALUES`."""
+    """The content of JSON text of the file `path`.
+
+    Raises `UserError` for other text, a key that occurs twice in an object, and more than `bounds.MOST_VALUES`.
+    """
     if sum(map(text.count, ",:[{")) > bounds.MOST_VALUES:  # an upper bound: text in strings counts as well
         raise UserError(f"{path}: more than {bounds.MOST_VALUES:,} values, which are too many to be read at once")
+
+    def checked(pairs):
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+            raise UserError(f"{path}: the key {quoted(repeated)} occurs twice in one object")
+        return content
+
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=checked)
+    except UserError:
+        raise
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from None
     except (ValueError, RecursionError):

@@ -1,8 +1,9 @@
 """Scores of XGLUE from predictions in the form of its submissions.
 
 Prints one JSON line: for each task with predictions the scores of each language with 95 % bootstrap intervals, their
-average if no language is missing, and published averages; averages over tasks if none of them is missing. Scores are
-computed as in XGLUE's own program.
+average if no language is missing, and published averages; averages over tasks if none of them is missing. Averages over
+some languages of a task, or some tasks, are under `partial`, with their names. Scores are computed as in
+XGLUE's own program.
 """
 
 from fairseq_xl.evaluation.benchmarks import run

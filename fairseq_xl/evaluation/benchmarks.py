@@ -119,6 +119,8 @@ def predicted_column(path: Path, column: int) -> list[str]:
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:
     """Scores the languages of a task that have predictions; the average appears if none is missing.
 
+    If some are missing, `partial` has the averages over the others, and names them.
+
     Args:
         name: the variant.
 
@@ -138,9 +140,11 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
     missing = [language for language in task.languages if language not in found]
     result: dict[str, Any] = {"metric": task.metric(name), "variant": name}
     result |= {"signature": signature(variant, found.values()), "languages": found, "missing": missing}
-    if not missing:
-        means = {metric: mean(found[language][metric] for language in task.languages) for metric in variant.metrics}
-        result |= means | {"average": mean(means.values())}
+    averaged = [language for language in task.languages if language in found]
+    if averaged:
+        means = {metric: mean(found[language][metric] for language in averaged) for metric in variant.metrics}
+        means["average"] = mean(means.values())
+        result |= {"partial": means | {"languages": averaged}} if missing else means
     return result | ({"paper": task.papers} if task.papers and name == task.official else {})
 
 
@@ -164,7 +168,8 @@ def score_benchmark(
 ) -> dict[str, Any]:
     """Scores the chosen tasks that have predictions.
 
-    A group of tasks is averaged if it is complete and each task has the benchmark's variant.
+    A group of tasks is averaged if it is complete and each task has the benchmark's variant. `partial` has the averages
+    over some tasks of a group, and names them: those with all languages and the benchmark's variant.
 
     Args:
         variants: {task: variant}, where it is not the benchmark's.
@@ -183,9 +188,13 @@ def score_benchmark(
     result["missing"] = [name for name in tasks if name not in averages]
     result["complete"] = len(averages)
     official = {name: average for name, average in averages.items() if used[name] == tasks[name].official}
+    result["partial"] = {}
     for group, names in benchmark.groups.items():
-        if official.keys() >= set(names):
+        averaged = [name for name in names if name in official]
+        if averaged == list(names):
             result[group] = mean(official[name] for name in names)
+        elif averaged:
+            result["partial"][group] = {"average": mean(official[name] for name in averaged), "tasks": averaged}
     return result | {"paper": dict(benchmark.papers)}
 
 
@@ -196,6 +205,8 @@ def mean(values: Any) -> float:
 
 def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     """Markdown: a row for each task and each group of tasks, with averages, published ones and scores by language.
+
+    Averages over some languages or tasks are marked as partial, and have no published ones beside them.
 
     Scores by language have their 95 % bootstrap interval over test examples in parentheses; averages have none.
     Published averages are from the main paper; the score file has all.
@@ -209,13 +220,19 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
         ]
         missing = [f"missing: {' '.join(entry['missing'])}"] if entry["missing"] else []
         average = f"{entry['average']:.1f}" if "average" in entry else ""
+        if "partial" in entry:
+            average = f"partial: {entry['partial']['average']:.1f} ({len(entry['partial']['languages'])} languages)"
         signed = f"`{entry['signature']}`".replace("|", "\\|")
-        papers = published(entry.get("paper", {}))
+        papers = "" if "partial" in entry else published(entry.get("paper", {}))
         rows.append([name, entry["metric"], average, papers, ", ".join([*shown, *missing]), signed])
     for group, names in benchmark.groups.items():
         if group in result:
             papers = published(result["paper"].get(group, {}))
             rows.append([group, f"mean of {len(names)} tasks", f"{result[group]:.1f}", papers, "", ""])
+        elif group in result["partial"]:
+            partial = result["partial"][group]
+            described = f"mean of {', '.join(partial['tasks'])}"
+            rows.append([f"partial {group}", described, f"{partial['average']:.1f}", "", "", ""])
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 

@@ -253,6 +253,7 @@ def test_xnlis_own_file_is_read_as_references(xglue_files, capsys):
         ("WPR/de.prediction", "0\n4\n2\n0.1\nbad\n", "expected a rating or score on each line"),
         ("WPR/de.prediction", "0\n", "expected 5 predictions, one for each line, found 1"),
         ("MLQA/de.prediction", "[]", "expected one JSON object of answers by id"),
+        ("MLQA/de.prediction", '{"a": "Elbe", "b": "x", "a": "y"}', "de.prediction: the key 'a' occurs twice"),
         ("NTG/de.prediction", "a\nb\n", "2 hypotheses but 1 references"),
     ],
 )
@@ -291,6 +292,21 @@ def test_files_that_are_missing(xglue_files, capsys):
         printed(capsys, score_xglue.main, xglue_files, "--tasks", "NERD")
     with pytest.raises(UserError, match=r"no predictions of NER; expected files such as NER/de\.prediction"):
         score_xglue.main(["--predictions", "x", "--references", f"{xglue_files}/right", "--tasks", "NER"])
+
+
+def test_averages_of_some_tasks_or_languages_are_partial(xglue_files, capsys):
+    (xglue_files / "found/QAM/de.prediction").unlink()
+    (xglue_files / "found/QAM/en.prediction").write_text("0\n")
+    more = ["--split", "dev", "--tasks", "NER,NC,QAM", "--table", xglue_files / "table.md"]
+    result = printed(capsys, score_xglue.main, xglue_files, *more)
+    assert result["partial"] == {"understanding": {"average": 58.34, "tasks": ["NER", "NC"]}}  # 66.67 and 50
+    expected = {"accuracy": 50, "average": 50, "languages": ["en", "fr"]}
+    assert result["tasks"]["QAM"]["partial"] == expected and "partial" not in result["tasks"]["NC"]
+    table = (xglue_files / "table.md").read_text(encoding="utf-8")
+    assert "| partial: 50.0 (2 languages) |  |" in table
+    assert "| partial understanding | mean of NER, NC | 58.3 |  |" in table
+    result = printed(capsys, score_xglue.main, xglue_files, "--split", "dev", "--tasks", "QG,NTG")
+    assert result["generation"] == 50 and result["partial"] == {}
 
 
 PREDICTED = {  # what fairseq-validate writes -> what submissions have

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
+from fairseq_xl.evaluation.bleu import paired, read_lines, read_pair, tokenizer_of
 from fairseq_xl.evaluation.classification import read_predictions
-from fairseq_xl.evaluation.generation import read_pair, rouge_l_of_each
+from fairseq_xl.evaluation.generation import rouge_l_of_each
 from fairseq_xl.evaluation.ranking import ndcg, read_scores
 from recipes.paired_tests import broadcast, permutation_test
 

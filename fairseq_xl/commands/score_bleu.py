@@ -18,11 +18,10 @@ from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     bleu,
     chrf,
-    detokenized,
-    equal_targets,
     paired,
     primary_code,
     read_lines,
+    read_pair,
     tokenized_bleu,
     tokenizer_of,
 )
@@ -39,20 +38,10 @@ def main(arguments: list[str] | None = None) -> None:
             "--language or --tokenize is needed: name the target language, such as --language zh, which "
             "chooses sacreBLEU's tokenizer"
         )
-    read, references = read_lines if options.plain else detokenized, read_lines(options.reference)
     systems = []
     for path in filter(None, (options.generated, options.against)):
-        systems.append(read(path))
-        if not systems[-1] or len(systems[-1]) != len(references):
-            raise UserError(
-                f"{path}: {len(systems[-1])} hypotheses but {len(references)} references in {options.reference}"
-            )
-    equal, compared = (0, 0) if options.plain else equal_targets(options.generated, references)
-    if equal < compared / 2:
-        logger.warning(
-            "%s: only %d of %d lines equal the target text of %s. Is it the reference of this test set?",
-            *(options.reference, equal, compared, options.generated),
-        )
+        hypotheses, references = (_plain_pair if options.plain else read_pair)(path, options.reference)
+        systems.append(hypotheses)
     hypotheses = systems[0]
     check_number("--bootstrap", options.bootstrap, "0 or more")
     if options.against and options.bootstrap < 1:
@@ -74,6 +63,14 @@ def main(arguments: list[str] | None = None) -> None:
     if options.against:
         result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
     sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
+
+
+def _plain_pair(generated: str, reference: str) -> tuple[list[str], list[str]]:
+    """The lines of two files; raises `UserError` for other numbers of lines, and for empty files."""
+    hypotheses, references = read_lines(generated), read_lines(reference)
+    if not hypotheses or len(hypotheses) != len(references):
+        raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(references)} references in {reference}")
+    return hypotheses, references
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, check_number, names_of
-from fairseq_xl.evaluation.bleu import primary_code, read_lines
-from fairseq_xl.evaluation.generation import averages, read_pair, score
+from fairseq_xl.evaluation.bleu import primary_code, read_lines, read_pair
+from fairseq_xl.evaluation.generation import averages, score
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,5 +1,6 @@
 """sacreBLEU with the tokenizer of a language, tokenized BLEU, chrF, and the paired bootstrap of two systems."""
 
+import html
 import re
 import unicodedata
 
@@ -25,8 +26,8 @@ LANGUAGES = frozenset(
 """.split()
 )
 
-TARGET = re.compile(r"T-(\d+)\t(.*)", re.DOTALL)
-HYPOTHESIS = re.compile(r"D-(\d+)\t[^\t]*\t(.*)", re.DOTALL)
+#: lines of fairseq-generate that are read: source, target, and a hypothesis with its score
+GENERATED = re.compile(r"(?:([ST])-(\d+)(?:\t(.*))?|D-(\d+)\t[^\t]*\t(.*))", re.DOTALL)
 
 
 def read_lines(path):
@@ -51,35 +52,68 @@ def read_lines(path):
 def detokenized(path):
     """Best hypotheses of a fairseq-generate output (its ``D-`` lines) in the order of the test lines.
 
-    Raises `UserError` unless every test line has exactly one, or for a line that was cut short.
+    Raises the errors of `read_generated`.
     """
-    best = {}
+    return read_generated(path)[0]
+
+
+def read_generated(path):
+    """Best hypotheses of a fairseq-generate output, in the order of the test lines, and its target text.
+
+    Returns: the hypotheses, and {number of the test line, from 0 on: target text}, which is empty without ``T-`` lines.
+    Raises `UserError` unless every test line has exactly one source, target and list of hypotheses, as an output that
+    was cut, or two outputs in one file, do not; and for a line that was cut short.
+    """
+    best, targets, sources, previous = {}, {}, set(), None
     for place, line in enumerate(read_lines(path), start=1):
-        if line.startswith("D-"):
-            found = HYPOTHESIS.fullmatch(line)
-            if not found:
-                raise UserError(f"{path}, line {place}: expected D-NUMBER TAB score TAB text, found {line[:40]!r}")
-            best.setdefault(int(found[1]), found[2])
+        if line[:2] not in ("S-", "T-", "D-"):
+            continue
+        found = GENERATED.fullmatch(line)
+        if not found:
+            expected = "D-NUMBER TAB score TAB text" if line[0] == "D" else f"{line[0]}-NUMBER TAB text"
+            raise UserError(f"{path}, line {place}: expected {expected}, found {line[:40]!r}")
+        number = int(found[2] or found[4])
+        before = {"S": sources, "T": targets, None: best}[found[1]]
+        if number in before and (found[1] or number != previous):  # several hypotheses of a line follow each other
+            raise UserError(f"{path}, line {place}: {line[0]}-{number} is there before: expected the output of one run")
+        if found[1] == "S":
+            sources.add(number)
+        elif found[1] == "T":
+            targets[number] = found[3] or ""
+        else:
+            best.setdefault(number, found[5])
+            previous = number
     if not best:
         raise UserError(f"{path} has no D- lines of fairseq-generate; --plain reads one hypothesis per line")
-    if sorted(best) != list(range(len(best))):
-        raise UserError(f"{path}: expected one D- line for each test line, found {len(best)} of {max(best) + 1}")
-    return [best[number] for number in range(len(best))]
+    lines = 1 + max((*best, *sources, *targets))
+    if len(best) < lines:
+        raise UserError(f"{path}: expected one D- line for each test line, found {len(best)} of {lines}")
+    return [best[number] for number in range(lines)], targets
 
 
-def equal_targets(path, references):
-    """Compares the target text in a fairseq-generate output (its ``T-`` lines) with the references, without spaces.
+def read_pair(generated, references):
+    """Best hypotheses of a fairseq-generate output, and the lines of the file of their references.
 
-    Returns: the number of equal lines and the number of lines compared: without those of unknown pieces.
+    Raises the errors of `read_generated`, and `UserError` for another number of references, or if less than half of
+    them are the target text in the output: they are of another test set, split or language, or in another order.
     """
+    (hypotheses, targets), expected = read_generated(generated), read_lines(references)
+    if len(hypotheses) != len(expected):
+        raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")
+    compared = [number for number, text in targets.items() if "<unk>" not in text]
+    equal = sum(_letters(targets[number]) == _letters(expected[number]) for number in compared)
+    if 2 * equal < len(compared):
+        raise UserError(
+            f"{references}: only {equal} of {len(compared)} lines equal the target text (T-) in {generated}: expected "
+            "the references of its test set; `fairseq-xl score bleu --plain` scores plain text against any references"
+        )
+    return hypotheses, expected
 
-    def letters(text):
-        return re.sub(r"[\s▁]", "", unicodedata.normalize("NFKC", text)).casefold()
 
-    found = {int(each[1]): each[2] for each in map(TARGET.fullmatch, read_lines(path)) if each}
-    compared = {number: text for number, text in found.items() if "<unk>" not in text and number < len(references)}
-    equal = sum(letters(text) == letters(references[number]) for number, text in compared.items())
-    return equal, len(compared)
+def _letters(text):
+    """Letters and digits without accents and case: what sub-words, Moses' tokenizer and XLM's text keep."""
+    text = unicodedata.normalize("NFKD", html.unescape(re.sub(r"@@|[\s▁]", "", text)))
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def primary_code(language):

@@ -8,7 +8,7 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import bleu, detokenized, primary_code, read_lines, tokenizer_of
+from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_of
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
 from fairseq_xl.versions import version
 
@@ -114,11 +114,3 @@ def averages(scores):
     """{language: scores} -> {name: mean over the languages}. Names with a missing score are left out."""
     columns = {name: [entry[name]["score"] for entry in scores.values()] for name in AVERAGED}
     return {name: round(sum(values) / len(values), 2) for name, values in columns.items() if None not in values}
-
-
-def read_pair(generated, references):
-    """Hypotheses of fairseq-generate and their references; raises `UserError` for different numbers."""
-    hypotheses, expected = detokenized(generated), read_lines(references)
-    if len(hypotheses) != len(expected):
-        raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")
-    return hypotheses, expected

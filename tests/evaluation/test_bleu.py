@@ -64,9 +64,13 @@ def test_ten_comes_after_nine_and_an_empty_hypothesis_is_one(tmp_path):
         ("D-1\t-1\ta\n", "found 1 of 2"),
         ("H-0\t-1\ta\n", "has no D- lines of fairseq-generate; --plain reads"),
         ("", "has no D- lines of fairseq-generate"),
+        ("S-0\ta\nD-0\t-1\ta\nS-1\tb\n", "found 1 of 2"),
+        (GENERATED + GENERATED, "line 10: S-2 is there before"),
+        ("D-0\t-1\ta\nD-1\t-1\tb\n" * 2, "line 3: D-0 is there before"),
+        ("S-0\ta\nD-0\t-1\ta\n" * 2, "line 3: S-0 is there before"),
     ],
 )
-def test_missing_lines_are_refused(tmp_path, text, message):
+def test_outputs_that_are_not_of_one_whole_run_are_refused(tmp_path, text, message):
     path = tmp_path / "out.txt"
     path.write_text(text)
     with pytest.raises(UserError, match=message):
@@ -86,7 +90,8 @@ def test_the_score_is_sacrebleus(files, tmp_path):
     assert result["signature"] == expected["signature"]
 
 
-def test_a_reference_of_other_lines_is_named(tmp_path, caplog):
+def test_a_reference_of_other_lines_is_refused(tmp_path, capsys):
+    """Shifted by a line, or of another language; accents, case, punctuation and spaces may differ."""
     lines = ["an ▁unknown ▁<unk>", *(line.replace(" ", " ▁") for line in REFERENCES)]
     generated = tmp_path / "generate-test.txt"
     generated.write_text("".join(f"T-{n}\t▁{line}\nD-{n}\t-1\t{line}\n" for n, line in enumerate(lines)))
@@ -94,10 +99,13 @@ def test_a_reference_of_other_lines_is_named(tmp_path, caplog):
     arguments = [str(generated), str(reference), "--tokenize", "13a", "--bootstrap", "0"]
     reference.write_text("\n".join(["an unknown word", *REFERENCES]) + "\n")
     main(arguments)
-    assert caplog.text == ""
-    reference.write_text("\n".join([*REFERENCES, "an unknown word"]) + "\n")
+    reference.write_text("an unknown word\nThe cát sat on the mat!\nthere 's a dog, isn&apos;t there?\nOther\n")
     main(arguments)
-    assert f"{reference}: only 0 of 3 lines equal the target text of {generated}." in caplog.text
+    for wrong in ([*REFERENCES, "an unknown word"], ["ein", "Die Katze", "Ein Hund", "Es regnet"]):
+        reference.write_text("\n".join(wrong) + "\n")
+        with pytest.raises(UserError, match=f"{reference}: only 0 of 3 lines equal the target text"):
+            main(arguments)
+    main([str(reference), *arguments[1:], "--plain"])
 
 
 def test_a_perfect_score_and_none():

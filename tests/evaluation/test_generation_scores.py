@@ -170,6 +170,12 @@ def test_copying_is_scored_beside(folders, capsys):
             lambda root: (root / "out/de/generate-test.txt").write_text("D-0 x\n"),
             "expected D-NUMBER TAB score TAB text",
         ),
+        (
+            lambda root: (root / "out/de/generate-test.txt").write_text(
+                "".join(f"T-{(n + 1) % 3}\t{title}\nD-{n}\t-1\tx\n" for n, title in enumerate(TITLES["de"]))
+            ),
+            "files/test.de.tgt: only 0 of 3 lines equal the target text",
+        ),
     ],
 )
 def test_files_that_are_wrong(folders, capsys, spoil, sentence):

@@ -11,7 +11,7 @@ import pytest
 
 from fairseq_xl.commands import predict
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.generation import detokenized
+from fairseq_xl.evaluation.bleu import detokenized
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_sentences
 from fairseq_xl.prediction.base import Predictor

@@ -1,6 +1,7 @@
 """Errors that a user can correct, as opposed to defects of the program."""
 
 import math
+import re
 import reprlib
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,8 @@ RANGES = {
 GENERATES_NOTHING = (
     "generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes, tags and answers of unlabeled text"
 )
+#: a language code that a user gives: "-" separates the languages of a pair and "." the parts of fairseq's file names
+LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 
 
 class UserError(ValueError):
@@ -55,12 +58,36 @@ def listed(problems: Sequence[str], count: int | None = None) -> str:
 
 
 def names_of(option: str, text: str) -> list[str]:
-    """``en,de`` -> [en, de]; raises `UserError` for a name that occurs twice."""
+    """``en,de`` -> [en, de]; raises `UserError` for a name that occurs twice, is empty or has white space around it."""
     names = text.split(",")
     for name in names:
+        if not name or name != name.strip():
+            raise UserError(f"{option} {quoted(text)}: expected names joined by commas, without spaces")
         if names.count(name) > 1:
             raise UserError(f"{option} {text}: {name} is named twice")
     return names
+
+
+def check_language(where: str, code: str) -> None:
+    """Raises `UserError` if `code`, from an option or place `where`, is no language code."""
+    if not LANGUAGE.fullmatch(code):
+        raise UserError(f"{where}: {quoted(code)} is not a language code of letters, digits and _, such as en or zh_CN")
+
+
+def language_codes(option: str, text: str) -> list[str]:
+    """``en,de`` -> [en, de]; raises `UserError` for a code of another form, and as `names_of`."""
+    codes = names_of(option, text)
+    for code in codes:
+        check_language(option, code)
+    return codes
+
+
+def language_pair(where: str, text: str) -> tuple[str, str]:
+    """``en-de`` -> (en, de); raises `UserError` for anything but two different language codes."""
+    source, _, target = text.partition("-")
+    if not (LANGUAGE.fullmatch(source) and LANGUAGE.fullmatch(target)) or source == target:
+        raise UserError(f"{where}: {quoted(text)} is not a pair of two different languages, such as en-de")
+    return source, target
 
 
 def check_number(option: str, number: float, expected: str | None = None, below: float = LARGEST) -> None:

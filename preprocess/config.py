@@ -9,7 +9,7 @@ import yaml
 
 from fairseq_xl.data import tokenizers, xlm_text
 from fairseq_xl.data.subwords import FILES, Kind, Source
-from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.errors import UserError, check_language, language_pair, quoted
 from fairseq_xl.io.compressed import added_suffix
 from fairseq_xl.io.flags import reading_problem
 
@@ -17,8 +17,6 @@ NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _
 MOST_PIECES = 10_000_000
 MOST_SHARDS = 100_000
 SPLITS = ("train", "valid", "test")
-# "-" separates the languages of a pair and "." the parts of fairseq's file names, so that neither can be in a name
-LANGUAGE = re.compile(r"[A-Za-z0-9_]+")
 MOST_VALUES = 100_000  # maximum number of values in a description; an alias (*name) counts as all values of its anchor
 
 
@@ -258,8 +256,10 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
     for name in dict.fromkeys(value):
         if value.count(name) > 1:
             problems.append(f"languages: {quoted(name)} is named twice")
-        if not LANGUAGE.fullmatch(name):
-            problems.append(f"languages: {quoted(name)} must consist of letters, digits and _")
+        try:
+            check_language("languages", name)
+        except UserError as error:
+            problems.append(str(error))
     return tuple(dict.fromkeys(value))
 
 
@@ -344,9 +344,10 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
     pairs = set()
     for pair, splits in _mapping(content.get("bitext", {}), "bitext", None, problems).items():
         where = f"bitext {pair}"
-        sides = tuple(pair.split("-"))
-        if len(sides) != 2 or sides[0] == sides[1]:
-            problems.append(f"{where}: expected two different languages, such as en-de")
+        try:
+            sides = language_pair("bitext", pair)
+        except UserError as error:
+            problems.append(str(error))
             continue
         problems += [
             f"{where}: {quoted(side)} is not one of the languages; valid: {known}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import names_of
+from fairseq_xl.errors import language_codes
 from fairseq_xl.io.files import replacing
 
 CODE = "mul"  # several languages (ISO 639-2)
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     options = parser.parse_args(arguments)
     error_reporting.install()
-    folder, languages = options.folder.resolve(), names_of("--langs", options.langs)
+    folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)
     described = {
         "languages": [CODE],
         "vocabulary": {"model": "unigram", "size": options.vocabulary},

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError, language_codes, names_of
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.locks import locked
@@ -143,13 +143,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
     options = parser.parse_args(arguments)
     error_reporting.install()
-    folder, languages = options.folder.resolve(), names_of("--langs", options.langs)
+    folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)
     make(folder, languages, options.zero_shot or "")
     if not folder.is_dir():
         raise UserError(f"{options.folder}: there is no such corpus folder")
     for named in options.descriptions:
         codes, _, path = named.rpartition("=")
-        chosen = codes.split(",") if codes else languages
+        chosen = language_codes(named, codes) if codes else languages
         content = description(folder, chosen, options.vocabulary, options.monolingual, options.normalization)
         for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
             output = Path(path).resolve().parent / "zero-shot"

@@ -110,8 +110,6 @@ class Experiment:
         default = self.values[name]
         if isinstance(default, (list, dict)):
             names = names_of(name, text)
-            if any(not one or one != one.strip() for one in names):
-                raise UserError(f"{override}: expected names joined by commas")
             numbers = isinstance(default, list) and default and all(isinstance(one, int) for one in default)
             if numbers and not all(re.fullmatch("[1-9][0-9]*", one) for one in names):
                 raise UserError(f"{override}: whole numbers above 0 are needed")
@@ -192,7 +190,8 @@ class Experiment:
             return [",".join(names[: int(number)]) for number in numbers]
         template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
         option = of if isinstance(of, str) else "the list"
-        return [item for item in names_of(option, self.expand(template, values)) if item]
+        items = ",".join(filter(None, self.expand(template, values).split(",")))
+        return names_of(option, items) if items else []
 
     def _included(self, updates: int | None) -> Iterator[tuple[str, "Experiment"]]:
         """Yields (name, experiment) of each entry of `include`, one for each combination of its loop variables."""

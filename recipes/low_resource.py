@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError, language_codes
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from recipes.corpus import description, make
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     options = parser.parse_args(arguments)
     error_reporting.install()
-    folder, output, codes = options.folder.resolve(), options.output.resolve(), names_of("--langs", options.langs)
+    folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)
     if not 0 < options.share <= 1:
         raise UserError(f"--share {options.share}: expected a share above 0, up to 1")
     make(folder, codes)

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError, language_codes
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing, write_json
 from recipes.corpus import make
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     error_reporting.install()
-    folder, output, codes = options.folder.resolve(), options.output.resolve(), names_of("--langs", options.langs)
+    folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)
     if len(codes) != 2:
         raise UserError(f"--langs {options.langs}: name two languages")
     if not 0 <= options.parallel <= 1:

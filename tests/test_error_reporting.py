@@ -9,7 +9,7 @@ from fairseq_cli.interactive import buffered_read
 
 import fairseq_xl
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, language_codes, language_pair
 
 
 def test_only_user_errors_lose_their_traceback(capsys):
@@ -55,3 +55,22 @@ def test_only_commands_of_fairseq_replace_the_excepthook(monkeypatch, is_command
     with pytest.raises(UserError, match="--path is missing"):
         options.parse_args_and_arch(parser, None if is_command else line)
     assert (sys.excepthook is not sys.__excepthook__) is is_command
+
+
+def test_one_rule_for_language_codes():
+    assert language_codes("--langs", "en,zh_CN,x1") == ["en", "zh_CN", "x1"]
+    for wrong, said in (
+        ("zh-CN", "'zh-CN' is not a language code"),
+        ("dé", "'dé' is not a language code"),
+        ("../x", "'../x' is not a language code"),
+        ("en,en", "en is named twice"),
+        ("en, de", "without spaces"),
+        ("en,,de", "expected names joined by commas"),
+        ("", "expected names joined by commas"),
+    ):
+        with pytest.raises(UserError, match=f"--langs.*{said}"):
+            language_codes("--langs", wrong)
+    assert language_pair("--pair", "en-zh_CN") == ("en", "zh_CN")
+    for wrong in ("en", "en-en", "en-", "en-zh-CN", "en-de "):
+        with pytest.raises(UserError, match=f"--pair: '{wrong}' is not a pair"):
+            language_pair("--pair", wrong)

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS, TOKENS, upgrade_keys
-from fairseq_xl.data.symbols import LANGUAGE
+from fairseq_xl.data.symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.io.configuration import check_configuration
@@ -261,7 +261,7 @@ def check_languages(languages, path):
     if not isinstance(languages, (list, tuple)) or not languages:
         raise UserError(f"{path} is damaged: it names no languages")
     for language in languages:
-        if not isinstance(language, str) or not LANGUAGE.fullmatch(language):
+        if not isinstance(language, str) or not PUBLISHED_LANGUAGE.fullmatch(language):
             raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from fairseq_xl import register
 from fairseq_xl.data.shards import first_folder
-from fairseq_xl.data.symbols import LANGUAGE
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError, language_codes
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
@@ -85,11 +84,7 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], reason: str) ->
 
 def _languages(named: str | None) -> list[str]:
     """The languages of --langs; raises `UserError` for one that is no code."""
-    languages = names_of("--langs", named) if named else []
-    for code in languages:
-        if not LANGUAGE.fullmatch(code):
-            raise UserError(f"--langs {named}: {code!r} is not a language code")
-    return languages
+    return language_codes("--langs", named) if named else []
 
 
 def _check_languages(languages: list[str], known: list[str], source: Path) -> None:

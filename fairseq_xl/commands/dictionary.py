@@ -3,7 +3,7 @@
 import argparse
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, language_codes
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -16,4 +16,5 @@ def main(arguments: list[str] | None = None) -> None:
     model = published.read(options.model)
     if not isinstance(model, published.Published):
         raise UserError(f"{options.model} is not a published model: expected a file of weights or its folder")
-    model.write_dictionary(options.output, options.langs.split(",") if options.langs else model.languages)
+    languages = language_codes("--langs", options.langs) if options.langs else model.languages
+    model.write_dictionary(options.output, languages)

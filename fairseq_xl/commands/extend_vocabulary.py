@@ -24,9 +24,9 @@ from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, vocabulary_kind
-from fairseq_xl.data.symbols import LANGUAGE, MASK, SPECIAL, language_symbols
+from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.data.tokenizers import of_manifest
-from fairseq_xl.errors import UserError, check_number, names_of
+from fairseq_xl.errors import UserError, check_number, language_codes
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
@@ -144,10 +144,8 @@ def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
 
 def _new_languages(named: str | None, old: XLDictionary) -> list[str]:
     """The languages of --langs; raises `UserError` for one that is no code or that the dictionary has."""
-    new = names_of("--langs", named) if named else []
+    new = language_codes("--langs", named) if named else []
     for code in new:
-        if not LANGUAGE.fullmatch(code):
-            raise UserError(f"--langs {named}: {code!r} is not a language code of letters, digits and _")
         if code in old.languages:
             raise UserError(f"--langs {named}: the dictionary has {code} already")
     return new

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_xl.errors import UserError, check_number, names_of
+from fairseq_xl.errors import UserError, check_number, language_codes
 from fairseq_xl.evaluation.bleu import primary_code, read_lines, read_pair
 from fairseq_xl.evaluation.generation import averages, score
 
@@ -19,8 +19,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     check_number("--bootstrap", options.bootstrap, "0 or more")
-    languages, references = names_of("--langs", options.langs), Path(options.references)
-    candidates = options.among.split(",") if options.among else [*languages, "en"]
+    languages, references = language_codes("--langs", options.langs), Path(options.references)
+    candidates = language_codes("--among", options.among) if options.among else [*languages, "en"]
     if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
         raise UserError(f"--among {options.among}: expected two languages or more")
     files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in this order, the first symbols of every dictionary
 MASK = "<mask>"
 WORD_START = "\u2581"  # SentencePiece's mark in front of the first piece of a word
-LANGUAGE = re.compile(r"\w[\w-]*")  # a language code; it holds no path separators
-LANGUAGE_SYMBOL = re.compile(rf"\[({LANGUAGE.pattern})\]")
+PUBLISHED_LANGUAGE = re.compile(r"\w[\w-]*")  # a code in published models; users name none with a hyphen
+LANGUAGE_SYMBOL = re.compile(rf"\[({PUBLISHED_LANGUAGE.pattern})\]")
 
 
 def language_symbols(languages: Iterable[str]) -> list[str]:

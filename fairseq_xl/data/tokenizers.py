@@ -15,8 +15,7 @@ from pathlib import Path
 
 from fairseq_xl.data import xlm_text
 from fairseq_xl.data.manifest import read_manifest
-from fairseq_xl.data.symbols import LANGUAGE
-from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.errors import UserError, check_language, quoted
 from fairseq_xl.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
@@ -44,8 +43,7 @@ def named_in(folder: str | Path) -> dict[str, str]:
     if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):
         raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(chosen)}")
     for language, name in chosen.items():
-        if not LANGUAGE.fullmatch(language):  # the package would open a file of this name
-            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code")
+        check_language(f"{path} is damaged", language)  # the package would open a file of this name
         try:
             _splitter(name, language)
         except (ImportError, KeyError) as error:

@@ -293,7 +293,8 @@ class XLPretrainingTask(PlannedTask, XLTask):
         Raises `UserError` if `leave_out` names one without text.
         """
         names = self._languages if objective.corpus_type in ONE_LANGUAGE else self.language_pairs
-        left_out = objective.cfg.leave_out.split(",") if objective.cfg.leave_out else []
+        left_out = objective.cfg.leave_out
+        left_out = names_of(f"{objective.name}.leave_out", left_out) if left_out else []
         there = self._present_languages() if objective.corpus_type in ONE_LANGUAGE else self._present_pairs()
         for name in left_out:
             if name not in there:

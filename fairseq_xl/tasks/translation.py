@@ -21,7 +21,7 @@ from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.tables import IN_MEMORY_LINES
 from fairseq_xl.data.translation import TranslationDataset
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.tasks.base import iterator_options, run_config
@@ -99,14 +99,11 @@ class XLTranslationTask(XLSeq2SeqTask):
         if bool(cfg.source_lang) != bool(cfg.target_lang):
             raise UserError("give both --source-lang and --target-lang, or neither")
         single = f"{cfg.source_lang}-{cfg.target_lang}" if cfg.source_lang else None
-        names = [name for name in (cfg.lang_pairs or single or "").split(",") if name]
+        names = names_of("--lang-pairs", cfg.lang_pairs) if cfg.lang_pairs else [single] if single else []
         if not names:
             raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
         if wrong := [name for name in names if name.count("-") != 1]:
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {wrong[0]} is no pair such as en-de")
-        repeated = [name for name in names if names.count(name) > 1]
-        if repeated:
-            raise UserError(f"--lang-pairs {cfg.lang_pairs}: {repeated[0]} is named twice")
         if not cfg.back_translated:
             if cfg.tagged_back_translation:
                 raise UserError("--tagged-back-translation needs --back-translated")

@@ -323,7 +323,7 @@ def skip_invalid_option(parser: argparse.ArgumentParser) -> None:
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:
     """The languages of --langs; raises UserError for a language that the release lacks."""
-    found = list(dict.fromkeys(option.split(",")))
+    found = names_of("--langs", option)
     if unknown := [language for language in found if language not in languages]:
         raise UserError(f"--langs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(languages)}")
     return found

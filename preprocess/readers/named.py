@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_xl.errors import UserError
-from preprocess.config import LANGUAGE, SPLITS
+from fairseq_xl.errors import LANGUAGE, UserError
+from preprocess.config import SPLITS
 
 
 class Named(NamedTuple):

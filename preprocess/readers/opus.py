@@ -17,9 +17,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, language_pair
 from fairseq_xl.io.files import read_json, sha256_of, write_json
-from preprocess.config import LANGUAGE, SPLITS
+from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
@@ -160,9 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        languages = options.pair.split("-")
-        if len(set(languages)) != 2 or len(languages) != 2 or not all(map(LANGUAGE.fullmatch, languages)):
-            raise UserError(f"--pair: expected two languages such as en-de, found {options.pair!r}")
+        language_pair("--pair", options.pair)
         if options.held_out < 1:
             raise UserError(f"--held-out must be 1 or more, found {options.held_out}")
         build(options.destination, options.pair, options.archives, options.held_out)

@@ -236,7 +236,7 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
     assert "--pieces 0: 1 or more is needed" in error("--text", text, "--pieces", 0)
     assert "the dictionary has de already" in error("--langs", "es,de")
     assert "es is named twice" in error("--langs", "es,es")
-    assert "'e/s' is not a language code" in error("--langs", "e/s")
+    assert "--langs: 'zh-CN' is not a language code" in error("--langs", "es,zh-CN")
     assert "language 'it' has no symbol in the dictionary" in error("--langs", "es", "--like", "it")
     assert "there is nothing to add" in error("--new-data", data_bin)
     (tmp_path / "empty").write_text("\n \n")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.keys import OF_SYMBOLS
-from fairseq_xl.data.symbols import LANGUAGE
+from fairseq_xl.data.symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import NOT_FINITE, is_finite
 
@@ -107,7 +107,7 @@ def _are_numbers(value: Any) -> bool:
 
 
 def _is_language(value: Any) -> bool:
-    return isinstance(value, str) and LANGUAGE.fullmatch(value) is not None
+    return isinstance(value, str) and PUBLISHED_LANGUAGE.fullmatch(value) is not None
 
 
 #: test and description of a value -> names of the settings

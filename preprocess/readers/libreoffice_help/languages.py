@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import combinations
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def chosen(names: str) -> list[Language]:
 
     Raises UserError for an unknown language, and if there is no language but English.
     """
-    codes = list(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
+    codes = names_of("--langs", names)
     unknown = [code for code in codes if code not in LANGUAGES]
     if unknown:
         raise UserError(f"--langs: unknown {', '.join(unknown)}; valid: {', '.join(LANGUAGES)}")
@@ -62,7 +62,7 @@ def chosen_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
     codes = [language.code for language in languages[1:]]
     if names == "all":
         return tuple("-".join(pair) for pair in combinations(codes, 2))
-    pairs = [name.strip() for name in names.split(",") if name.strip()]
+    pairs = names_of("--pairs", names) if names else []
     for pair in pairs:
         if len(set(pair.split("-"))) != 2 or pair.count("-") != 1 or not set(pair.split("-")) <= set(codes):
             raise UserError(f"--pairs {pair}: name two of {', '.join(codes)}, de-fr, or all")

@@ -4,8 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
-from preprocess.config import LANGUAGE
+from fairseq_xl.errors import LANGUAGE, UserError
 from preprocess.readers import command
 from preprocess.readers.wikipedia.corpus import build
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, names_of
 from preprocess.readers import command, romanian
 from preprocess.readers.wmt.corpus import build
 from preprocess.readers.wmt.pairs import PAIRS
@@ -27,12 +27,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        pairs = list(dict.fromkeys(options.pairs.split(",")))
+        pairs = names_of("--pairs", options.pairs)
         if unknown := [pair for pair in pairs if pair not in PAIRS]:
             raise UserError(f"--pairs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(PAIRS)}")
         if options.remove_diacritics and not any(romanian.LANGUAGE in pair.split("-") for pair in pairs):
             raise UserError(f"--remove-diacritics: no pair of --pairs {options.pairs} has Romanian text")
-        without = options.without.split(",") if options.without else []
+        without = names_of("--without", options.without) if options.without else []
         build(options.destination, pairs, options.remove_diacritics, without)
 
     return command.run("wmt", work)

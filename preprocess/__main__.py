@@ -3,7 +3,6 @@
 import argparse
 import importlib.util
 import logging
-import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import SIZE_LIMIT, no_room, room_problem
+from fairseq_xl.io.signals import ending_by_exception
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
             number = verify(options.verify)
             logging.info("%s: all %d files are unchanged", options.verify, number)
             return 0
-        with logging_redirect_tqdm():  # log lines appear above the progress bar
+        with ending_by_exception(), logging_redirect_tqdm():  # log lines appear above the progress bar
             prepare(options.config, options.data_bin, options.jobs, options.spm_model, options.dict, options.check_only)
     except (UserError, OSError) as error:
         if room_problem(error) == SIZE_LIMIT:
@@ -108,10 +108,5 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _stop(number: int, _: object) -> None:
-    sys.exit(128 + number)  # an exception, so that the worker processes end too
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
     sys.exit(main())

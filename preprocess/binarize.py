@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 from fairseq_xl.data import back_translated
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.signals import ENDING
 from preprocess.config import Folder, Split
 from preprocess.files import link, replace_folder, restore_folder
 from preprocess.fingerprints import fingerprint
@@ -111,7 +112,8 @@ def _preprocess(options: list[str], cwd: str, log: str) -> None:
 
     os.setpgid(0, 0)  # for `stop`
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
     with open(log, "wb") as output:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())

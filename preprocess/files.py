@@ -16,6 +16,7 @@ from typing import BinaryIO
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds, files
 from fairseq_xl.io.compressed import text_of
+from fairseq_xl.io.signals import ENDING
 
 BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough for little overhead per block
 
@@ -154,7 +155,8 @@ def link(path: Path, folder: Path) -> None:
 def _start_worker(initializer: Callable | None, arguments: tuple) -> None:
     # the parent alone handles Ctrl-C; without the thread, workers would outlive a parent that is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     if initializer:
         initializer(*arguments)

@@ -11,6 +11,7 @@ import warnings
 from typing import NoReturn
 
 from fairseq_xl import error_reporting
+from fairseq_xl.io.signals import ending_by_exception
 
 #: subcommand -> what it does; its module has the same name with underscores, and a function `main(arguments)`
 COMMANDS = {
@@ -82,8 +83,9 @@ def _run(words: list[str]) -> None:
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", FutureWarning)  # of `import fairseq`
     logging.basicConfig(format=shown, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
     try:
-        command = importlib.import_module(f"{__name__}.{name.replace(' ', '_').replace('-', '_')}")
-        command.main(words[len(name.split()) :])
+        with ending_by_exception():
+            command = importlib.import_module(f"{__name__}.{name.replace(' ', '_').replace('-', '_')}")
+            command.main(words[len(name.split()) :])
     except ModuleNotFoundError as error:
         if str(error.name).startswith("fairseq_xl"):
             raise

@@ -16,10 +16,10 @@ The search is exact and compares every source with every target sentence. For mi
 builds approximate (IVF) indices in FOLDER: a search compares a sentence with a part of the others and may miss a
 neighbor. Memory is then bounded: it holds blocks of sentences and vectors, the pairs of --gold and, while an index is
 built, at most 1,048,576 vectors (2 GiB at 512 channels) or 512 MiB of vectors, whichever is more. All else is in
-temporary files in a new folder FOLDER/mine-bitext-*, which is removed at the end, also on Ctrl-C and SIGTERM. A run
-that is killed otherwise leaves its folder, which can be deleted. One index at a time is on the disk: about as large as
-its file of --embeddings, and twice that while it is built. Without --embeddings, the embeddings are in the folder too.
-The rest takes up to twice the size of the text, about 100 bytes for each sentence and 12 for each of its neighbors.
+temporary files in a new hidden folder in FOLDER, which is removed at the end, also on Ctrl-C and SIGTERM. The next run
+removes what a killed one leaves. One index at a time is on the disk: about as large as its file of --embeddings, and
+twice that while it is built. Without --embeddings, the embeddings are in the folder too. The rest takes up to twice the
+size of the text, about 100 bytes for each sentence and 12 for each of its neighbors.
 """
 
 import argparse
@@ -28,10 +28,7 @@ import contextlib
 import itertools
 import json
 import os
-import signal
 import sys
-import tempfile
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +46,9 @@ from fairseq_xl.bitext_mining import (
 from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.files import room_problem, write_lines
+from fairseq_xl.io.folders import temporary_folder
 from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
+from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.temporary_arrays import slices
 from fairseq_xl.nearest import Rows, nearest
 from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
@@ -78,34 +77,19 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
     if parent is None:
         yield None
         return
-    with _exit_on_sigterm():
+    with ending_by_exception(), contextlib.ExitStack() as stack:  # also where Python calls `main`
         try:
             os.makedirs(parent, exist_ok=True)
-            # NFS cannot remove files that are still mapped
-            folder = tempfile.TemporaryDirectory(prefix="mine-bitext-", dir=parent, ignore_cleanup_errors=True)
+            folder = stack.enter_context(temporary_folder(Path(parent), "mine-bitext"))
         except OSError as error:
             raise UserError(f"--index {parent}: cannot make or write to this folder: {error.strerror}") from error
-        with folder as name:
-            try:
-                yield Path(name)
-            except OSError as error:
-                reason = room_problem(error)
-                if reason is None:
-                    raise
-                raise UserError(f"--index {parent}: {reason}") from error
-
-
-@contextlib.contextmanager
-def _exit_on_sigterm() -> Iterator[None]:
-    """Makes SIGTERM raise `SystemExit` with status 143, as a shell reports it; only in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+        try:
+            yield folder
+        except OSError as error:
+            reason = room_problem(error)
+            if reason is None:
+                raise
+            raise UserError(f"--index {parent}: {reason}") from error
 
 
 def _run(options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:

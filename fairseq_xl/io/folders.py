@@ -1,6 +1,9 @@
-"""Folders that are written whole or not at all. Imports neither torch nor fairseq."""
+"""Folders that are written whole or not at all, and temporary ones. Imports neither torch nor fairseq."""
 
 import contextlib
+import errno
+import fcntl
+import glob
 import os
 import shutil
 import tempfile
@@ -18,8 +21,8 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
     The folders above ``path`` are made where there are none.
 
     Raises:
-        UserError: ``path`` exists, there is no room on the disk, or no right to write there. In messages of errors in
-            the block, ``path`` stands in place of the temporary folder.
+        UserError: ``path`` exists or another process is writing it, there is no room on the disk, or no right to write
+            there. In messages of errors in the block, ``path`` stands in place of the temporary folder.
     """
     final = Path(path)
     if not final.name or final.exists() or final.is_symlink():
@@ -30,26 +33,64 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
     temporary = None
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", dir=final.parent))
-        temporary.chmod(0o777 & ~_umask())
-        yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                _sync(file)
-        os.rename(temporary, final)
+        with temporary_folder(final.parent, final.name, single=True) as temporary:
+            temporary.chmod(0o777 & ~_umask())
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            os.rename(temporary, final)
         _sync(final.parent)
+    except BlockingIOError as error:
+        raise UserError(f"{final} was not written: another process is writing it") from error
     except UserError as error:
         raise UserError(str(error).replace(str(temporary), str(final))) from error
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in NO_PLACE:
+        if isinstance(error, OSError) and error.errno in NO_PLACE | {errno.ENOTEMPTY}:
             raise UserError(f"{final} was not written: {error.strerror}") from error
         reason = room_problem(error)
         if reason is None:
             raise
         raise UserError(f"{final} was not written: {reason}") from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path, name: str, single: bool = False) -> Iterator[Path]:
+    """Yields a new hidden folder in a folder, which is removed at the end; what killed processes left is removed first.
+
+    The folder is locked; the system releases the lock when its process ends. Raises `BlockingIOError` if another
+    process has one of the same `name` and only a `single` one may be.
+    """
+    prefix = f".{name}.unfinished-"
+    for other in parent.glob(f"{glob.escape(prefix)}????????"):
+        try:
+            descriptor = _lock(other)
+        except BlockingIOError:
+            if single:
+                raise
+        except OSError:  # it is not a folder, or folders cannot be locked here
+            continue
+        else:
+            shutil.rmtree(other, ignore_errors=True)
+            os.close(descriptor)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    with contextlib.ExitStack() as stack:
+        # NFS cannot remove files that are still mapped
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            stack.callback(os.close, _lock(folder))
+        yield folder
+
+
+def _lock(folder: Path) -> int:
+    """Locks a folder, until the descriptor that it returns is closed; `BlockingIOError` if another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _umask() -> int:

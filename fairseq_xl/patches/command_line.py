@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, quoted
 from fairseq_xl.io.literals import literal
+from fairseq_xl.io.signals import end_by_exception
 from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
 
@@ -69,6 +70,7 @@ def _check_command_line(original):
         """Parses arguments as fairseq does, and checks them."""
         if input_args is None:  # a command, not a program that calls fairseq
             error_reporting.install()
+            end_by_exception()
         refuse_old_options(sys.argv[1:] if input_args is None else input_args)
         parser.error = functools.partial(_refuse_arguments, parser)
         for action in parser._actions:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
 
 from tqdm import tqdm
@@ -20,6 +19,7 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, text_of
 from fairseq_xl.io.files import BLOCK_BYTES, no_room
+from fairseq_xl.io.folders import temporary_folder
 
 #: path of a member, and a function that opens it; for tar, call it before reading the next member
 Member = tuple[PurePosixPath, Callable[[], Any]]
@@ -88,7 +88,7 @@ def _temporary_folder(destination: Path, shown: dict[str, str]) -> Iterator[Path
     """
     destination = destination.resolve()
     destination.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{destination.name}.unpacked-", dir=destination.parent) as folder:
+    with temporary_folder(destination.parent, destination.name) as folder:
 
         def named(text: str) -> str:
             for path, replacement in shown.items():
@@ -101,7 +101,7 @@ def _temporary_folder(destination: Path, shown: dict[str, str]) -> Iterator[Path
 
         logger.addFilter(rename)
         try:
-            yield Path(folder)
+            yield folder
         except UserError as error:
             raise UserError(named(str(error))) from error
         finally:

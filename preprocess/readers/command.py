@@ -1,7 +1,6 @@
 """Common parts of the readers' commands: the log, and errors in one sentence without a traceback."""
 
 import logging
-import signal
 import sys
 from collections.abc import Callable
 
@@ -9,13 +8,14 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import no_room
+from fairseq_xl.io.signals import ending_by_exception
 
 
 def run(name: str, work: Callable[[], None]) -> int:
     """Runs `work`; returns the exit status, 1 after an error, which is shown in one sentence on stderr."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
-        with logging_redirect_tqdm():
+        with ending_by_exception(), logging_redirect_tqdm():
             work()
     except (UserError, OSError) as error:
         if no_room(error):
@@ -30,8 +30,3 @@ def run(name: str, work: Callable[[], None]) -> int:
         sys.stderr.write(f"{name}: interrupted, run the same command to continue\n")
         return 130
     return 0
-
-
-def end_on_sigterm() -> None:
-    """Ends the program by an exception on SIGTERM, so that incomplete files are removed."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -77,5 +77,4 @@ def _columns(count: int, tag: int | None) -> Columns:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from preprocess.readers import command
 from preprocess.readers.labeled import Example, Part, inside, read_release, read_table, train_path
 from preprocess.readers.problems import Problems
 
@@ -48,5 +47,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

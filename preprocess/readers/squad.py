@@ -62,5 +62,4 @@ def _name(language: str) -> str:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

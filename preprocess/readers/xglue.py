@@ -14,7 +14,7 @@ from pathlib import Path
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
 from fairseq_xl.io.compressed import stored
-from preprocess.readers import command, xnli
+from preprocess.readers import xnli
 from preprocess.readers.labeled import (
     Example,
     Part,
@@ -116,5 +116,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

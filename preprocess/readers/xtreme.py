@@ -15,7 +15,6 @@ from pathlib import Path
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
 from fairseq_xl.io.compressed import stored
-from preprocess.readers import command
 from preprocess.readers.labeled import Example, Part, copied, read_benchmark, read_rows, tagged_line
 from preprocess.readers.problems import Problems, decoded
 from preprocess.readers.questions import read_file
@@ -160,5 +159,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

@@ -55,5 +55,4 @@ def _sources(named: list[str]) -> dict[str, list[Path]]:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

@@ -39,5 +39,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    command.end_on_sigterm()
     sys.exit(main())

@@ -12,6 +12,7 @@ import zipfile
 import pytest
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.signals import ending_by_exception
 from preprocess.readers import command
 from preprocess.readers.archives import unpacked, unpacked_inside
 
@@ -50,7 +51,7 @@ def files_below(folder):
 
 def copies(tmp_path):
     """The folders that archives have been unpacked to and that are still there."""
-    return list(tmp_path.rglob("*unpacked*"))
+    return list(tmp_path.rglob(".*.unfinished-*"))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_the_files_that_are_needed_are_unpacked_for_a_while(write, tmp_path):
     with unpacked(path, tmp_path / "to/out", {"a.tsv", "b.tsv"}) as folder:
         assert files_below(folder) == {"a.tsv": b"1\n", "de/b.tsv.gz": b"2\n"}
         assert folder.name == "x" and folder.parent.parent == tmp_path / "to"
-        assert folder.parent.name.startswith("out.unpacked-")
+        assert folder.parent.name.startswith(".out.unfinished-")
     assert not copies(tmp_path) and not (tmp_path / "to/out").exists()
 
 
@@ -189,15 +190,10 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("number, raised", [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
 def test_the_copy_is_removed_after_a_signal(number, raised, tmp_path):
-    before = signal.getsignal(signal.SIGTERM)
     path = tar(tmp_path / "a.tar.gz", *MEMBERS)
-    try:
-        command.end_on_sigterm()
-        with pytest.raises(raised), unpacked(path, tmp_path / "out", {"a.tsv"}):
-            assert copies(tmp_path)
-            signal.raise_signal(number)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with pytest.raises(raised), ending_by_exception(), unpacked(path, tmp_path / "out", {"a.tsv"}):
+        assert copies(tmp_path)
+        signal.raise_signal(number)
     assert not copies(tmp_path)
 
 

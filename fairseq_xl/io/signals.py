@@ -1,0 +1,43 @@
+"""Signals that end a command raise an exception, so that it removes incomplete files.
+
+Ctrl-C (SIGINT) does so in every Python program; SIGTERM and SIGHUP would end the process at once. Imports neither torch
+nor fairseq.
+"""
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)  # of `kill` and job schedulers; of a terminal that is closed
+
+
+@contextlib.contextmanager
+def ending_by_exception() -> Iterator[None]:
+    """Makes the signals `ENDING` raise `SystemExit` with status 128 + number in its block, as a shell reports them.
+
+    A signal that is ignored, as SIGHUP by nohup, stays ignored; outside the main thread nothing changes.
+    """
+    previous = end_by_exception(tuple(number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN))
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def end_by_exception(numbers: tuple[signal.Signals, ...] | None = None) -> dict[signal.Signals, Any]:
+    """Makes signals, by default those of `ENDING` that nobody handles, raise `SystemExit`; returns earlier handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    if numbers is None:
+        numbers = tuple(number for number in ENDING if signal.getsignal(number) == signal.SIG_DFL)
+
+    def end(number: int, _: object) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)  # a second one would interrupt the removal of files
+        sys.exit(128 + number)
+
+    return {number: signal.signal(number, end) for number in numbers}

@@ -1,0 +1,69 @@
+"""Temporary folders: removed at the end, after a signal, and after a process that was killed."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.signals import ENDING, ending_by_exception
+
+
+def below(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+@pytest.mark.parametrize("number", [*ENDING, signal.SIGINT])
+def test_a_signal_removes_the_folder(tmp_path, number):
+    before = signal.getsignal(number)
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as ended, ending_by_exception(), new_folder(tmp_path / "out"):
+        assert len(below(tmp_path)) == 1
+        signal.raise_signal(number)
+    assert below(tmp_path) == [] and signal.getsignal(number) is before
+    assert number == signal.SIGINT or ended.value.code == 128 + number
+
+
+def test_an_ignored_signal_stays_ignored(monkeypatch):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_by_exception():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def in_a_fork(work):
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    def killed():
+        with new_folder(tmp_path / "out") as folder:
+            (folder / "file").write_text("text")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    (tmp_path / ".out.unfinished").mkdir()  # a folder of the user
+    assert in_a_fork(killed) == -signal.SIGKILL and len(below(tmp_path)) == 2
+    with new_folder(tmp_path / "out"):
+        assert len(below(tmp_path)) == 2
+    assert sorted(below(tmp_path)) == [".out.unfinished", "out"] and below(tmp_path / "out") == []
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path):
+    def other():
+        sentence = "out was not written: another process is writing it"
+        with pytest.raises(UserError, match=sentence), new_folder(tmp_path / "out"):
+            pass
+
+    with new_folder(tmp_path / "out") as folder:
+        assert in_a_fork(other) == 0
+        (folder / "file").touch()
+    assert below(tmp_path / "out") == ["file"]
+    with pytest.raises(UserError, match="late was not written: Directory not empty"), new_folder(tmp_path / "late"):
+        (tmp_path / "late").mkdir()
+        (tmp_path / "late/file").touch()

@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.languages import Languages, LineSample, described, other_languages
 from fairseq_xl.io.files import read_json, write_json
 from preprocess.config import Config
 from preprocess.files import Workers, lines_of, read_blocks
@@ -41,6 +42,7 @@ class Report:
     sha256: str = ""
     blank_lines: str = ""  # hash of the numbers of blank lines: equal on both sides of well-formed bitext
     problems: list[str] = field(default_factory=list)
+    languages: Languages = field(default_factory=dict)  # of sampled lines
 
 
 @dataclass
@@ -118,7 +120,7 @@ class _Seen:
 
 def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Report:
     """Reads one file; messages call it `name`."""
-    report, seen = Report(), _Seen(path.stat().st_size)
+    report, seen, sample = Report(), _Seen(path.stat().st_size), LineSample()
     content, blank_lines = hashlib.sha256(), hashlib.sha256()
     invalid, separators, nul, over_long = [], [], [], []  # [number of the first line, number of lines]
     unread = []  # why the file could not be read to its end
@@ -129,6 +131,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
                 if number == 0 and block.startswith(BYTE_ORDER_MARK):
                     report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
                 content.update(block)
+                sample.add(block.removesuffix(b"\n").split(b"\n"))
                 yield block
         except UserError as error:  # for a line that is too long, or damaged compressed data
             unread.append(str(error))
@@ -157,6 +160,7 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     report.problems += unread
     if report.lines == report.blank and not unread:
         report.problems.append(f"{name}: empty, there is no sentence in it")
+    report.languages = sample.languages()
     report.sha256, report.blank_lines = content.hexdigest(), blank_lines.hexdigest()
     return report
 
@@ -185,7 +189,7 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
             problems.append(f"{name}: there is no such file in {config.root}")
             continue
         known = read_json(_record(records, path)) if records else None
-        if known and known["state"] == _state(path):
+        if known and known["state"] == _state(path) and "languages" in known["report"]:
             reports[name] = Report(**known["report"])
         else:
             todo.append(name)
@@ -271,6 +275,27 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
                 second,
                 number,
             )
+    _warn_of_languages(config, reports)
+
+
+def _warn_of_languages(config: Config, reports: dict[str, Report]) -> None:
+    """Warns of files of another language than the declared one, of exchanged sides, and of copies between languages."""
+    codes = {name: side.language for _, _, side in config.sides() for name in side.files}
+    others = other_languages({name: (code, reports[name].languages) for name, code in codes.items()})
+    shown = {
+        name: f"{name} {described(reports[name].languages, other)} instead of {codes[name]}"
+        for name, (other, _) in others.items()
+    }
+    for first, second in _bitext(config, reports):
+        if first in shown and others[first] == others.get(second, ())[::-1]:
+            logger.warning("the sides look exchanged: %s, %s", shown.pop(first), shown.pop(second))
+    for sentence in shown.values():
+        logger.warning("%s", sentence)
+    copies = {}
+    for name, code in codes.items():
+        copied, of = copies.setdefault(reports[name].sha256, (name, code))
+        if of != code and others.keys().isdisjoint((name, copied)):
+            logger.warning("%s, text in %s, is a copy of %s, text in %s", name, code, copied, of)
 
 
 def _first_one_sided(first: Path, second: Path) -> int:

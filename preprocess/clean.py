@@ -223,8 +223,9 @@ def clean(
             raise UserError(f"clean leaves nothing of {made[name]}: {report.problems[0]}")
     for entry in entries.values():
         dropped = {rule: entry[rule] for rule in RULES if entry[rule]}
-        logger.info(
-            "clean %s: %d of %d stay; left out: %s", entry["path"], entry["kept"], entry["all"], dropped or "none"
+        logger.log(
+            logging.WARNING if 2 * entry["kept"] < entry["all"] else logging.INFO,
+            *("clean %s: %d of %d stay; left out: %s", entry["path"], entry["kept"], entry["all"], dropped or "none"),
         )
     return replace(config, folders=tuple(folders)), reports | added, entries
 

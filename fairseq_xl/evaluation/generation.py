@@ -1,7 +1,6 @@
 """Scores of generated text: sacreBLEU, ROUGE-L, and the share of outputs in a wrong language."""
 
 import functools
-import logging
 import unicodedata
 
 import numpy as np
@@ -10,6 +9,7 @@ from sacrebleu.metrics import BLEU
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_of
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
+from fairseq_xl.evaluation.languages import language_model
 from fairseq_xl.versions import version
 
 AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
@@ -61,12 +61,7 @@ def rouge_l_of_each(hypotheses, references, language):
 @functools.cache
 def identifier(candidates):
     """Returns a deterministic function text -> the most probable of `candidates`, codes of languages."""
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise UserError("identifying languages needs the package py3langid: pip install py3langid") from None
-    logging.getLogger("py3langid").setLevel(logging.INFO)  # at DEBUG it logs its languages
-    model = LanguageIdentifier.from_model_file(MODEL_FILE)
+    model = language_model()
     unknown = [code for code in candidates if code not in model.labels]
     if unknown:
         raise UserError(f"py3langid does not know {', '.join(unknown)}: name other languages in --among")

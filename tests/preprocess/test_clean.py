@@ -155,6 +155,16 @@ def test_the_manifest_has_the_counts_and_stages_are_skipped(corpus, tmp_path, fa
     assert json.loads(read(tmp_path / "data-bin/manifest.json"))["config"]["clean"]["longest"] == 250
 
 
+def test_rules_that_remove_more_than_half_are_warned_of(corpus, tmp_path, fairseq_in_process, caplog):
+    files = ["train.en", "train.en-de.en", "train.en-de.de"]
+    for longest, warned in ((5, files), (9, [])):
+        caplog.clear()
+        change(corpus, clean={"language": "false", "duplicates": "false", "longest": str(longest)})
+        prepare(corpus, tmp_path / "data-bin")
+        found = [one.message for one in caplog.records if one.levelname == "WARNING" and "'too_long': " in one.message]
+        assert [one.split()[1].rstrip(":") for one in found] == warned
+
+
 def test_lines_in_another_language_are_left_out(corpus, tmp_path, fairseq_in_process):
     """Three German lines in the English text, and a pair whose sides changed places."""
     german = [line for line in read(corpus.parent / "train.en-de.de").splitlines() if len(line) > 30]

@@ -1,12 +1,16 @@
 """Every problem of the input is found before any work, and all are reported at once."""
 
 import logging
+import sys
 import tracemalloc
 
 import pytest
+from tiny_corpus import describe
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import languages
+from fairseq_xl.evaluation.languages import other_languages
 from fairseq_xl.io import bounds
 from preprocess import check, files, vocabulary
 from preprocess.config import read_config
@@ -189,3 +193,69 @@ def test_check_is_not_repeated(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(check, "examine", lambda block: read.append(block))
     assert check.check(config, problems, 1, tmp_path / "records") == first
     assert read == []
+
+
+LINES = {
+    "en": "The committee has published its annual report on the state of the roads in the northern districts.",
+    "de": "Der Ausschuss hat seinen jährlichen Bericht über den Zustand der Straßen im Norden veröffentlicht.",
+    "fr": "Le comité a publié son rapport annuel sur l'état des routes dans les districts du nord du pays.",
+}
+
+
+def described_as(tmp_path, codes, texts):
+    """The description of files train.LANGUAGE and train.PAIR.SIDE, {name: the language of their lines}."""
+    for name, language in texts.items():
+        lines = [f"{LINES[language]} {name} {number}" for number in range(30)]
+        (tmp_path / f"train.{name}").write_text("\n".join(["", *lines]), encoding="utf-8")
+    sides = {name.split(".")[0]: {"train": f"train.{name.split('.')[0]}"} for name in texts}
+    described = {"monolingual": {name: files for name, files in sides.items() if "-" not in name}}
+    described["bitext"] = {name: files for name, files in sides.items() if "-" in name}
+    return describe(tmp_path, {"languages": codes, "vocabulary": {"size": 100}} | described)
+
+
+@pytest.mark.parametrize(
+    "codes, texts, expected",
+    [
+        (["en", "de"], {"en-de.en": "en", "en-de.de": "de", "en": "en"}, []),
+        (["en", "de"], {"en-de.en": "de", "en-de.de": "en"}, ["the sides look exchanged", "train.en-de.en", "line 2"]),
+        (["en", "de"], {"en": "en", "de": "fr"}, ["train.de looks like fr (30 of 30 sampled lines, first line 2)"]),
+        (["en_XX", "de_DE"], {"en_XX": "en", "de_DE": "fr"}, ["train.de_DE looks like fr"]),
+        (["en", "hi_rom"], {"en": "en", "hi_rom": "fr"}, []),
+        (["eng", "deu"], {"eng": "en", "deu": "de", "eng-deu.eng": "en", "eng-deu.deu": "de"}, []),
+    ],
+)
+def test_files_of_another_language_are_warned_of(tmp_path, caplog, codes, texts, expected):
+    prepare(described_as(tmp_path, codes, texts), None, check_only=True)
+    (found,) = [record.message for record in caplog.records if record.levelname == "WARNING"] or [""]
+    assert bool(found) == bool(expected) and all(each in found for each in expected)
+
+
+def test_a_code_that_the_identifier_does_not_know_is_compared_with_its_other_files():
+    files = {"a": ("eng", {"en": [90, 1]}), "b": ("eng", {"de": [30, 1], "en": [2, 9]}), "c": ("deu", {"de": [30, 1]})}
+    assert other_languages(files) == {"b": ("de", "en")}
+    assert other_languages({"a": ("hr", {"sr": [30, 1]}), "b": ("en", {"de": [9, 1]}), "c": ("x", {})}) == {}
+
+
+def test_a_copy_of_another_languages_file_is_warned_of(tmp_path, caplog):
+    description = described_as(tmp_path, ["en", "x"], {"en": "en", "x": "en"})
+    (tmp_path / "train.x").write_bytes((tmp_path / "train.en").read_bytes())
+    prepare(description, None, check_only=True)
+    assert "train.x, text in x, is a copy of train.en, text in en" in caplog.text
+
+
+def test_lines_of_all_of_a_long_file_are_identified(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 10_000)
+    for name, texts in (("long", ["en", "de"]), ("short", ["en"])):
+        (tmp_path / name).write_text("".join(f"{LINES[text]}\n" * 2000 for text in texts), encoding="utf-8")
+    english, german = (examined(tmp_path / "long").languages[code] for code in ("en", "de"))
+    assert english[1] == 1 and german[1] > 2000 and abs(english[0] - german[0]) < 10 and english[0] > 100
+    assert examined(tmp_path / "short").languages.keys() == {"en"}
+
+
+def test_without_the_identifier_there_is_one_word(tmp_path, caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    languages._model.cache_clear()
+    with caplog.at_level(logging.INFO):
+        prepare(described_as(tmp_path, ["en", "de"], {"en": "de", "de": "en"}), None, check_only=True)
+    languages._model.cache_clear()
+    assert caplog.text.count("pip install py3langid") == 1 and "looks like" not in caplog.text

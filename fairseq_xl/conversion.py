@@ -24,6 +24,7 @@ from fairseq_xl.checkpoints.formats.sentence_transformers import write_sentence_
 from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.published import Published
 from fairseq_xl.data.subwords import FILES, vocabulary_kind
+from fairseq_xl.data.symbols import check_direction
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.folders import new_folder
@@ -191,7 +192,8 @@ def _write_tokenizer(folder: Path, data: Path, own: Own, found: Counterpart, sou
 def _languages(own: Own, named: str | None) -> tuple[str | None, str | None]:
     """Source and target language: those that --lang names, or of the only direction of the checkpoint.
 
-    Raises `UserError` for a language that the dictionary does not have, and for one where a direction is expected.
+    Raises `UserError` for a language that the dictionary does not have, for one where a direction is expected, and for
+    a direction that the model was not trained in (`check_direction`).
     """
     known = own.dictionary.languages
     if named is None:
@@ -202,6 +204,10 @@ def _languages(own: Own, named: str | None) -> tuple[str | None, str | None]:
         pair = _split(named, known)
         if pair is None:
             raise UserError(f"--lang {named}: expected a direction of two of {', '.join(known)}, such as XX-YY")
+        if own.directions and not check_direction(own.directions, *pair, f"--lang {named}: {own.path}"):
+            logger.warning("%s was not trained for %s: zero-shot translation", own.path, named)
+        if own.same_language and pair[0] != pair[1]:
+            raise UserError(f"--lang {named}: {own.path} writes the language of the source: expected XX-XX")
         return pair
     own.dictionary.language_id(named)
     return named, None

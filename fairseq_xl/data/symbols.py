@@ -1,8 +1,11 @@
-"""The special symbols of every dictionary. Imports neither torch nor fairseq."""
+"""The special symbols of every dictionary, languages and directions. Imports neither torch nor fairseq."""
 
 import hashlib
 import re
 from collections.abc import Iterable
+from typing import Any
+
+from fairseq_xl.errors import UserError
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # in this order, the first symbols of every dictionary
 MASK = "<mask>"
@@ -19,3 +22,20 @@ def language_symbols(languages: Iterable[str]) -> list[str]:
 def digest(symbols: Iterable[str]) -> str:
     """SHA-256 over symbols in order: two vocabularies agree if and only if it does."""
     return hashlib.sha256("\n".join(symbols).encode("utf-8")).hexdigest()
+
+
+def check_direction(trained: Iterable[str], source: str, target: str, origin: Any) -> bool:
+    """Whether a model was trained in the direction from `source` to `target`; if not, the direction is zero-shot.
+
+    Args:
+        trained: its training directions, such as en-de.
+        origin: its file, for messages.
+
+    Raises `UserError` unless `source` is the source of a training direction and `target` the target of one (Johnson et
+    al. 2017).
+    """
+    trained = list(trained)
+    is_source = any(pair.startswith(f"{source}-") for pair in trained)
+    if not is_source or not any(pair.endswith(f"-{target}") for pair in trained):
+        raise UserError(f"{origin} was trained for {', '.join(trained)}, not for {source}-{target}")
+    return f"{source}-{target}" in trained

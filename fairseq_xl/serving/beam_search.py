@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairseq_xl.data.symbols import check_direction
 from fairseq_xl.errors import UserError
 from fairseq_xl.serving.runtime import Arrays, Exported
 
@@ -41,8 +42,13 @@ class BeamSearch:
         self.pad, self.end = (self.description["symbols"][name] for name in ("pad", "end"))
 
     def __call__(self, tokens: list[int], source: str, target: str) -> list[Hypothesis]:
-        """The best `beam` hypotheses of a framed sentence ``<s> x </s>``, the best one first."""
-        language = self.exported.language(target)
+        """The best `beam` hypotheses of a framed sentence ``<s> x </s>``, the best one first.
+
+        Raises `UserError` for a language that the model lacks, and a direction that it was not trained in.
+        """
+        language, _ = self.exported.language(target), self.exported.language(source)
+        if "directions" in self.description:
+            check_direction(self.description["directions"], source, target, self.exported.path)
         state = self._encoded(tokens, source) | {"languages": np.array([[language["id"]]])}
         outputs, scores = np.array([[language["symbol"]]]), np.zeros(1)
         finished: list[Hypothesis] = []

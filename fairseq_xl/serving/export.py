@@ -119,7 +119,7 @@ def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
 
 
 def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict[str, Any]:
-    """Describes an export for servers: symbols, languages, framing, longest input, labels."""
+    """Describes an export for servers: symbols, languages, directions, framing, longest input, labels."""
     dictionary = task.dictionary
     found = {
         "format": FORMAT,
@@ -140,6 +140,8 @@ def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict
         "vocabulary": len(dictionary),
         "longest_input": model.encoder.embeddings.max_positions,
     }
+    if directions := task.identity().get("lang_pairs"):
+        found["directions"] = directions
     if kind == "encoder-decoder":
         found |= {"decoder_layers": len(model.decoder.layers), "longest_output": model.decoder.max_positions()}
     if labels := getattr(getattr(task, "type", None), "labels", None):

@@ -19,6 +19,7 @@ from fairseq_xl.data.length_order import LengthOrder
 from fairseq_xl.data.mapped_translation import MappedTranslationDataset
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sampling import smoothed_shares
+from fairseq_xl.data.symbols import check_direction
 from fairseq_xl.data.tables import IN_MEMORY_LINES
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError, names_of
@@ -111,6 +112,7 @@ class XLTranslationTask(XLSeq2SeqTask):
                 raise UserError(f"--upsample-primary {cfg.upsample_primary:g} needs --back-translated")
         if cfg.random_cross_attention and not cfg.init_decoder_from:
             raise UserError("--random-cross-attention needs --init-decoder-from")
+        self.trained_directions = None  # of the checkpoint that was loaded for evaluation
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
@@ -123,20 +125,20 @@ class XLTranslationTask(XLSeq2SeqTask):
         return self.named_pair
 
     def identity(self):
-        """Returns the base identity with the translation directions."""
-        return super().identity() | {"lang_pairs": ["-".join(pair) for pair in self.lang_pairs]}
+        """Returns the base identity with the translation directions: of a loaded checkpoint, those of its training."""
+        return super().identity() | {"lang_pairs": self.trained_directions or list(map("-".join, self.lang_pairs))}
 
     def load_state_dict(self, state_dict):
-        """Checks a checkpoint's identity, and that it was trained with this source and this target language."""
+        """Checks a checkpoint's identity, and that it was trained for the directions of this run."""
         super().load_state_dict(state_dict)
         path = state_dict.get("path", "the checkpoint")
         trained = state_dict["fairseq_xl"].get("lang_pairs")
         if trained is None:
             raise UserError(f"{path} is not a translation model: train one from it with --init-encoder-from")
-        source, target = self.inference_pair
-        sources, targets = zip(*(pair.split("-") for pair in trained))
-        if source not in sources or target not in targets:
-            raise UserError(f"{path} was trained for {', '.join(trained)}, not for {source}-{target}")
+        self.trained_directions = trained
+        for source, target in dict.fromkeys((self.inference_pair, *self.lang_pairs)):
+            if not check_direction(trained, source, target, path):
+                logger.warning("%s was not trained for %s-%s: zero-shot translation", path, source, target)
 
     def describe_batch(self, sample):
         """The task and the directions of a batch, for messages."""

@@ -12,6 +12,7 @@ from fairseq.logging import metrics
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+import fairseq_xl
 from fairseq_xl.errors import RANGES, UserError
 from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
@@ -322,8 +323,11 @@ def test_shards_take_turns(data_bin, tmp_path):
 
 def test_direction_that_the_model_was_not_trained_for(data_bin, trained):
     line = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "-s", "de", "-t", "en"]
+    checkpoint = trained / "translation" / "checkpoint_last.pt"
     with pytest.raises(UserError, match="trained for en-de, not for de-en"):
-        run_generate([data_bin, *line, "--path", trained / "translation" / "checkpoint_last.pt"])
+        run_generate([data_bin, *line, "--path", checkpoint])
+    with pytest.raises(UserError, match="trained for en-de, not for de-en"):
+        fairseq_xl.load(checkpoint, lang_pairs="en-de,de-en")
 
 
 def test_translation_with_a_pretraining_checkpoint_or_architecture(data_bin, tmp_path, trained):

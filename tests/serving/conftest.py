@@ -22,7 +22,10 @@ def make_task(folder, task_type=None):
     """What the export needs of a task: 16 pieces with ids 4 … 19, <mask> 20, [de] 21, [en] 22, [fr] 23."""
     path = write_dictionary(folder / "dict.txt", {f"p{number}": 1 for number in range(16)}, ["de", "en", "fr"])
     dictionary = XLDictionary.load(path)
-    return SimpleNamespace(dictionary=dictionary, framing=Framing.of("xl", dictionary), type=task_type)
+    framing = Framing.of("xl", dictionary)
+    return SimpleNamespace(
+        dictionary=dictionary, framing=framing, type=task_type, identity=lambda: {"lang_pairs": ["de-en", "en-fr"]}
+    )
 
 
 def randomized(model):

@@ -55,6 +55,9 @@ def test_mistakes(translator):
         search([0, 4, 2], "xx", "en")
     with pytest.raises(UserError, match="language 'yy'"):
         search([0, 4, 2], "de", "yy")
+    with pytest.raises(UserError, match="model.json was trained for de-en, en-fr, not for fr-de"):
+        search([0, 4, 2], "fr", "de")
+    assert search([0, 4, 2], "de", "fr")  # zero-shot
     with pytest.raises(UserError, match="a sentence has 30 tokens, more than the model's 24"):
         search([0] * 30, "de", "en")
 

@@ -396,6 +396,8 @@ def test_an_exported_encoder_decoder_is_read_back(data_bin, tmp_path, form):
     run(checkpoint, tmp_path / "theirs", "--data", data_bin, "--lang", "en-de")
     config = json.loads((tmp_path / "theirs" / "config.json").read_text(encoding="utf-8"))
     assert config["encoder"]["model_type"] == config["decoder"]["model_type"] == form.split(",")[0]
+    with pytest.raises(UserError, match=f"--lang de-en: {checkpoint} was trained for en-de, not for de-en"):
+        run(checkpoint, tmp_path / "reversed", "--data", data_bin, "--lang", "de-en")
     run(tmp_path / "theirs", tmp_path / "again")
     one, other = fairseq_xl.load(checkpoint, data=data_bin), fairseq_xl.load(tmp_path / "again")
     assert other.task.dictionary.symbols == one.task.dictionary.symbols

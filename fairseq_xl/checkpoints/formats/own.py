@@ -37,6 +37,7 @@ class Own:
         longest: number of tokens to which inputs were truncated in training, or that it has positions for.
         head: the task type that it was fine-tuned for, or None.
         type_state: what the task type learned from its training files, such as the names of classes.
+        same_language: whether it was fine-tuned to write text in the language of its source (`xl_generation`).
     """
 
     path: str
@@ -50,6 +51,7 @@ class Own:
     longest: int
     head: str | None
     type_state: dict[str, Any]
+    same_language: bool = False
 
     @property
     def has_decoder(self) -> bool:
@@ -98,6 +100,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
         longest=min(length, options["max_positions"]),
         head=head_of(found),
         type_state=type_state_of(found),
+        same_language="writes" in found,
     )
 
 

@@ -132,14 +132,15 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
 
 
 def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
-    """Writes manifest.json with the kind of the sub-words and the tokenizers of a data folder."""
+    """Writes manifest.json with the kind of the sub-words, the tokenizers and the versions of a data folder."""
     manifest, kind = read_manifest(data), vocabulary_kind(data)
     written = manifest.get("vocabulary", {})
     source = in_folder(folder, kind, {name: written.get(name) for name in OPTIONS[kind]})
     chosen = of_manifest(manifest)
     config = {"languages": languages} | ({"tokenizer": chosen} if chosen else {})
     described = source.described() if all(path.is_file() for path in source.files) else {}
-    write_json(folder / MANIFEST, {"config": config} | described)
+    versions = {"versions": manifest["versions"]} if "versions" in manifest else {}
+    write_json(folder / MANIFEST, {"config": config} | described | versions)
 
 
 def _new_languages(named: str | None, old: XLDictionary) -> list[str]:

@@ -28,9 +28,8 @@ def _read(path, state):
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
-    if not isinstance(manifest, dict) or not all(
-        isinstance(manifest.get(part, {}), dict) for part in ("dictionary", "config", "fingerprints", "vocabulary")
-    ):
+    parts = ("dictionary", "config", "fingerprints", "vocabulary", "versions")
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part, {}), dict) for part in parts):
         raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
     return manifest
 

@@ -20,8 +20,11 @@ from fairseq_xl.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
 XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
+#: version of the rules of `fairseq_xl.data.moses`, among a manifest's versions; manifests without one: sacremoses
+RULES = {"rules of moses": "2"}
 OLD_KEY = "tokeniser"  # of manifests written by earlier versions
 
+logger = logging.getLogger(__name__)
 _PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no space stands beside it
 _UNSEGMENTED = f"{_PUNCTUATION}\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff"
 _NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_UNSEGMENTED}]) +(?=[{_UNSEGMENTED}])")
@@ -36,7 +39,8 @@ def of_manifest(manifest: dict) -> dict[str, str]:
 def named_in(folder: str | Path) -> dict[str, str]:
     """The tokenizers {language: name} of a data folder's manifest, whose packages must be installed.
 
-    Raises `UserError` for a damaged manifest, an unknown tokenizer or a missing package.
+    Logs a warning for another version than that of the manifest. Raises `UserError` for a damaged manifest, an unknown
+    tokenizer or a missing package.
     """
     chosen = of_manifest(read_manifest(folder))
     path = Path(folder) / "manifest.json"
@@ -51,7 +55,19 @@ def named_in(folder: str | Path) -> dict[str, str]:
             needed = f"the package {' and '.join(packages_of(name, language))}" if known else "another version of this"
             message = f"the text of {language} was tokenized by {name}, which needs {needed}"
             raise UserError(f"{path}: {message}") from None
+    for part in (folder, *(Path(folder) / code for code in read_manifest(folder).get("disjoint") or ())):
+        manifest = read_manifest(part)
+        if "versions" in manifest:  # not of a published model
+            then, now = manifest["versions"], versions(of_manifest(manifest))
+            if other := [f"{name} {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name]]:
+                _warn(f"{part}: its text was tokenized with {', '.join(other)}: raw text may get other words")
     return chosen
+
+
+@functools.cache
+def _warn(message: str) -> None:
+    """Logs a warning once."""
+    logger.warning(message)
 
 
 def missing_packages(chosen: dict[str, str]) -> list[str]:
@@ -78,9 +94,10 @@ def packages_of(name: str, language: str) -> list[str]:
 
 
 def versions(chosen: dict[str, str]) -> dict[str, str | None]:
-    """Versions of the packages that the tokenizers {language: name} need."""
+    """Versions of the packages that the tokenizers {language: name} need, and of the `RULES`."""
     needed = {package for language, name in chosen.items() for package in packages_of(name, language)}
-    return {package: version(package) for package in sorted(needed)}
+    found = {package: version(package) for package in sorted(needed)}
+    return found | (RULES if {"moses", XLM} & {*chosen.values()} else {})
 
 
 def tokenize(line: str, name: str | None, language: str) -> str:
@@ -104,9 +121,9 @@ def detokenize(line: str, name: str | None, language: str) -> str:
 @functools.cache
 def _splitter(name: str, language: str) -> Callable[[str], list[str]]:
     if name == "moses":  # nothing is escaped; English abbreviations for a language that Moses has none of
-        from sacremoses import MosesTokenizer
+        from fairseq_xl.data import moses
 
-        return functools.partial(MosesTokenizer(lang=language).tokenize, escape=False)
+        return moses.splitter(language)
     if name == "jieba":
         import jieba
 

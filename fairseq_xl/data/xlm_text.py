@@ -1,8 +1,8 @@
 """XLM's text before its sub-words: punctuation, Moses' tokenizer or a segmenter, lower case without accents.
 
 The steps are those of XLM's release (Lample & Conneau 2019, section 5.1): punctuation as Moses' scripts replace and
-normalize it, no control characters, then words. The release segments Chinese with Stanford's segmenter, which this
-module replaces by jieba, and Japanese with KyTea, which it does not have.
+normalize it, spaces for control characters, then words (`fairseq_xl.data.moses`). The release segments Chinese with
+Stanford's segmenter, which this module replaces by jieba, and Japanese with KyTea, which it does not have.
 """
 
 import functools
@@ -34,27 +34,28 @@ def splitter(language: str) -> Callable[[str], list[str]]:
     """
     if language == "ja":
         raise UserError(NO_JAPANESE)
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+    from fairseq_xl.data import moses
 
-    normalizer = MosesPunctNormalizer(lang=language)
+    normalize = moses.normalizer(language)
+    split: Callable[[str], list[str]]
     if language == "zh":
         import jieba
 
         jieba.setLogLevel(logging.WARNING)  # it logs the loading of its dictionary at every start
-        return lambda line: _normalized(" ".join(jieba.cut(line)), normalizer.normalize).split()
+        return lambda line: _normalized(" ".join(jieba.cut(line)), normalize).split()
     if language == "th":
         from pythainlp.tokenize import word_tokenize
 
         split = functools.partial(word_tokenize, engine="newmm")
     else:
-        split = functools.partial(MosesTokenizer(lang=language).tokenize, escape=False)
-    return lambda line: split(_normalized(line, normalizer.normalize))
+        split = moses.splitter(language)
+    return lambda line: split(_normalized(line, normalize))
 
 
 def _normalized(line: str, normalize: Callable[[str], str]) -> str:
-    """A line with plain punctuation and without control characters."""
+    """A line with plain punctuation and a space for each control character."""
     line = normalize(_FULL_STOP.sub(". ", line.translate(_REPLACED)))
-    return "".join(char for char in line if unicodedata.category(char)[0] != "C")
+    return "".join(" " if unicodedata.category(char)[0] == "C" else char for char in line)
 
 
 def without_accents(text: str) -> str:

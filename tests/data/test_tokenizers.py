@@ -50,3 +50,17 @@ def test_named_in_the_manifest(tmp_path, monkeypatch):
         tokenizers.named_in(write(tmp_path, {"config": {"tokenizer": {"ja": "mecab"}}}))
     with pytest.raises(UserError, match="manifest.json is not a manifest"):
         tokenizers.named_in(write(tmp_path, {"config": []}))
+
+
+def test_other_versions_than_those_of_the_text_are_named(tmp_path, caplog):
+    now = tokenizers.versions({"en": "xlm"})
+    written = {"config": {"tokenizer": {"en": "xlm"}}, "versions": {"python": "3", **now}}
+    tokenizers.named_in(write(tmp_path, written))
+    tokenizers.named_in(write(tmp_path, {"config": written["config"]}))  # a published model
+    assert caplog.text == ""
+    del written["versions"]["rules of moses"]
+    written["versions"]["sacremoses"] = "0.0.1"
+    for _ in range(2):
+        tokenizers.named_in(write(tmp_path, written))
+    (record,) = caplog.records
+    assert f"{tmp_path}: " in record.message and f"sacremoses 0.0.1, now {now['sacremoses']}, rules" in record.message

@@ -17,7 +17,7 @@ LINES = [
     ("de", "Größe: 1.000,50 EUR — „Straße“ z.B. Nr. 5"),
     ("es", "¿Qué tal? ¡Mañana 1ª vez!"),
     ("ru", "Ещё «Йод» и т. д. – 5 %"),
-    ("hi", "यह एक परीक्षा है। क्या?"),
+    ("hi", "यह एक परख है। कहा?"),  # without a virama, which sacremoses takes for a letter
     ("ar", "مرحبا، كيف الحال؟"),
     ("vi", "Tiếng Việt có dấu."),
     ("ko", "한국어 문장입니다."),

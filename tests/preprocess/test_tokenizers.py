@@ -29,7 +29,11 @@ def nothing_loaded():
     [
         ("en", 'He said: "It\'s <b>, Mr. X."', 'He said : " It \'s < b > , Mr. X. "'),
         ("fr", "L'eau, c'est 3,5 kg.", "L' eau , c' est 3,5 kg ."),
-        ("xx", "It's, Mr. X.", "It ' s , Mr. X."),  # English abbreviations where Moses knows none of the language
+        (
+            "xx",
+            "It's, Mr. X. too",
+            "It ' s , Mr. X. too",
+        ),  # English abbreviations where Moses knows none of the language
         ("de", "", ""),
     ],
 )

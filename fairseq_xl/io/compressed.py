@@ -1,10 +1,11 @@
 """Text files, plain or compressed with gzip, xz or zstandard: the first bytes decide, not the name."""
 
+import bz2
 import functools
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,14 +28,14 @@ def stored(path: Path | str) -> Path:
     return Path(f"{path}{added_suffix(path)}")
 
 
-def text_of(file: io.BufferedReader) -> BinaryIO:
-    """The text of a file opened for reading bytes, decompressed if needed.
+def text_of(file: io.BufferedReader, kinds: Mapping[bytes, str] = MAGIC) -> BinaryIO:
+    """The text of a file opened for reading bytes, decompressed if its first bytes are a key of `kinds`.
 
     Reading raises `UserError` for damaged or truncated data, for data that grows beyond `fairseq_xl.io.bounds`, and if
     the package zstandard is needed and not installed.
     """
-    start = file.peek(max(map(len, MAGIC)))
-    kind = next((kind for magic, kind in MAGIC.items() if start.startswith(magic)), None)
+    start = file.peek(max(map(len, kinds)))
+    kind = next((kind for magic, kind in kinds.items() if start.startswith(magic)), None)
     return io.BufferedReader(_Reader(_bounded(_decompressed(file, kind), file.name)), BUFFER) if kind else file
 
 
@@ -118,6 +119,8 @@ def _decompressor(kind: str, name: str) -> tuple[Callable, type[Exception]]:
     """A factory of decompressors and the exception that they raise for damaged data."""
     if kind == "gzip":
         return lambda: zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), zlib.error
+    if kind == "bzip2":
+        return bz2.BZ2Decompressor, OSError
     if kind == "xz":
         return functools.partial(lzma.LZMADecompressor, memlimit=bounds.XZ_MEMORY), lzma.LZMAError
     try:

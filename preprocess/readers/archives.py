@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import SUFFIXES, text_of
 from fairseq_xl.io.files import BLOCK_BYTES, no_room
 from fairseq_xl.io.folders import temporary_folder
@@ -162,8 +163,8 @@ def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath)
 def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
     """Yields the files in a tar file, compressed or not, and reads it to its end, where damage would show."""
     text = text_of(file)
-    with tarfile.open(fileobj=text, mode="r|") as archive:
-        for entry in archive:
+    with opened_tar(text) as archive:
+        for entry in tar_entries(archive, file.name):
             path = _safe(file.name, entry.name, entry.isfile() or entry.isdir())
             if entry.isfile():
                 yield path, partial(archive.extractfile, entry)
@@ -174,14 +175,56 @@ def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
         pass
 
 
+class _EndsOnce:
+    """A stream that can be read past its end once: tarfile would read on, up to the size that a header declares."""
+
+    def __init__(self, text: IO[bytes]):
+        self.text, self.ended = text, False
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, b"" at the end; raises `tarfile.ReadError` after it."""
+        if self.ended:
+            raise tarfile.ReadError("unexpected end of data")
+        data = self.text.read(size)
+        self.ended = not data
+        return data
+
+
+def opened_tar(text: IO[bytes]) -> tarfile.TarFile:
+    """The tar file of a stream; reading raises `tarfile.ReadError` for one that is shorter than its headers say."""
+    return tarfile.open(fileobj=cast(Any, _EndsOnce(text)), mode="r|")
+
+
+def tar_entries(archive: tarfile.TarFile, name: object) -> Iterator[tarfile.TarInfo]:
+    """The members of a tar file; raises `UserError` for a sparse one, which may be larger than any disk."""
+    for entry in archive:
+        if entry.issparse():
+            raise UserError(f"{name} is refused: its member {quoted(entry.name)} is a sparse file")
+        yield entry
+
+
 def _zip_members(file: io.BufferedReader) -> Iterator[Member]:
     """Yields the files in a zip file."""
     with zipfile.ZipFile(file) as archive:
+        check_growth(archive, file.name)
         for entry in archive.infolist():
             kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 if it was made on a system without such kinds
             path = _safe(file.name, entry.filename, entry.is_dir() or kind in (0, stat.S_IFREG))
             if not entry.is_dir():
                 yield path, partial(archive.open, entry)
+
+
+def check_growth(archive: zipfile.ZipFile, name: object) -> None:
+    """Raises `UserError` for a zip file whose members are larger together than text can be (`fairseq_xl.io.bounds`).
+
+    Members are never longer than they are declared to be.
+    """
+    size, declared = archive.start_dir, sum(entry.file_size for entry in archive.infolist())
+    if declared > bounds.FREE_GROWTH + bounds.GROWTH * size:
+        raise UserError(
+            f"{name} is refused: its {size:,} bytes declare {declared:,} bytes of files, more than {bounds.GROWTH} "
+            "times as many; unpack it yourself if it is right"
+        )
 
 
 def _safe(archive: str, name: str, regular: bool) -> PurePosixPath:

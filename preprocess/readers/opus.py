@@ -7,22 +7,25 @@ neither documents nor splits: sentences for validation and test are chosen by a 
 import argparse
 import hashlib
 import heapq
+import io
 import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, language_pair
+from fairseq_xl.io.compressed import lines_of
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
+from preprocess.readers.archives import check_growth
 from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.text import letters_and_digits
 from preprocess.stages import Stages, locked
@@ -120,8 +123,11 @@ def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[
     languages = pair.split("-")
     try:
         with zipfile.ZipFile(path) as archive, ExitStack() as stack:
+            check_growth(archive, path)
             names = _members(path, archive, languages)
-            pairs = Pairs(f"{path.name} {pair}", *(stack.enter_context(archive.open(name)) for name in names))
+            sides = (stack.enter_context(io.BufferedReader(cast(Any, archive.open(name)))) for name in names)
+            lines = (lines_of(side, f"{path}, {name}") for side, name in zip(sides, names))
+            pairs = Pairs(f"{path.name} {pair}", *lines)
             bar = stack.enter_context(tqdm(pairs, desc=f"{purpose} {path.name}", unit=" pairs", unit_scale=True))
             yield from bar
             counts.append(pairs.counts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from fairseq_xl.errors import UserError
+from preprocess.readers.archives import opened_tar, tar_entries
 from preprocess.readers.libreoffice_help.languages import Language
 
 PAGES = "usr/share/libreoffice/help/{}/text/"
@@ -69,8 +70,8 @@ def members(package: Path, language: Language) -> Iterator[tuple[str, bytes]]:
     ) as process:
         try:
             stream = cast(IO[bytes], process.stdout)
-            with tarfile.open(fileobj=stream, mode="r|") as archive:
-                for entry in archive:
+            with opened_tar(stream) as archive:
+                for entry in tar_entries(archive, package):
                     name = entry.name.removeprefix("./")
                     if not entry.isfile():
                         continue

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import lines_of
 from preprocess.readers.wikipedia.files import opened
 
 HEAD = re.compile(r'<doc id="([^"]*)".* title="(.*)">')
@@ -21,7 +22,7 @@ def tagged(path: Path) -> Iterator[Document]:
     with opened(path) as file:
         head: re.Match | None = None
         lines: list[str] = []
-        for number, raw in enumerate(file, start=1):
+        for number, raw in enumerate(lines_of(file, str(path)), start=1):
             line = raw.decode("utf-8").strip()
             if head is None and line:
                 head, lines = HEAD.fullmatch(line), []
@@ -39,7 +40,7 @@ def tagged(path: Path) -> Iterator[Document]:
 def json_lines(path: Path) -> Iterator[Document]:
     """Yields the documents of a file of --json; raises UserError for any other line."""
     with opened(path) as file:
-        for number, raw in enumerate(file, start=1):
+        for number, raw in enumerate(lines_of(file, str(path)), start=1):
             try:
                 page = json.loads(raw)
                 yield str(page["id"]), page["text"].split("\n")

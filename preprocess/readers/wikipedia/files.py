@@ -1,15 +1,12 @@
 """Opens input files, plain or compressed, and finds out their kinds."""
 
-import bz2
-import gzip
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import MAGIC, text_of
 
 DUMP, TAGGED, JSON = "dump", "tagged", "json"  # a dump; wikiextractor's <doc> elements; its lines of JSON
 START = 1000  # bytes that contain <mediawiki in every dump
@@ -21,17 +18,10 @@ def opened(path: Path) -> Iterator:
 
     Raises UserError for damaged content, also while it is read.
     """
-    with open(path, "rb") as raw:
-        magic = raw.read(3)
-        raw.seek(0)
-        reader: Any = {b"BZh": bz2.open, b"\x1f\x8b\x08": gzip.open}.get(magic)
+    with open(path, "rb") as file:
         try:
-            if reader is None:
-                yield raw
-            else:
-                with reader(raw) as file:
-                    yield file
-        except (EOFError, OSError, zlib.error, ParseError, UnicodeDecodeError) as error:
+            yield text_of(file, MAGIC | {b"BZh": "bzip2"})
+        except (OSError, ParseError, UnicodeDecodeError) as error:
             raise UserError(f"{path} is damaged ({error}): get it again") from error
 
 

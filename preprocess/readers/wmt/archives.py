@@ -14,7 +14,9 @@ from xml.etree import ElementTree
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.compressed import text_of
 from preprocess.files import replacing
+from preprocess.readers.archives import opened_tar, tar_entries
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # the attribute xml:lang
 
@@ -48,8 +50,12 @@ class Archive:
         """
         missing = dict(outputs)
         try:
-            with tarfile.open(path, mode="r|*") as opened, tqdm(desc=self.name, unit=" members") as bar:
-                for entry in opened:
+            with (
+                open(path, "rb") as packed,
+                opened_tar(text_of(packed)) as opened,
+                tqdm(desc=self.name, unit=" members") as bar,
+            ):
+                for entry in tar_entries(opened, path):
                     bar.update()
                     if output := missing.pop(entry.name.removeprefix("./").removesuffix(".gz"), None):
                         member = cast(IO[bytes], opened.extractfile(entry))

@@ -144,12 +144,41 @@ def test_truncated_archives_are_refused(mode, cut, tmp_path):
     assert message.startswith(f"{path} is truncated" if mode != "zip" else f"{path} is damaged")
 
 
-@pytest.mark.parametrize("blocks, reason", [(2, "its end is missing"), (3, "unexpected end of data")])
+@pytest.mark.parametrize("blocks, reason", [(2, "unexpected end of data"), (7, "its end is missing")])
 def test_a_truncated_tar_file_without_compression_is_refused(blocks, reason, tmp_path):
-    """A member has a header and a block of text, 512 bytes each."""
+    """A member has a header and a block of text, 512 bytes each; two blocks of zeros are the end."""
     path = tar(tmp_path / "a.tar", *MEMBERS, mode="w")
     path.write_bytes(path.read_bytes()[: 512 * blocks])
     assert reason in refused(path, tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_a_member_larger_than_the_archive_is_refused(tmp_path, mode):
+    """Also one that is not needed: 1 TiB is not read over."""
+    with tarfile.open(tmp_path / "a.tar", mode) as archive:
+        archive.fileobj.write(entry("x/other", 1 << 40).tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    assert "unexpected end of data" in refused(tmp_path / "a.tar", tmp_path)
+
+
+def entry(name, size, kind=tarfile.REGTYPE):
+    made = tarfile.TarInfo(name)
+    made.size, made.type = size, kind
+    return made
+
+
+def test_a_sparse_file_is_refused(tmp_path):
+    header = bytearray(entry("x/a.tsv", 0, tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    header[483:495] = tarfile.itn(1 << 40, 12, tarfile.GNU_FORMAT)  # the size with its holes
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(header + bytes(1024))
+    assert refused(tmp_path / "a.tar", tmp_path).endswith("its member 'x/a.tsv' is a sparse file")
+
+
+def test_a_zip_file_of_much_larger_files_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/a.tsv", bytes(24_000_000))
+    assert "bytes declare 24,000,000 bytes of files" in refused(tmp_path / "a.zip", tmp_path)
 
 
 @pytest.mark.parametrize("write", [tar, lambda *each: tar(*each, mode="w"), zipped])

@@ -1,23 +1,19 @@
 """The YAML description of a corpus: languages, vocabulary, monolingual files, bitext pairs and test sets."""
 
-import itertools
 import re
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-
-import yaml
 
 from fairseq_xl.data import tokenizers, xlm_text
 from fairseq_xl.data.subwords import FILES, Kind, Source
 from fairseq_xl.errors import UserError, check_language, language_pair, quoted
 from fairseq_xl.io.compressed import added_suffix
-from fairseq_xl.io.flags import reading_problem
+from fairseq_xl.io.yaml_files import load
 
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
 MOST_PIECES = 10_000_000
 MOST_SHARDS = 100_000
 SPLITS = ("train", "valid", "test")
-MOST_VALUES = 100_000  # maximum number of values in a description; an alias (*name) counts as all values of its anchor
 
 
 @dataclass(frozen=True)
@@ -170,57 +166,14 @@ class Config:
         return folder.clean or self.clean
 
 
-class _Loader(yaml.BaseLoader):
-    """Loads YAML with scalars as text (`no` is a language, not false); raises an error for a repeated key.
-
-    PyYAML itself silently keeps the last of two equal keys.
-    """
-
-    def __init__(self, stream):
-        super().__init__(stream)
-        self.repeated = []
-        self.values = {}  # id of a node -> number of values in it, aliases expanded
-
-    def compose_node(self, parent, index):
-        """Composes a node; raises an error for nested aliases, by which a few lines can make billions of values."""
-        node = super().compose_node(parent, index)
-        if id(node) not in self.values:
-            inner = [] if isinstance(node, yaml.ScalarNode) else node.value
-            inner = itertools.chain(*inner) if isinstance(node, yaml.MappingNode) else inner
-            self.values[id(node)] = 1 + sum(self.values[id(each)] for each in inner)
-            if self.values[id(node)] > MOST_VALUES:
-                problem = f"it holds more than {MOST_VALUES} values, aliases expanded"
-                raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
-        return node
-
-    def construct_mapping(self, node, deep=False):
-        seen = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key must be one value", key.start_mark)
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                self.repeated.append(f"{quoted(key.value)} is named twice in one mapping (line {line})")
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
 def read_config(path: str | Path) -> tuple[Config, list[str]]:
     """Reads a description; returns it and the list of its problems, to which the problems of files are added.
 
     Raises UserError if the file is missing or is not YAML.
     """
     path = Path(path)
-    try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        content = loader.get_single_data()
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: there is no such file") from error
-    except RecursionError as error:
-        raise UserError(f"{path} is not a description: its values are nested too deeply") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(reading_problem(path, error)) from error
-    problems = list(loader.repeated)
+    content = load(path, only_text=True)
+    problems: list[str] = []
     if isinstance(content, dict) and tokenizers.OLD_KEY in content:
         problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")
         del content[tokenizers.OLD_KEY]

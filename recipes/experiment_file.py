@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.yaml_files import load
 from preprocess.config import read_config
 from recipes import corpus, settings
 
@@ -347,11 +346,7 @@ class Experiment:
 
 def read_yaml(path: Any) -> dict[str, Any]:
     """Reads an experiment's file as a mapping. Raises `UserError` if it is not an experiment."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())[:200]}") from error
+    content = load(path)
     if isinstance(content, dict) and "base" in content:
         content.setdefault("steps", {})
     if not isinstance(content, dict) or not isinstance(content.get("steps"), dict) or content.keys() - KEYS:

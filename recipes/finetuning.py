@@ -55,11 +55,7 @@ def check(train: str, evaluate: str, *words: str) -> None:
 def options(words: tuple[str, ...]) -> dict[str, str]:
     """{flag: value} of configurations and flags; flags override. Raises `UserError` for a wrong file."""
     configs = list(itertools.takewhile(lambda word: word.endswith((".yaml", ".yml")), words))
-    try:
-        given = launch.flags(configs) if configs else []
-        return values_of([*given, *words[len(configs) :]])
-    except launch.FlagsError as error:
-        raise UserError(str(error)) from error
+    return values_of([*launch.flags(configs), *words[len(configs) :]])
 
 
 def values_of(arguments: list[str]) -> dict[str, str]:

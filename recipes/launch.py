@@ -6,7 +6,7 @@ Each file maps flags of the command to values: ``lr: 0.0005`` means ``--lr 0.000
 later file overrides an earlier one, ``null`` removes a flag, and flags on the command line override all files.
 ``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. ``warmup-share: 0.1``
 counts the updates of a fine-tuning (recipes/updates.py): warm-up over a tenth of them, and linear decay to 0 at their
-end if that is the schedule. Aliases (``*name``) are refused.
+end if that is the schedule. References (``${name}``) are refused.
 
 The script prints the full command and replaces itself by it: the command gets the signals and sets the exit status. A
 training that a signal stopped exits with 75, not 0, so that a recipe does not continue with a partly trained model.
@@ -22,7 +22,6 @@ from pathlib import Path
 
 try:
     import fairseq_cli  # noqa: F401
-    import omegaconf  # noqa: F401
     import yaml  # noqa: F401
 except ModuleNotFoundError as error:
     sys.exit(
@@ -34,17 +33,18 @@ COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def load_flags_module():
-    """The module `fairseq_xl.io.flags`, loaded from its file: the package need not be installed."""
-    found = importlib.util.spec_from_file_location("flags_of_launch", ROOT / "fairseq_xl/io/flags.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+def load_package():
+    """Imports `fairseq_xl` from this repository's folder: it need not be installed."""
+    folder = ROOT / "fairseq_xl"
+    found = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py")
+    sys.modules[folder.name] = package = importlib.util.module_from_spec(found)
+    found.loader.exec_module(package)
 
 
-_flags = load_flags_module()
-FlagsError, flags = _flags.FlagsError, _flags.flags
-merge_objective_options, split_warmup_share = _flags.merge_objective_options, _flags.split_warmup_share
+if "fairseq_xl" not in sys.modules:
+    load_package()
+from fairseq_xl.errors import UserError  # noqa: E402
+from fairseq_xl.io.flags import flags, merge_objective_options, split_warmup_share  # noqa: E402
 
 
 def with_counted(arguments):
@@ -75,7 +75,7 @@ def main():
         sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
     try:
         arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *merge_objective_options([*flags(configs), *rest])]
-    except FlagsError as error:
+    except UserError as error:
         sys.exit(f"launch.py: {error}")
     arguments = with_counted(arguments)
     sys.stderr.write(f"+ fairseq-{command.replace('_', '-')} {shlex.join(arguments)}\n")

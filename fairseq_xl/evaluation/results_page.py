@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.benchmarks import Variant, first_paper
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.page_parts import (
     NONE,
     Html,
@@ -30,6 +27,7 @@ from fairseq_xl.evaluation.page_parts import (
 )
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.score_files import BASELINES, BENCHMARKS, ScoreFile, read_json_object
+from fairseq_xl.io.yaml_files import load
 
 METRICS = {"f1": "F1", "ndcg": "nDCG", "bleu": "BLEU", "exact_match": "exact match"}
 NAMES = {"xglue": "XGLUE", "xtreme": "XTREME"}
@@ -381,11 +379,7 @@ def read_settings(path: str) -> dict[str, Any]:
     """
     if Path(path).suffix == ".json":
         return read_json_object(path)
-    text = "\n".join(read_lines(path))
-    try:
-        content = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    content = load(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected a mapping of settings, found {quoted(content)}")
     return content

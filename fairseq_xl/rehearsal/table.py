@@ -5,11 +5,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.yaml_files import load
 from fairseq_xl.rehearsal.counting import Counts
 from fairseq_xl.rehearsal.setting import Setting, arguments_of
 from fairseq_xl.rehearsal.updates import PROCESSES, UpdateResult
@@ -53,12 +50,7 @@ class Entry:
 
 def read_list(path: Path) -> list[Entry]:
     """Reads a list of configurations, ``SYSTEM: {NAME: {files: […], …}}``; raises `UserError` for another file."""
-    try:
-        found = OmegaConf.to_container(OmegaConf.load(path))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from error
-    except (YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no list of configurations: {' '.join(str(error).split())}") from error
+    found = load(path)
     entries = []
     for system, named in _mapping(found, path, "SYSTEM").items():
         for name, described in _mapping(named, path, str(system)).items():

@@ -478,14 +478,13 @@ def test_arguments_that_are_wrong(files, tmp_path):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.yaml", "a: [", "a.yaml is not YAML: while parsing"),
+        ("a.yaml", "a: [", "a.yaml is not YAML in line 1: expected"),
         ("a.yaml", "- a", r"a.yaml: expected a mapping of settings, found \['a'\]"),
         (
             "a.yaml",
             "a: !!python/object/apply:os.system ['true']",
-            "a.yaml is not YAML: could not determine a constructor",
+            "a.yaml is not YAML in line 1: a tag is not supported",
         ),
-        ("a.yaml", "a: 2024-13-45", "a.yaml is not YAML: month must be"),
         ("a.json", "a: 1", "a.json, line 1: not JSON"),
         ("a.json", "[]", r"a.json: expected one JSON object, found \[\]"),
     ],

@@ -134,5 +134,5 @@ def test_rehearse_refuses_other_tasks_and_files(tmp_path):
         arguments_of([str(tmp_path / "absent.yaml")], [])
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("lr: [1, 2]\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"wrong.yaml, line 1: a flag has one value"):
+    with pytest.raises(UserError, match=r"wrong.yaml: lr: a flag has one value"):
         arguments_of([str(wrong)], [])

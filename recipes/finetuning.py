@@ -20,7 +20,7 @@ from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
-from recipes import launch
+from fairseq_xl.io.flags import flags
 
 
 def check(train: str, evaluate: str, *words: str) -> None:
@@ -55,7 +55,7 @@ def check(train: str, evaluate: str, *words: str) -> None:
 def options(words: tuple[str, ...]) -> dict[str, str]:
     """{flag: value} of configurations and flags; flags override. Raises `UserError` for a wrong file."""
     configs = list(itertools.takewhile(lambda word: word.endswith((".yaml", ".yml")), words))
-    return values_of([*launch.flags(configs), *words[len(configs) :]])
+    return values_of([*flags(configs), *words[len(configs) :]])
 
 
 def values_of(arguments: list[str]) -> dict[str, str]:

@@ -33,5 +33,5 @@ EVALUATING = (
 def install() -> None:
     """Replaces `eval` in fairseq, and `ast.literal_eval` where argparse and hydra call it, by `literal`."""
     for name in EVALUATING:
-        importlib.import_module(f"fairseq.{name}").eval = literal
+        vars(importlib.import_module(f"fairseq.{name}"))["eval"] = literal
     dataclass_utils.ast = types.SimpleNamespace(literal_eval=literal)

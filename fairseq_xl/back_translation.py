@@ -162,11 +162,6 @@ def back_translate(
         raise UserError(f"-s {source} -t {target}: name two languages")
     translator = Translator(checkpoint, data, target, source, options, target_pieces_only, fp16)
     dictionary, folder = translator.task.dictionary, translator.task.folder()
-    if options.get("sampling_topk", 0) > len(dictionary):
-        raise UserError(
-            f"--sampling-topk {options['sampling_topk']}: expected at most {len(dictionary)}, the number of symbols in "
-            f"{folder / 'dict.txt'}"
-        )
     corpus = Sentences(folder / target / split, target, len(dictionary))
     examples, sizes = corpus.all_examples(length)
     longest = min(1 + int(sizes.max()), translator.model.max_positions()[0])  # with <s>, truncated

@@ -179,6 +179,13 @@ def _check_arguments(given: dict) -> None:
         raise UserError(f"--lm-path {file} is not supported: beam search uses no language model; leave it out")
     if "buffer_size" in given and not getattr(TASK_REGISTRY.get(given.get("task")), "generates", True):
         raise UserError(f"fairseq-interactive --task {given['task']}: the task {GENERATES_NOTHING}")
+    if str(given.get("task", "")).startswith(TASK_PREFIX):
+        _check_shards(given)
+        if given.get("replace_unk") is not None:
+            raise UserError("--replace-unk is not supported: a data folder has no text with words in place of <unk>")
+    batch, lines = given.get("batch_size"), given.get("buffer_size")
+    if batch and lines is not None and batch > max(lines, 1):
+        raise UserError(f"--batch-size {batch} is larger than --buffer-size {lines}")
     folder = given.get("results_path")
     if folder and os.path.lexists(folder) and not os.path.isdir(folder):
         raise UserError(f"--results-path {folder}: expected a folder, found a file")
@@ -186,6 +193,15 @@ def _check_arguments(given: dict) -> None:
         _check_arch_and_task(given["arch"], given["task"])
     if given.get("task") == "translation" and given.get("data"):  # the default of fairseq-generate
         _check_data_of_translation(given["data"])
+
+
+def _check_shards(given: dict) -> None:
+    """Raises `UserError` for --num-shards in another command than fairseq-generate, and a wrong --shard-id."""
+    shards, shard = given.get("num_shards", 1), given.get("shard_id", 0)
+    if (shards, shard) != (1, 0) and ("nbest" not in given or "buffer_size" in given):
+        raise UserError("--num-shards and --shard-id have no effect: they are for fairseq-generate")
+    if not 0 <= shard < shards:
+        raise UserError(f"--shard-id {shard}: expected 0 or more, below --num-shards {shards}")
 
 
 def _check_data_of_translation(data: str) -> None:

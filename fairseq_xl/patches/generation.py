@@ -1,6 +1,7 @@
 """Patches of beam search."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ def _without_padding(original: Callable) -> Callable:
     @functools.wraps(original)
     def block(self: Any, tokens: Any, lprobs: Any, bsz: int, beam_size: int, step: int) -> Any:
         """Blocks repeated n-grams among the tokens (B * beam, step + 1) generated so far."""
+        if self.no_repeat_ngram_size == 1:  # fairseq finds no repetition of single tokens
+            return lprobs.scatter_(1, tokens[:, 1 : step + 1], -math.inf)
         return original(self, tokens[:, : step + 1], lprobs, bsz, beam_size, step)
 
     return block

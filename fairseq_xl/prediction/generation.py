@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fairseq_xl.errors import UserError, check_number, quoted
+from fairseq_xl.io.bounds import LARGEST_BEAM
 
 #: option -> its type and, for numbers, the key of `fairseq_xl.errors.RANGES`; None: any finite number
 OPTIONS: dict[str, tuple[type, str | None]] = {
@@ -40,6 +41,8 @@ def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) ->
             raise UserError(f"there is no option {shown(name)}: expected one of {', '.join(map(shown, OPTIONS))}")
         kind, expected = OPTIONS[name]
         check_value(shown(name), value, kind, expected)
+        if name == "beam":
+            check_number(shown(name), value, expected, LARGEST_BEAM)
     for name in ("sampling_topk", "sampling_topp"):
         if options.get(name, -1) >= 0 and not options.get("sampling"):
             raise UserError(f"{shown(name)} {options[name]}: {shown('sampling')} is needed too")

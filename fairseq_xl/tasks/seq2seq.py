@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
+from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
@@ -23,6 +24,7 @@ from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
+from fairseq_xl.tasks.generation_options import check_generation, check_run, option
 
 logger = logging.getLogger(__name__)
 
@@ -115,13 +117,35 @@ class XLSeq2SeqTask(XLTask):
             name=f"{source}-{target}",
         )
 
+    def get_batch_iterator(self, dataset, **kwargs):
+        """fairseq's iterator; in fairseq-generate over the batches of --shard-id, every one of --num-shards."""
+        run = None if self.training_begun else run_config(self.cfg)
+        if run is None or not OmegaConf.select(run, "common_eval.path"):
+            return super().get_batch_iterator(dataset, **kwargs)
+        if any(direction.target_sentences is None for direction in dataset.directions):
+            for name in ("prefix_size", "score_reference"):
+                if run.generation[name]:
+                    raise UserError(f"{option(name)}: the text has no targets")
+        shards, shard = run.dataset.num_shards, run.dataset.shard_id
+        if shards == 1:
+            return super().get_batch_iterator(dataset, **kwargs)
+        iterator = super().get_batch_iterator(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
+        if shard >= len(iterator.frozen_batches):
+            raise UserError(f"--shard-id {shard}: the text has {len(iterator.frozen_batches)} batches only")
+        return iterator
+
     # --- generation --------------------------------------------------------------------------------------------
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
         """Builds fairseq's generator; language symbols and <mask> are stripped from its output.
 
-        --print-alignment gives the attention of the decoder's last layer, averaged over heads.
+        --print-alignment gives the attention of the decoder's last layer, averaged over heads. Raises `UserError` for
+        options without effect (`fairseq_xl.tasks.generation_options`).
         """
+        check_generation(args, len(self.dictionary))
+        run = args._get_parent() if OmegaConf.is_config(args) else None
+        if run is not None and OmegaConf.select(run, "common_eval.path"):  # a command, not the run of a checkpoint
+            check_run(run, interactive=extra_gen_cls_kwargs is None)  # fairseq-generate passes a language model
         scores = getattr(args, "score_reference", False)
         if getattr(args, "print_alignment", None):
             if scores:

@@ -147,6 +147,7 @@ def test_scores_in_16_bits_are_those_in_32(dictionary, padded, dtype, device):
         dict(normalize_scores=False),
         dict(len_penalty=0.3, min_len=3),
         dict(unk_penalty=2.0, temperature=0.7),
+        dict(no_repeat_ngram_size=1),
         dict(no_repeat_ngram_size=2),
         dict(tokens_to_suppress=("p3", "p7")),
         dict(max_len_a=1, max_len_b=1),
@@ -165,6 +166,7 @@ def test_every_option_counts(dictionary, options):
         (lambda dictionary: search.Sampling(dictionary, sampling_topk=5), {}),
         (lambda dictionary: search.Sampling(dictionary, sampling_topp=0.9), {}),
         (lambda dictionary: search.DiverseSiblingsSearch(dictionary, 0.3), {}),
+        (lambda dictionary: search.DiverseBeamSearch(dictionary, 3, 0.5), {}),
         (lambda dictionary: search.LengthConstrainedBeamSearch(dictionary, 1, 0, 1, 0), {"match_source_len": True}),
         (
             lambda dictionary: search.PrefixConstrainedBeamSearch(

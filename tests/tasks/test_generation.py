@@ -397,3 +397,91 @@ def test_only_pieces_of_the_target_language(data_bin, both_ways):
         generate(data_bin, both_ways, "--constraints")
     with pytest.raises(UserError, match="--target-pieces-only does not work with --constraints"):
         interactive(data_bin, both_ways, ["das\tHaus"], "--target-pieces-only", "--constraints")
+
+
+# Options: each has its effect or is refused
+
+
+def test_no_piece_twice(data_bin, both_ways):
+    free, once = (
+        hypotheses(generate(data_bin, both_ways, "--min-len", 10, *more))
+        for more in ([], ["--no-repeat-ngram-size", 1])
+    )
+    repeated = [[len(set(tokens.split())) < len(tokens.split()) for *_, tokens in found] for found in (free, once)]
+    assert sum(repeated[0]) > 6 and not any(repeated[1])
+
+
+def test_shards_are_every_second_batch(data_bin, both_ways):
+    whole = generate(data_bin, both_ways, "--batch-size", 3).lines("H")
+    shards = [generate(data_bin, both_ways, *cli(batch_size=3, num_shards=2, shard_id=n)).lines("H") for n in (0, 1)]
+    assert (
+        shards[0] | shards[1] == whole and not shards[0].keys() & shards[1].keys() and len(shards[0]) > len(shards[1])
+    )
+    with pytest.raises(UserError, match="--shard-id 6: the text has 5 batches only"):
+        generate(data_bin, both_ways, *cli(batch_size=3, num_shards=7, shard_id=6))
+    for more, said in ((cli(shard_id=2, num_shards=2), "--shard-id 2"), (cli(shard_id=1), "--shard-id 1")):
+        with pytest.raises(UserError, match=said):
+            generate(data_bin, both_ways, *more)
+    with pytest.raises(UserError, match="--num-shards and --shard-id have no effect"):
+        interactive(data_bin, both_ways, ["x"], "--num-shards", 2)
+
+
+EXCLUDE = ["--sampling", "--beam", 2, "--nbest", 2]
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--print-step"], "--print-step has no effect on generation"),
+        (["--iter-decode-max-iter", 3], "--iter-decode-max-iter"),
+        (["--beam-mt", 3], "--beam-mt"),
+        (["--sacrebleu"], "--sacrebleu.*--scoring sacrebleu"),
+        (["--replace-unk"], "--replace-unk"),
+        (["--lm-weight", 0.5], "--lm-weight"),
+        (["--retain-dropout"], "--retain-dropout"),
+        (["--eos-token", "x"], "--eos-token"),
+        (["--no-early-stop"], "--no-early-stop"),
+        (["--skip-invalid-size-inputs-valid-test"], "--skip-invalid-size-inputs-valid-test.*truncated"),
+        (["--required-batch-size-multiple", 3], "--required-batch-size-multiple 3"),
+        (["--max-valid-steps", 3], "--max-valid-steps"),
+        (["--bf16"], "--bf16.*--fp16"),
+        (["--nbest", 3, "--beam", 2], "--nbest 3: --beam 2"),
+        (["--beam", 99999999], "--beam 99999999: a number below 10000"),
+        (["--min-len", -1], "--min-len -1"),
+        (["--temperature", 0], "--temperature 0"),
+        (["--no-repeat-ngram-size", -1], "--no-repeat-ngram-size -1"),
+        (["--sampling-topk", 3], "--sampling-topk 3: --sampling is needed"),
+        (["--sampling-topp", 0.5], "--sampling-topp 0.5: --sampling is needed"),
+        ([*EXCLUDE, "--sampling-topk", 99999], "--sampling-topk 99999"),
+        ([*EXCLUDE, "--sampling-topp", 1.5], "--sampling-topp 1.5"),
+        (
+            [*EXCLUDE, "--sampling-topp", 0.5, "--sampling-topk", 3],
+            "--sampling-topk has no effect with --sampling-topp",
+        ),
+        ([*EXCLUDE, "--diverse-beam-groups", 2], "--sampling and --diverse-beam-groups exclude each other"),
+        (["--constraints", "--match-source-len"], "--match-source-len and --constraints exclude"),
+        (["--diverse-beam-groups", 3], "--diverse-beam-groups 3.*--beam 5"),
+        (["--diverse-beam-strength", 0.1], "--diverse-beam-groups is needed"),
+        (["--match-source-len"], "--max-len-b have no effect with --match-source-len"),
+        (["--score-reference", "--lenpen", 2], "--lenpen has no effect with --score-reference"),
+    ],
+)
+def test_options_without_effect_are_refused(data_bin, both_ways, options, said):
+    with pytest.raises(UserError, match=said):
+        generate(data_bin, both_ways, *options)
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (["--prefix-size", 1], "--prefix-size"),
+        (["--score-reference"], "--score-reference"),
+        (["--results-path", "x"], "--results-path"),
+        (["--print-alignment", "soft"], "--print-alignment soft"),
+        (["--batch-size", 2], "--batch-size 2 is larger than --buffer-size"),
+        (["--gen-subset", "valid"], "--gen-subset"),
+    ],
+)
+def test_options_without_effect_in_interactive(data_bin, both_ways, options, said):
+    with pytest.raises(UserError, match=said):
+        interactive(data_bin, both_ways, ["x"], *options)

@@ -311,6 +311,7 @@ def test_directions_of_translation(translator, run):
             "last.pt: neither its task xl_translation nor its model xl_mt_tiny has the option language_module",
         ),
         (["--beam", 0], "--beam 0: 1 or more is needed"),
+        (["--beam", 99999999], "--beam 99999999: a number below 10000 is needed"),
         (["--max-len-b", -5], "--max-len-b -5: 0 or more is needed"),
         (["--max-len-a", "nan"], "--max-len-a nan: 0 or more is needed"),
         (["--max-len-a", "inf"], "--max-len-a inf: a number below"),

@@ -1,0 +1,163 @@
+"""Checks of the options of generation: each has its effect, or is refused with the reason.
+
+The options are those of fairseq-generate and fairseq-interactive, which `predict`, `back-translate` and
+`fairseq_xl.load` build the generator with too.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from fairseq.dataclass.configs import CommonConfig, CommonEvalConfig, DatasetConfig, GenerationConfig
+
+from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.io.bounds import LARGEST, LARGEST_BEAM
+
+logger = logging.getLogger(__name__)
+
+_SPEECH = "it is for speech translation in two passes"
+_ITERATIVE = "it is for models that refine a whole output"
+_PLAIN = "fairseq does not use it either"
+_TRAINING = "it is for training"
+#: section -> option without effect -> reason
+UNUSED: dict[str, dict[str, str]] = {
+    "generation": {
+        **dict.fromkeys(("beam_mt", "max_len_a_mt", "max_len_b_mt", "lenpen_mt"), _SPEECH),
+        **dict.fromkeys(
+            (
+                *("print_step", "retain_iter_history", "iter_decode_eos_penalty", "iter_decode_max_iter"),
+                *("iter_decode_force_max_iter", "iter_decode_with_beam", "iter_decode_with_external_reranker"),
+            ),
+            _ITERATIVE,
+        ),
+        **dict.fromkeys(("no_early_stop", "no_beamable_mm", "decoding_format"), _PLAIN),
+        "sacrebleu": "--scoring sacrebleu scores with sacreBLEU",
+        "lm_weight": "beam search uses no language model",
+        "eos_token": "an output begins with the symbol of its language",
+        **dict.fromkeys(("retain_dropout", "retain_dropout_modules"), "dropout is for training"),
+    },
+    "dataset": {
+        "skip_invalid_size_inputs_valid_test": "long lines are truncated, so that no output is missing",
+        "required_seq_len_multiple": "batches are not padded further",
+        **dict.fromkeys(
+            (
+                *("train_subset", "valid_subset", "combine_valid_subsets", "ignore_unused_valid_subsets"),
+                *("validate_interval", "validate_interval_updates", "validate_after_updates", "max_valid_steps"),
+                *("fixed_validation_seed", "disable_validation", "curriculum", "grouped_shuffling"),
+                "update_ordered_indices_seed",
+            ),
+            _TRAINING,
+        ),
+    },
+    "common": dict.fromkeys(("bf16", "memory_efficient_bf16", "amp"), "--fp16 computes with 16 bits"),
+}
+#: of fairseq-interactive alone
+UNUSED_IN_INTERACTIVE: dict[str, dict[str, str]] = {
+    "generation": dict.fromkeys(("prefix_size", "score_reference"), "fairseq-interactive reads no targets"),
+    "dataset": {"gen_subset": "fairseq-interactive reads --input"},
+    "common_eval": dict.fromkeys(("quiet", "results_path"), "fairseq-interactive prints all output"),
+}
+SECTIONS = {
+    "generation": GenerationConfig,
+    "dataset": DatasetConfig,
+    "common": CommonConfig,
+    "common_eval": CommonEvalConfig,
+}
+#: option -> its range in `fairseq_xl.errors.RANGES`, None for any finite number, and its upper bound
+_NUMBERS: dict[str, tuple[str | None, int]] = {
+    "beam": ("1 or more", LARGEST_BEAM),
+    "nbest": ("1 or more", LARGEST_BEAM),
+    **dict.fromkeys(
+        ("max_len_a", "max_len_b", "min_len", "prefix_size", "no_repeat_ngram_size"), ("0 or more", LARGEST)
+    ),
+    "temperature": ("more than 0", LARGEST),
+    **dict.fromkeys(("lenpen", "unkpen", "diverse_beam_strength", "diversity_rate"), (None, LARGEST)),
+}
+
+
+def option(name: str) -> str:
+    """The name of an option on a command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def check_generation(args: Any, symbols: int) -> None:
+    """Raises `UserError` for options without effect, out of range, or that exclude each other.
+
+    For --lenpen with --unnormalized it logs a warning.
+
+    Args:
+        args: a `GenerationConfig`; if it is part of the configuration of a command, the other options are checked too.
+        symbols: number of symbols of the dictionary.
+    """
+    _check_unused({"generation": args}, UNUSED)
+    for name, (expected, below) in _NUMBERS.items():
+        check_number(option(name), getattr(args, name), expected, below)
+    if args.score_reference:
+        others = set(_changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
+        if others:
+            raise UserError(f"{option(min(others))} has no effect with --score-reference, which generates nothing")
+        return
+    if args.nbest > args.beam:
+        raise UserError(f"--nbest {args.nbest}: --beam {args.beam} finds no more hypotheses than that")
+    _check_search(args, symbols)
+    if args.unnormalized and args.lenpen != 1:
+        logger.warning("--lenpen %s has no effect with --unnormalized", args.lenpen)
+    if args.match_source_len and {"max_len_a", "max_len_b"} & {*_changed(args, GenerationConfig)}:
+        raise UserError("--max-len-a and --max-len-b have no effect with --match-source-len")
+
+
+def check_run(run: Any, interactive: bool) -> None:
+    """Raises `UserError` for options of the other sections of a command's configuration that have no effect."""
+    sections = {name: run[name] for name in SECTIONS if name in run}
+    _check_unused(sections, UNUSED)
+    multiple = run.dataset.required_batch_size_multiple
+    if multiple not in (1, DatasetConfig.required_batch_size_multiple):
+        raise UserError(f"--required-batch-size-multiple {multiple} has no effect on generation")
+    if interactive:
+        _check_unused(sections, UNUSED_IN_INTERACTIVE)
+        if run.generation.print_alignment == "soft":
+            raise UserError("--print-alignment soft: fairseq-interactive prints hard alignments only")
+
+
+def _check_search(args: Any, symbols: int) -> None:
+    """Raises `UserError` for options of the ways to search that exclude each other or have no effect."""
+    ways = {
+        "--sampling": args.sampling,
+        "--diverse-beam-groups": args.diverse_beam_groups > 0,
+        "--match-source-len": args.match_source_len,
+        "--diversity-rate": args.diversity_rate > -1,
+        "--constraints": args.constraints,
+    }
+    if len(named := [name for name, chosen in ways.items() if chosen]) > 1:
+        raise UserError(f"{' and '.join(named)} exclude each other: choose one of them")
+    most, mass = args.sampling_topk, args.sampling_topp
+    for name, number in (("sampling_topk", most), ("sampling_topp", mass)):
+        if number != -1 and not args.sampling:
+            raise UserError(f"{option(name)} {number}: --sampling is needed too")
+    if most != -1 and not 1 <= most <= symbols:
+        raise UserError(f"--sampling-topk {most}: expected at most {symbols}, the number of symbols, and 1 or more")
+    if mass != -1 and not 0 < mass <= 1:
+        raise UserError(f"--sampling-topp {mass}: expected a probability above 0")
+    if most != -1 and mass != -1:
+        raise UserError("--sampling-topk has no effect with --sampling-topp: choose one of them")
+    groups = args.diverse_beam_groups
+    if groups != -1 and (groups < 1 or args.beam % groups):
+        raise UserError(f"--diverse-beam-groups {groups}: expected a number that divides --beam {args.beam}")
+    if args.diverse_beam_strength != GenerationConfig.diverse_beam_strength and groups == -1:
+        raise UserError(f"--diverse-beam-strength {args.diverse_beam_strength}: --diverse-beam-groups is needed too")
+
+
+def _check_unused(sections: dict[str, Any], unused: dict[str, dict[str, str]]) -> None:
+    for section, names in unused.items():
+        for name in _changed(sections[section], SECTIONS[section]) if section in sections else ():
+            if name in names:
+                raise UserError(f"{option(name)} has no effect on generation: {names[name]}; leave it out")
+
+
+def _changed(options: Any, dataclass: type) -> Iterable[str]:
+    """The names of the options that are not at their default."""
+    fields = dataclass.__dataclass_fields__  # type: ignore[attr-defined]
+    for name, field in fields.items():
+        default = field.default
+        if not (isinstance(default, str) and default.startswith("${")) and getattr(options, name, default) != default:
+            yield name

@@ -6,17 +6,23 @@ The command is `fairseq-xl average`.
 import logging
 import os
 import re
+from typing import Any
 
 import torch
 
+from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.checkpoints.keys import upgrade_keys
-from fairseq_xl.errors import UserError
+from fairseq_xl.checkpoints.transfer import ABSENT, transfer_fields
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.io.configuration import registered_model
 
 logger = logging.getLogger(__name__)
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+#: keys of an identity in which checkpoints of one run may differ: settings of its training, of which there is a warning
+SETTINGS = ("objective_options", "length")
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
@@ -56,19 +62,24 @@ def average(paths: list[str]) -> dict:
     state is left out: it does not belong to the mean.
 
     Args:
-        paths: checkpoints of one model, oldest first.
+        paths: checkpoints of one model, oldest first: of one run, or of runs that start from one model.
 
     Returns:
         a checkpoint that fairseq loads.
 
     Raises:
-        UserError: a file is not a checkpoint, or they are not of one model.
+        UserError: a file is not a checkpoint, or they are not of one model: parameters, dictionary, labels, directions,
+            objectives, framing or options that change the meaning of weights differ.
     """
     if not paths:
         raise UserError("there are no checkpoints to average")
     totals: dict[str, torch.Tensor] = {}
+    first: dict[str, Any] = {}
     for path in paths:
         state = load_checkpoint(path)
+        meaning = _meaning(state)
+        first = first or meaning
+        _check_meaning(first, meaning, paths[0], path)
         state["model"] = upgrade_keys(state["model"])
         if totals:
             _check_same(totals, state["model"], paths[0], path)
@@ -97,3 +108,28 @@ def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
             raise UserError(f"{first} and {path} are not of one model: {name} has shapes {shapes[0]} and {shapes[1]}")
         if expected[name].is_floating_point() != value.is_floating_point():
             raise UserError(f"{first} and {path} are not of one model: {name} is floating-point in only one of them")
+
+
+def _meaning(state: dict) -> dict[str, Any]:
+    """{name: value} of what weights mean: the identity of a checkpoint, and the options that `TRANSFER` names."""
+    identity = (state.get("task_state") or {}).get("fairseq_xl") or {}
+    cfg = (state.get("cfg") or {}).get("model")
+    model = cfg if isinstance(cfg, dict) else {}
+    options = {f"--{name}": model.get(name, of.get(ABSENT)) for name, of in transfer_fields(model.get("_name")).items()}
+    trained, _ = registered_model(model.get("_name"))
+    learned = {"head": head_of(identity), **type_state_of(identity)}  # other keys in checkpoints of earlier versions
+    rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state")}
+    return {"model": trained and trained.__name__, **options, **rest, **learned}
+
+
+def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:
+    for name in {**expected, **found}:
+        one, other = expected.get(name), found.get(name)
+        if one == other:
+            continue
+        if name not in SETTINGS:
+            raise UserError(
+                f"{first} and {path} are not of one model: {name} is {quoted(one)} in the first and {quoted(other)} in "
+                "the second"
+            )
+        logger.warning("%s and %s differ in %s: the average has that of the last checkpoint", first, path, name)

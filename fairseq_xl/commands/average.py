@@ -7,6 +7,7 @@ import argparse
 import logging
 import os
 
+from fairseq_xl import register
 from fairseq_xl.checkpoints.averaging import average, last_checkpoints
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--epochs and --updates choose among the files of --last; --inputs names them")
     else:
         paths = options.inputs
+    register()  # architectures say which of their options change the meaning of weights
     folder = os.path.dirname(options.output) or "."
     if not os.path.isdir(folder):
         raise UserError(f"--output {options.output}: there is no folder {folder}")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_xl import patches
+from fairseq_xl import patches, register
 from fairseq_xl.checkpoints import averaging
 from fairseq_xl.commands import average as command
 from fairseq_xl.errors import UserError
@@ -122,6 +122,50 @@ def test_checkpoints_of_different_models_are_refused(run):
     message = refusal(run, checkpoint(2, model={**model, "half": torch.zeros(6)}), "half")
     assert "(5,)" in message and "(6,)" in message
     refusal(run, checkpoint(2, model={**model, "steps": torch.tensor(0.5)}), "steps")
+
+
+IDENTITY = {"format": 1, "task": "XLClassificationTask", "dictionary": "a", "languages": ["en"], "framing": "xl"}
+IDENTITY |= {"heads": 2, "head": "classification", "type_state": {"labels": ["x", "y"], "num_texts": 1}}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dictionary": "b"},
+        {"languages": ["de"]},
+        {"heads": 4},
+        {"head": "ranking"},
+        {"type_state": {"labels": ["y", "x"], "num_texts": 1}},
+        {"lang_pairs": ["de-en"]},
+        {"objectives": "mlm"},
+        {"framing": "xlm"},
+    ],
+)
+def test_weights_of_another_meaning_are_refused(run, changed):
+    """All shapes are equal. Checkpoints of other settings of training, or of an earlier version, are averaged."""
+    for number, identity in enumerate((IDENTITY, IDENTITY | changed)):
+        torch.save(checkpoint(1, task_state={"fairseq_xl": identity}), run / f"{number}.pt")
+    name = next(iter(changed.get("type_state", changed)))
+    with pytest.raises(UserError, match=rf"0\.pt and .*1\.pt are not of one model: {name} is "):
+        averaging.average([str(run / "0.pt"), str(run / "1.pt")])
+
+
+def test_what_checkpoints_of_one_run_may_differ_in(run, caplog):
+    earlier = {name: value for name, value in IDENTITY.items() if name not in ("head", "type_state")}
+    others = earlier | {"labels": ["x", "y"], "sides": 1}, IDENTITY | {"length": 9}
+    for number, identity in enumerate((IDENTITY, *others)):
+        torch.save(checkpoint(1, task_state={"fairseq_xl": identity}), run / f"{number}.pt")
+    averaging.average([str(run / f"{number}.pt") for number in range(3)])
+    assert "differ in length" in caplog.text
+
+
+def test_options_that_change_the_meaning_of_weights(run):
+    register()
+    for number, activation in enumerate(("gelu", "relu")):
+        model = {"_name": "xl_xlm_tiny", "activation": activation}
+        torch.save(checkpoint(1, cfg={"model": model}), run / f"{number}.pt")
+    with pytest.raises(UserError, match="--activation is 'gelu' in the first and 'relu' in the second"):
+        averaging.average([str(run / "0.pt"), str(run / "1.pt")])
 
 
 def test_a_folder_with_too_few_checkpoints(run):

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairseq_xl.evaluation.by_language import parser, scored
 from fairseq_xl.evaluation.classification import compare, read_predictions, score
+from fairseq_xl.evaluation.prediction_folders import check
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -20,8 +21,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = made.parse_args(arguments)
 
     def scores(path: Path, _: str) -> dict[str, Any]:
-        paired = {"paired": compare(path, Path(options.against) / path.name)} if options.against else {}
-        return score(*read_predictions(path)) | paired
+        if not options.against:
+            return score(*read_predictions(path))
+        other = Path(options.against) / path.name
+        check(other, [options.task])
+        return score(*read_predictions(path)) | {"paired": compare(path, other)}
 
     result = scored(options, "tsv", scores, ("accuracy", "macro_f1", "majority"), "metric:accuracy")
     sys.stdout.write(json.dumps(result) + "\n")

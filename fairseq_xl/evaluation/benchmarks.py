@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation import bootstrap, classification, question_answering, spans
+from fairseq_xl.errors import UserError, names_of, quoted
+from fairseq_xl.evaluation import bootstrap, classification, question_answering, ranking, spans
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.prediction_folders import check, write
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.io.files import parsed_json, replacing, write_lines
+from fairseq_xl.io.files import parsed_json, replacing
 from fairseq_xl.versions import version
 
 logger = logging.getLogger(__name__)
 
-SCORE = 3  # column of the scores of ranking in the files of --predictions-to
 NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
@@ -48,7 +49,7 @@ class Task:
     variants: Mapping[str, Variant]  # the first one is the benchmark's
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
-    column: int | None = 2  # column of the prediction file to copy into the submission; None: the whole file
+    kinds: tuple[str, ...] = ("classification",)  # task types whose predictions the submission may have
     others: tuple[str, ...] = ()  # languages that are scored, but not in the average, as in the paper
     other_references: str = ""  # path of references that may be there instead
     called: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
@@ -86,34 +87,64 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
         predictions: folder of ``SPLIT.LANGUAGE`` files that fairseq-validate wrote with --predictions-to.
         destination: folder of the submission.
 
-    Raises `UserError` if no language of the task has a file.
+    Raises `UserError` if no language of the task has a file, for predictions of another task, and for files that are
+    not of one model, in the folder of predictions or in that of the submission.
     """
-    written, missing = [], []
-    for language in (*task.languages, *task.others):
-        path = predictions / f"{split}.{language}.{'json' if task.column is None else 'tsv'}"
-        if not path.is_file():
-            missing.append(language)
-            continue
-        lines = read_lines(path) if task.column is None else predicted_column(path, task.column)
-        made = destination / task.predictions.format(language=language, split=split)
-        write_lines(made, lines)
-        written.append(made)
-    if not written:
+    suffix = "json" if task.kinds == ("question_answering",) else "tsv"
+    files = {code: predictions / f"{split}.{code}.{suffix}" for code in (*task.languages, *task.others)}
+    missing = [code for code, path in files.items() if not path.is_file()]
+    if len(missing) == len(files):
         raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
+    written: dict[Path, dict[str, str]] = {}  # folder -> name -> text
+    for language, path in files.items():
+        if language in missing:
+            continue
+        origin = check(path, task.kinds)
+        kind = origin.task if origin else kind_of(path, task.kinds)
+        lines = SUBMITTED[kind](path)
+        if "ranking" in task.kinds and not all(math.isfinite(classification.number_of(line)) for line in lines):
+            raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
+        made = destination / task.predictions.format(language=language, split=split)
+        written.setdefault(made.parent, {})[made.name] = "\n".join([*lines, ""])
+    for folder, texts in written.items():
+        write(folder, origin, texts)
     if missing:
         logger.warning("%s: no predictions of %s, which the submission lacks", predictions, ", ".join(missing))
-    return written
+    return [folder / name for folder, texts in written.items() for name in texts]
 
 
-def predicted_column(path: Path, column: int) -> list[str]:
-    """A column of a file of --predictions-to; scores of ranking in the order of the lines, and not by query."""
+def kind_of(path: Path, kinds: tuple[str, ...]) -> str:
+    """The task type of predictions without a note: the only one of `kinds`, or classification if labels are ratings."""
     rows = [line.split("\t") for line in read_lines(path)]
-    wrong = column == SCORE and not all(row[0].isdigit() for row in rows)
-    if wrong or any(len(row) <= column and row != [""] for row in rows):
-        raise UserError(f"{path} is not a file of predictions: expected {column + 1} columns")
-    if column == SCORE:
-        rows.sort(key=lambda row: int(row[0]))
-    return [row[column] if row != [""] else "" for row in rows]
+    ratings = all(len(row) > 1 and (row[1] == classification.UNLABELED or row[1].isdigit()) for row in rows)
+    return kinds[0] if len(kinds) == 1 or not ratings else "classification"
+
+
+def tags_of(path: Path) -> list[str]:
+    """The predicted tags, one a line, and an empty line after each sentence."""
+    return [tag for sentence in spans.read_rows(path) for tag in (*(row[2] for row in sentence), "")]
+
+
+def ranking_scores_of(path: Path) -> list[str]:
+    """The scores in the order of the lines of the task file, and not by query."""
+    ranking.read_rows(path)
+    rows = [line.split("\t") for line in read_lines(path)]
+    return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]
+
+
+def answers_of(path: Path) -> list[str]:
+    """The lines of a file of answers."""
+    read_answers(path)
+    return read_lines(path)
+
+
+#: task type -> the lines of a submission from a file of --predictions-to
+SUBMITTED: dict[str, Callable[[Path], list[str]]] = {
+    "classification": lambda path: [row[2] for row in classification.read_rows(path)],
+    "ranking": ranking_scores_of,
+    "tagging": tags_of,
+    "question_answering": answers_of,
+}
 
 
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:
@@ -124,13 +155,15 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
     Args:
         name: the variant.
 
-    Raises `UserError` if a language with predictions has no references.
+    Raises `UserError` if a language with predictions has no references, and for predictions that are not as the note of
+    their folder has them.
     """
     variant, found = task.variants[name], {}
     for language in (*task.languages, *task.others):
         ours = predictions / task.predictions.format(language=language, split=split)
         if not ours.is_file():
             continue
+        check(ours)
         named = [path for path in (task.references, task.other_references) if path]
         paths = [references / path.format(language=language, split=split) for path in named]
         right = next((path for path in paths if path.is_file()), None)
@@ -319,12 +352,20 @@ def accuracy_scores(predictions: list[str], labels: list[str], path: Path, class
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
     known = set(labels)
     unknown = [label for label in predictions if label not in known]
+    check_labels(set(predictions), known, path)
     if unknown and classes:
         logger.warning(
             "%s: %d predictions are no label of the references, the first is %r", path, len(unknown), unknown[0]
         )
     found = classification.score(labels, predictions)
     return {name: found[name] for name in ("n", "accuracy", "accuracy_interval", "majority")}
+
+
+def check_labels(predicted: set[str], labels: set[str], path: Path) -> None:
+    """Raises `UserError` if no prediction is one of the labels, of which there are several: it is of another task."""
+    if len(labels) > 1 and not predicted & labels:
+        expected = ", ".join(sorted(labels)[:3])
+        raise UserError(f"{path}: expected labels such as {expected}, found {', '.join(sorted(predicted)[:3])}")
 
 
 def accuracy_variants(score: Callable[[Path, Path, str], Scores]) -> dict[str, Variant]:
@@ -368,6 +409,8 @@ def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -
             raise UserError(
                 f"{path}, sentence {number}: expected {len(right)} tags, one for each word, found {len(ours)}"
             )
+    predicted_tags, tags = ({tag for sentence in side for tag in sentence} for side in (predicted, gold))
+    check_labels(predicted_tags, tags | {spans.OUTSIDE[0]}, path)
     return spans.score(gold, predicted)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation import bootstrap, prediction_folders
 
 logger = logging.getLogger(__name__)
 
@@ -16,6 +16,7 @@ def parser(name: str, description: str | None, files: str) -> argparse.ArgumentP
     """The arguments of `fairseq-xl score NAME`; `files` describes the files of its folder."""
     made = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
     made.add_argument("folder", help=f"folder of {files}, written by fairseq-validate --predictions-to")
+    made.set_defaults(task=name.replace("-", "_"))
     made.add_argument("--split", default="test", help="split (default: test)")
     made.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
     return made
@@ -37,11 +38,15 @@ def scored(
         metric: the first part of the signature, such as "metric:accuracy".
 
     Returns: {"languages": {code: scores}, "missing": codes without a file, "signature"} and the averages.
-    Raises `UserError` if no language has a file.
+    Raises `UserError` if no language has a file, and for files that are not of one model for this task, as the note of
+    the folder has them.
     """
     codes = names_of("--langs", options.langs)
     files = {code: Path(options.folder) / f"{options.split}.{code}.{suffix}" for code in codes}
-    scores = {code: score(path, code) for code, path in files.items() if path.is_file()}
+    files = {code: path for code, path in files.items() if path.is_file()}
+    for path in files.values():
+        prediction_folders.check(path, [options.task])
+    scores = {code: score(path, code) for code, path in files.items()}
     if not scores:
         raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.{suffix} of {options.langs}")
     result: dict[str, Any] = {"languages": scores, "missing": [code for code in codes if code not in scores]}

@@ -5,24 +5,49 @@ from collections import Counter
 
 import numpy as np
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 
 UNLABELED = "_"  # label of text whose label is unknown: it can be predicted, and has no loss and no score
 
 
-def read_predictions(path):
-    """A prediction file -> labels and predictions, two lists in the order of the lines.
+def read_rows(path):
+    """The lines of a prediction file: (line, label, prediction, probability), four strings each.
 
-    Raises `UserError` unless there is one prediction for each line.
+    Raises `UserError` unless there is one prediction for each line, with a probability; and for scores of ranking.
     """
     rows = [line.split("\t") for line in read_lines(path)]
     for number, row in enumerate(rows, start=1):
-        if len(row) != 4 or row[0] != str(number):
+        if len(row) != 4 or row[0] != str(number) or not all(row) or not 0 <= number_of(row[3]) <= 1:
             raise UserError(f"{path}, line {number}: expected {number} TAB label TAB prediction TAB probability")
     if not rows:
         raise UserError(f"{path} holds no predictions")
+    labels, predictions = ({row[column] for row in rows} - {UNLABELED} for column in (1, 2))
+    if (
+        labels
+        and all(math.isfinite(number_of(name)) for name in predictions)
+        and not any(math.isfinite(number_of(name)) for name in labels)
+    ):
+        found = f"{quoted(rows[0][2])} for {quoted(rows[0][1])}"
+        raise UserError(f"{path}: expected classes, as the labels are, found numbers, {found}: is it of a ranking?")
+    return rows
+
+
+def number_of(text):
+    """The number that a text is; NaN for other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def read_predictions(path):
+    """A prediction file -> labels and predictions, two lists in the order of the lines.
+
+    Raises the errors of `read_rows`, and `UserError` for text without labels.
+    """
+    rows = read_rows(path)
     if any(row[1] == UNLABELED for row in rows):
         raise UserError(f"{path} has predictions of text without labels ({UNLABELED}), which cannot be scored")
     return [row[1] for row in rows], [row[2] for row in rows]

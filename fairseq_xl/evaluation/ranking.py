@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.classification import UNLABELED
@@ -39,29 +39,48 @@ def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain:
     return float(np.repeat(mean_gain, size) @ discounts) / best
 
 
-def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
-    """A file of lines ``line TAB query TAB relevance TAB score``: {query: (relevances, scores)}.
+def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
+    """The lines of a prediction file, ``line TAB query TAB relevance TAB score``; an unknown relevance is None.
 
-    Raises `UserError` that names file and line for a line of another form.
+    Raises `UserError` that names file and line for a line of another form; for a query whose lines are not together,
+    as in two files in one and in a file of another task; and unless there is one score for each line.
     """
-    queries: dict[str, tuple[list[float], list[float]]] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        fields = line.split("\t")
-        if len(fields) == 4 and fields[2] == UNLABELED:
-            raise UserError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
+    rows: list[tuple[int, str, float | None, float]] = []
+    queries: set[str] = set()
+    for number, text in enumerate(read_lines(path), start=1):
+        fields = text.split("\t")
         try:
-            _, query, *values = fields
-            relevance, value = map(float, values)
+            line, query, relevance, value = fields
+            row = (int(line), query, None if relevance == UNLABELED else float(relevance), float(value))
         except ValueError:
             raise UserError(f"{path}, line {number}: expected line TAB query TAB relevance TAB score") from None
-        if not (math.isfinite(value) and 0 <= relevance < math.inf):
+        if not (math.isfinite(row[3]) and 0 <= (row[2] or 0) < math.inf):
             raise UserError(f"{path}, line {number}: expected a relevance of 0 or more and a finite score")
-        of_query = queries.setdefault(query, ([], []))
+        if query in queries and query != rows[-1][1]:
+            raise UserError(f"{path}, line {number}: the query {quoted(query)} is there before, and others after it")
+        queries.add(query)
+        rows.append(row)
+    if not rows:
+        raise UserError(f"{path} holds no predictions")
+    for place, line in enumerate(sorted(row[0] for row in rows), start=1):
+        if line != place:
+            raise UserError(f"{path}: expected a score for each of the lines 1 to {len(rows)}, found line {line}")
+    return rows
+
+
+def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
+    """A prediction file -> {query: (relevances, scores)}.
+
+    Raises the errors of `read_rows`, and `UserError` for texts without relevance.
+    """
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for _, query, relevance, value in read_rows(path):
+        if relevance is None:
+            raise UserError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
+        of_query = found.setdefault(query, ([], []))
         of_query[0].append(relevance)
         of_query[1].append(value)
-    if not queries:
-        raise UserError(f"{path} holds no predictions")
-    return queries
+    return found
 
 
 def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:

@@ -59,27 +59,35 @@ def f1(correct: float, predicted: float, gold: float) -> float:
     return 200 * correct / (predicted + gold) if predicted + gold else 0.0
 
 
-def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
-    """A file of lines ``word TAB tag TAB prediction``: tags and predictions of its sentences, without untagged words.
+def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
+    """A file of lines ``word TAB tag TAB prediction``, an empty one after each sentence: rows of each sentence.
 
-    Sentences without tags are left out, as in validation. Raises `UserError` that names file and line for a line of
-    another form, and for a file without tags.
+    Raises `UserError` that names file and line for a line of another form, and for a file that was cut.
     """
-    sentences: list[list[tuple[str, str]]] = [[]]
+    sentences: list[list[tuple[str, str, str]]] = [[]]
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if len(fields) == 3 and all(fields):
-            sentences[-1].append((fields[1], fields[2]))
+            sentences[-1].append((fields[0], fields[1], fields[2]))
         elif not line:
             sentences.append([])
         else:
             raise UserError(f"{path}, line {number}: expected word TAB tag TAB prediction, found {line[:40]!r}")
-    if sentences[-1]:
+    if sentences.pop():
         raise UserError(f"{path} is not complete: there is no empty line at its end")
-    read = [labeled_words(*zip(*sentence)) for sentence in sentences if sentence]
-    if not read:
+    if not any(sentences):
         raise UserError(f"{path} holds no predictions")
-    found = [(tags, predicted) for tags, predicted in read if tags]
+    return sentences
+
+
+def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
+    """A prediction file -> tags and predictions of its sentences, without untagged words.
+
+    Sentences without tags are left out, as in validation. Raises the errors of `read_rows`, and `UserError` for a file
+    without tags.
+    """
+    columns = [tuple(zip(*sentence)) for sentence in read_rows(path) if sentence]
+    found = [(tags, predicted) for _, *row in columns for tags, predicted in [labeled_words(*row)] if tags]
     if not found:
         raise UserError(f"{path} has predictions of words without tags ({UNLABELED}) only, which cannot be scored")
     return [tags for tags, _ in found], [predicted for _, predicted in found]

@@ -6,6 +6,7 @@ NTG: sacreBLEU of lower-cased text. POS, MLQA and WPR can be scored in other way
 """
 
 import itertools
+import math
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import published, ranking
 from fairseq_xl.evaluation.benchmarks import (
     NORMALIZATIONS,
-    SCORE,
     Benchmark,
     Scores,
     Task,
@@ -45,6 +45,9 @@ LANGUAGES = {
 }
 #: languages that XGLUE's program averages and the paper does not
 OTHERS = {"WPR": ("es",), "QG": ("es", "it", "pt")}
+#: task types of the tasks that are not classification. XGLUE trains WPR as 5 classes and submits the class, a rating
+KINDS = {"MLQA": ("question_answering",), "WPR": ("ranking", "classification")}
+KINDS |= dict.fromkeys(("NER", "POS"), ("tagging",))
 #: averages of the paper
 GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[9:]}
 
@@ -102,6 +105,8 @@ def relevance(predictions: Path, references: Path, language: str, gain: str) -> 
         raise UserError(f"{predictions}: expected {len(rows)} predictions, one for each line, found {len(found)}")
     try:
         pairs = [(float(row[-1]), float(ours)) for row, ours in zip(rows, found)]
+        if not all(map(math.isfinite, itertools.chain(*pairs))):
+            raise ValueError
     except ValueError:
         raise UserError(f"{predictions}: expected a rating or score on each line, as {references} has") from None
     groups = itertools.groupby(zip(rows, pairs), lambda item: item[0][0])
@@ -170,7 +175,7 @@ def tasks() -> dict[str, Task]:
         variants, references = kinds.get(name, default)
         found[name] = Task(
             *(tuple(languages.split()), variants, f"{name}/{{language}}.prediction", references),
-            column={"MLQA": None, "WPR": SCORE}.get(name, 2),
+            kinds=KINDS.get(name, ("classification",)),
             others=OTHERS.get(name, ()),
             other_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             called="accuracy" if name == "POS" else "",

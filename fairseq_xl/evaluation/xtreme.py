@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import published
 from fairseq_xl.evaluation.benchmarks import (
     NORMALIZATIONS,
@@ -44,6 +44,9 @@ LANGUAGES = {
         "ar he vi id jv tl eu ml ta te af nl de el bn hi mr ur fa fr it pt es bg ru ja ka ko th sw zh kk tr et fi hu"
     ),
 }
+#: task types of the tasks that are not classification
+KINDS = dict.fromkeys(("xquad", "mlqa", "tydiqa"), ("question_answering",))
+KINDS |= dict.fromkeys(("udpos", "panx"), ("tagging",))
 #: averages of its program
 GROUPS = {
     "average": tuple(LANGUAGES),
@@ -66,7 +69,11 @@ def classification(predictions: Path, references: Path, language: str) -> Scores
 
 def retrieved(predictions: Path, references: Path, language: str) -> Scores:
     """Accuracy of the line numbers of retrieved sentences."""
-    return accuracy_scores(labels(predictions), labels(references), predictions, classes=False)
+    numbers = labels(predictions)
+    for line, number in enumerate(numbers, start=1):
+        if not number.isdigit():
+            raise UserError(f"{predictions}, line {line}: expected the number of a line, found {quoted(number)}")
+    return accuracy_scores(numbers, labels(references), predictions, classes=False)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
@@ -79,6 +86,8 @@ def mined(predictions: Path, references: Path, language: str) -> Scores:
     found, gold = ({tuple(line.split("\t")) for line in labels(path) if line} for path in (predictions, references))
     if not gold:
         raise UserError(f"{references} holds no pairs")
+    if wrong := [pair for pair in sorted(found) if len(pair) != 2]:
+        raise UserError(f"{predictions}: expected lines of two ids, found {quoted(wrong[0])}")
     rows = [(pair in found and pair in gold, pair in found, pair in gold) for pair in sorted(found | gold)]
     measured = of_sums(rows, {"f1": lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2])})["f1"]
     return {"n": len(gold), "f1": measured["score"], "f1_interval": measured["interval"]}
@@ -106,11 +115,11 @@ def tasks() -> dict[str, Task]:
     }
     found = {}
     for name, languages in LANGUAGES.items():
-        answers = name in ("xquad", "mlqa", "tydiqa")
-        path = f"{name}/{{split}}-{{language}}.{'json' if answers else 'tsv'}"
+        suffix = "json" if KINDS.get(name) == ("question_answering",) else "tsv"
+        path = f"{name}/{{split}}-{{language}}.{suffix}"
         found[name] = Task(
             *(tuple(languages.split()), other.get(name, accuracy_variants(classification)), path, path),
-            column=None if answers else 2,
+            kinds=KINDS.get(name, ("classification",)),
             called="accuracy" if name == "udpos" else "",
             papers=published.XTREME[name],
         )

@@ -228,6 +228,10 @@ class TaskType(ABC):
         """{name in the folder of --predictions-to: content} of the predictions of a split in a language."""
         return {f"{split}.{language}.{self.suffix}": self.file_of(rows)}
 
+    def folders(self) -> dict[str, str]:
+        """{folder in that of --predictions-to: name of the task type of its files}."""
+        return {"": self.name}
+
     def file_of(self, rows: list[tuple[Any, Any]]) -> str:
         """The file of --predictions-to, from (example, prediction) in the order of the examples."""
         return "".join(self.format_prediction(example, prediction) for example, prediction in rows)

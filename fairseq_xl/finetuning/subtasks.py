@@ -232,6 +232,10 @@ class Subtasks(TaskType):
         """Text of an example in the file of its subtask."""
         return self.types[example.subtask].format_prediction(example.example, prediction)
 
+    def folders(self) -> dict[str, str]:
+        """{subtask: name of its task type}."""
+        return {name: each.name for name, each in self.types.items()}
+
     def files_of(self, split: str, language: str, rows: list[tuple[SubtaskExample, Any]]) -> dict[str, str]:
         """{"SUBTASK/FILE": content} of the subtasks that have examples in the language."""
         files: dict[str, str] = {}

@@ -15,11 +15,11 @@ from fairseq.tasks import TASK_REGISTRY, register_task
 from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.data.text import TextEncoder
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write
 from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
-from fairseq_xl.io.files import replacing
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
 from fairseq_xl.tasks.language_metrics import LanguageMetrics
@@ -95,6 +95,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
         super().__init__(cfg, dictionary)
         self.type = self.make_type()
         self.training_examples = []  # those that the type has learned from, until their dataset is made
+        self.loaded_state = None  # what the task type of the loaded checkpoints learned
+        self.origin, self.written = None, []  # of --predictions-to: the model, and beginnings of the names of its files
         self.predictions = {}  # split -> {index of the example: prediction}, where they are kept
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
         self.uses_pretrained_tokens = self.language_module.replacement is None
@@ -127,14 +129,35 @@ class FineTuningTask(LanguageMetrics, XLTask):
         return super().identity() | self.language_module.identity() | own
 
     def load_state_dict(self, state_dict):
-        """Checks the checkpoint's identity and takes over what its task type learned."""
+        """Checks the checkpoint's identity and takes over what its task type learned: of several, all must agree."""
         super().load_state_dict(state_dict)
         found = state_dict["fairseq_xl"]
         path = state_dict.get("path", "the checkpoint")
         self._check_head(found, path)
         self.type.framing = self.framing
         self.language_module.restore(found)
-        self.type.load_state(type_state_of(found), path)
+        learned = type_state_of(found)
+        if self.loaded_state not in (None, learned):
+            raise UserError(f"{path} was trained on other files than the checkpoint before it: {quoted(learned)}")
+        self.type.load_state(learned, path)
+        self.loaded_state = learned
+        if self.cfg.predictions_to and "path" in state_dict:
+            self._predict_with(Origin.of_checkpoint(path, self.type.name))
+
+    def begin_training(self):
+        """Checks --predictions-to before a training."""
+        super().begin_training()
+        if self.cfg.predictions_to:
+            folder = run_config(self.cfg).checkpoint.save_dir
+            self._predict_with(Origin(f"the training in {folder}", None, self.type.name))
+
+    def _predict_with(self, origin):
+        """Raises `UserError` if the folder of --predictions-to would keep predictions of another model."""
+        self.origin, run = origin, run_config(self.cfg)
+        splits = run.dataset.valid_subset.split(",") if run is not None else []
+        self.written = [f"{split}.{language}." for split in splits for language in self._languages(split)]
+        for name, kind in self.type.folders().items():
+            check_replaceable(Path(self.cfg.predictions_to, name), origin._replace(task=kind), self.written)
 
     def _check_head(self, found, path):
         if head_of(found) != self.type.name:
@@ -321,13 +344,15 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def _write(self, split, rows):
         """Writes the predictions of a split, {language: (example, prediction) in order}."""
-        folder = Path(self.cfg.predictions_to)
+        folder, files = Path(self.cfg.predictions_to), defaultdict(dict)
+        for language, of_one in rows.items():
+            for path, content in self.type.files_of(split, language, of_one).items():
+                inside, _, name = path.rpartition("/")
+                files[inside][name] = content
         try:
-            for language, of_one in rows.items():
-                for name, content in self.type.files_of(split, language, of_one).items():
-                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                    with replacing(folder / name) as file:
-                        file.write(content.encode("utf-8"))
+            for inside, texts in files.items():
+                origin = self.origin and self.origin._replace(task=self.type.folders()[inside])
+                write(folder / inside, origin, texts, self.written)
         except OSError as error:
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 

@@ -9,8 +9,9 @@ import sacrebleu
 from fairseq_xl import __version__
 from fairseq_xl.commands import score_xglue, score_xtreme, submission
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import bootstrap, published, xglue, xtreme
+from fairseq_xl.evaluation import bootstrap, prediction_folders, published, xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import accuracy_scores
+from fairseq_xl.evaluation.prediction_folders import Origin
 
 QUESTIONS = {
     "data": [
@@ -251,6 +252,8 @@ def test_xnlis_own_file_is_read_as_references(xglue_files, capsys):
         ("NER/de.prediction", "O\nO\nO\n\nO\n\n", "sentence 1: expected 2 tags, one for each word, found 3"),
         ("NC/de.prediction", "sports\n", "expected 2 predictions, one for each label, found 1"),
         ("WPR/de.prediction", "0\n4\n2\n0.1\nbad\n", "expected a rating or score on each line"),
+        ("WPR/de.prediction", "0\n4\n2\n0.1\nnan\n", "expected a rating or score on each line"),
+        ("NC/de.prediction", "0\n1\n", "expected labels such as news, sports, found 0, 1"),
         ("WPR/de.prediction", "0\n", "expected 5 predictions, one for each line, found 1"),
         ("MLQA/de.prediction", "[]", "expected one JSON object of answers by id"),
         ("MLQA/de.prediction", '{"a": "Elbe", "b": "x", "a": "y"}', "de.prediction: the key 'a' occurs twice"),
@@ -313,10 +316,11 @@ PREDICTED = {  # what fairseq-validate writes -> what submissions have
     ("xglue", "NC", "tsv"): ("1\tsports\tnews\t0.9\n2\t_\tsports\t0.8\n", "NC/de.prediction", "news\nsports\n"),
     ("xglue", "NER", "tsv"): ("a b\tO\tB-X\nc\tO\tO\n\nd\tO\tO\n\n", "NER/de.prediction", "B-X\nO\n\nO\n\n"),
     ("xglue", "WPR", "tsv"): (
-        *("1\tq\t2\t0.5\n3\tq\t0\t0.25\n2\tr\t_\t-1\n10\tr\t1\t7\n", "WPR/de.prediction"),
-        "0.5\n-1\n0.25\n7\n",
+        "1\tq\t2\t0.5\n3\tq\t0\t0.25\n2\tr\t_\t-1\n10\tr\t1\t7\n"
+        + "".join(f"{line}\ts\t0\t1\n" for line in range(4, 10)),
+        *("WPR/de.prediction", "0.5\n-1\n0.25\n1\n1\n1\n1\n1\n1\n7\n"),
     ),
-    ("xglue", "MLQA", "json"): ('{\n"a": "x\ty"\n}\n', "MLQA/de.prediction", '{\n"a": "x\ty"\n}\n'),
+    ("xglue", "MLQA", "json"): ('{\n"a": "x\\ty"\n}\n', "MLQA/de.prediction", '{\n"a": "x\\ty"\n}\n'),
     ("xtreme", "panx", "tsv"): ("c\tO\tB-X\n\n", "panx/test-de.tsv", "B-X\n\n"),
     ("xtreme", "xquad", "json"): ('{\n"a": "x"\n}\n', "xquad/test-de.json", '{\n"a": "x"\n}\n'),
 }
@@ -329,6 +333,59 @@ def test_submissions(tmp_path, benchmark, task, suffix):
     submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
     assert [str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")] == [name]
     assert (tmp_path / "out" / name).read_text(encoding="utf-8") == expected
+
+
+CLASSES = "1\tnews\tsports\t0.9\n2\t_\tnews\t0.8\n"
+RATED = "1\t4\t3\t0.9\n2\t_\t0\t0.8\n"  # WPR trained as classification
+
+
+@pytest.mark.parametrize(
+    "benchmark, task, text, message",
+    [
+        ("xtreme", "panx", CLASSES, "line 1: expected word TAB tag TAB prediction"),
+        ("xglue", "WPR", CLASSES, "line 1: expected line TAB query TAB relevance TAB score"),
+        ("xglue", "NC", "1\tq\t2\t0.5\n2\tq\t1\t0.9\n", "expected classes, as the labels are, found numbers"),
+        ("xglue", "NC", "1\tq\t2\t-0.5\n", "line 1: expected 1 TAB label TAB prediction TAB probability"),
+        ("xglue", "NC", CLASSES * 2, "line 3: expected 3 TAB label"),
+        ("xglue", "NC", "a\tO\tO\n\n", "line 1: expected 1 TAB label"),
+        ("xglue", "WPR", "1\tq\t2\t0.5\n2\tr\t2\t0.5\n" * 2, "line 3: the query 'q' is there before"),
+        ("xglue", "WPR", "1\tq\t2\t0.5\n3\tr\t2\t0.5\n", "lines 1 to 2, found line 3"),
+    ],
+)
+def test_predictions_of_another_task_doubled_or_cut(tmp_path, benchmark, task, text, message):
+    write(tmp_path / "in/test.de.tsv", text)
+    with pytest.raises(UserError, match=rf"test\.de\.tsv.*{message}"):
+        submission.main([benchmark, task, str(tmp_path / "in"), str(tmp_path / "out")])
+
+
+def test_wpr_takes_the_class_of_classification(tmp_path):
+    """XGLUE's own submissions have ratings, 0 to 4."""
+    write(tmp_path / "in/test.de.tsv", RATED)
+    submission.main(["xglue", "WPR", str(tmp_path / "in"), str(tmp_path / "out")])
+    assert (tmp_path / "out/WPR/de.prediction").read_text() == "3\n0\n"
+
+
+def test_a_submission_is_of_one_model(tmp_path, capsys):
+    """Each folder has a note; files of another model, and ones that were changed, are refused, also when scored."""
+    for model, languages in (("a", ("de", "en")), ("b", ("fr",))):
+        files = {f"test.{language}.tsv": CLASSES for language in languages}
+        prediction_folders.write(tmp_path / model, Origin(model, None, "classification"), files)
+    line = [str(tmp_path / "a"), str(tmp_path / "out")]
+    submission.main(["xglue", "NC", *line])
+    with pytest.raises(UserError, match="out/NC has predictions of a .*de.prediction among them"):
+        submission.main(["xglue", "NC", str(tmp_path / "b"), line[1]])
+    with pytest.raises(UserError, match=r"de\.tsv: expected predictions of tagging, found those of classification"):
+        submission.main(["xglue", "NER", *line])
+    write(tmp_path / "right/NC/xglue.nc.de.test", "a\tb\tnews\na\tb\tnews\n")
+    write(tmp_path / "right/NC/xglue.nc.en.test", "a\tb\tnews\na\tb\tnews\n")
+    score = ["--predictions", line[1], "--references", str(tmp_path / "right"), "--tasks", "NC"]
+    score_xglue.main(score)
+    write(tmp_path / "out/NC/fr.prediction", "news\nnews\n")
+    with pytest.raises(UserError, match=r"fr\.prediction is not one of the files of a "):
+        score_xglue.main(score)
+    write(tmp_path / "a/test.en.tsv", CLASSES.splitlines()[0])
+    with pytest.raises(UserError, match=r"test\.en\.tsv is not as a wrote it"):
+        submission.main(["xglue", "NC", *line])
 
 
 def test_a_submission_names_the_languages_that_it_lacks(tmp_path, caplog):
@@ -354,7 +411,7 @@ def test_submissions_that_cannot_be_written(tmp_path):
     with pytest.raises(UserError, match="no file test.LANGUAGE of de, en, es, nl"):
         submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
     write(tmp_path / "test.de.tsv", "word\ttag\n")
-    with pytest.raises(UserError, match=r"test\.de\.tsv is not a file of predictions: expected 3 columns"):
+    with pytest.raises(UserError, match=r"test\.de\.tsv, line 1: expected word TAB tag TAB prediction"):
         submission.main(["xglue", "NER", str(tmp_path), str(tmp_path)])
 
 
@@ -363,5 +420,10 @@ def test_predictions_that_are_no_labels_are_named(caplog, tmp_path):
     assert found["accuracy"] == 33.33
     assert "NC: 2 predictions are no label of the references, the first is 'nws'" in caplog.text
     caplog.clear()
+    with pytest.raises(UserError, match="expected the number of a line, found 'x'"):
+        write(tmp_path / "numbers", "x\n")
+        xtreme.retrieved(tmp_path / "numbers", tmp_path / "numbers", "de")
+    with pytest.raises(UserError, match="numbers: expected lines of two ids"):
+        xtreme.mined(tmp_path / "numbers", tmp_path / "numbers", "de")
     assert accuracy_scores(["3", "7"], ["3", "4"], tmp_path / "tatoeba", classes=False)["accuracy"] == 50
     assert not caplog.text  # numbers of lines are no classes

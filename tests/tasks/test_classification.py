@@ -11,7 +11,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl.checkpoints.identity import type_state_of
-from fairseq_xl.commands import score_classification
+from fairseq_xl.commands import score_classification, score_ranking, score_tagging
 from fairseq_xl.criterions.finetuning import FineTuningCriterion
 from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.errors import UserError
@@ -152,6 +152,31 @@ def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task
     assert len((tmp_path / "to/valid.en.tsv").read_text(encoding="utf-8").splitlines()) == SPLITS["valid"]
 
 
+def test_a_folder_has_predictions_of_one_checkpoint(data_bin, learned, tmp_path, capsys):
+    """Another one may replace all of them: a repeated recipe, with more epochs, does. It does not add to them."""
+    best, last = (learned[1][0] / f"checkpoint_{name}.pt" for name in ("best", "last"))
+    to = ["--predictions-to", tmp_path / "to"]
+    for language in ("en", "de"):
+        validate(data_bin, best, "--eval-langs", language, *to)
+    state = load_checkpoint(last)
+    save_checkpoint(state | {"extra_state": {}}, tmp_path / "other.pt")
+    for languages in ("de", "de,fr"):
+        with pytest.raises(UserError, match=r"to has predictions of .*checkpoint_best.pt .*, valid.en.tsv among them"):
+            validate(data_bin, tmp_path / "other.pt", "--eval-langs", languages, *to)
+    validate(data_bin, tmp_path / "other.pt", "--eval-langs", "en,de", *to)
+    score = [str(tmp_path / "to"), "--split", "valid", "--langs", "en,de"]
+    score_classification.main(score)
+    for main in (score_ranking.main, score_tagging.main):
+        with pytest.raises(
+            UserError, match=r"valid\.en\.tsv: expected predictions of .*, found those of classification"
+        ):
+            main(score)
+    path = tmp_path / "to/valid.de.tsv"
+    path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    with pytest.raises(UserError, match=r"valid\.de\.tsv is not as .*other.pt wrote it"):
+        score_classification.main(score)
+
+
 def is_evaluated_and_resumed(data_bin, files, folder, original):
     """Asserts that the checkpoint in a folder has the loss of the original one, and that training continues from it."""
     seen = [
@@ -197,7 +222,7 @@ def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
     (found,) = validation_losses(output)
     assert float(found["accuracy"]) == pytest.approx(float(found["accuracy_fr"]), abs=0.01)
     assert "accuracy_en" not in found
-    assert [path.name for path in tmp_path.iterdir()] == ["valid.fr.tsv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions.json", "valid.fr.tsv"]
     labels, predictions = scores.read_predictions(tmp_path / "valid.fr.tsv")
     assert float(found["accuracy_fr"]) == scores.score(labels, predictions)["accuracy"]
 

@@ -113,7 +113,7 @@ def test_predictions_are_written_for_each_task(data_bin, learned, folders, tmp_p
             for code in ("en", "de"):
                 assert float(found[f"{measure}_{name}_{code}"]) == scored["languages"][code][measure]
     answers = json.loads((tmp_path / "qa/valid.de.json").read_text(encoding="utf-8"))
-    assert len(answers) == 13 and len(list(tmp_path.rglob("*.*"))) == 6
+    assert len(answers) == 13 and len(list(tmp_path.rglob("valid.*"))) == 6
     options = [*options, "--subtasks", named(folders, ["nc"])]
     with pytest.raises(UserError, match="has the subtasks nc=classification ner=tagging qa=.*--subtasks names nc="):
         run_validate([data_bin, *options])

@@ -181,6 +181,8 @@ def _check_arguments(given: dict) -> None:
         raise UserError(f"fairseq-interactive --task {given['task']}: the task {GENERATES_NOTHING}")
     if str(given.get("task", "")).startswith(TASK_PREFIX):
         _check_shards(given)
+        if "path" in given and "nbest" not in given:
+            _check_evaluation(given, "fairseq-eval-lm" if "softmax_batch" in given else "fairseq-validate")
         if given.get("replace_unk") is not None:
             raise UserError("--replace-unk is not supported: a data folder has no text with words in place of <unk>")
     batch, lines = given.get("batch_size"), given.get("buffer_size")
@@ -195,11 +197,26 @@ def _check_arguments(given: dict) -> None:
         _check_data_of_translation(given["data"])
 
 
+def _check_evaluation(given: dict, command: str) -> None:
+    """Raises `UserError` for options without effect in fairseq-validate or fairseq-eval-lm."""
+    defaults = {"results_path": None, "quiet": False, "max_valid_steps": None, "valid_subset": "valid"}
+    if command == "fairseq-validate":
+        del defaults["valid_subset"]
+        defaults |= {"gen_subset": "test", "post_process": None}
+    for name, default in defaults.items():
+        if given.get(name, default) != default:
+            raise UserError(f"--{name.replace('_', '-')} {given[name]} has no effect in {command}: leave it out")
+
+
 def _check_shards(given: dict) -> None:
-    """Raises `UserError` for --num-shards in another command than fairseq-generate, and a wrong --shard-id."""
+    """Raises `UserError` for shards in commands that have none, and for a wrong --shard-id."""
     shards, shard = given.get("num_shards", 1), given.get("shard_id", 0)
-    if (shards, shard) != (1, 0) and ("nbest" not in given or "buffer_size" in given):
-        raise UserError("--num-shards and --shard-id have no effect: they are for fairseq-generate")
+    has_shards = ("nbest" in given and "buffer_size" not in given) or "softmax_batch" in given
+    if (shards, shard) != (1, 0) and not has_shards:
+        raise UserError("--num-shards and --shard-id have no effect: they are for fairseq-generate and fairseq-eval-lm")
+    world = given.get("distributed_world_size") or 1
+    if "nbest" in given and world != 1:  # fairseq-generate starts one process, which would leave out text
+        raise UserError(f"--distributed-world-size {world}: to generate in several processes, give --num-shards")
     if not 0 <= shard < shards:
         raise UserError(f"--shard-id {shard}: expected 0 or more, below --num-shards {shards}")
 

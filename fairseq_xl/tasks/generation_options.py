@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairseq.dataclass.configs import CommonConfig, CommonEvalConfig, DatasetConfig, GenerationConfig
+from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.bounds import LARGEST, LARGEST_BEAM
@@ -115,6 +116,8 @@ def check_run(run: Any, interactive: bool) -> None:
         raise UserError(f"--required-batch-size-multiple {multiple} has no effect on generation")
     if interactive:
         _check_unused(sections, UNUSED_IN_INTERACTIVE)
+        if (scoring := OmegaConf.select(run, "scoring._name")) not in (None, "bleu"):
+            raise UserError(f"--scoring {scoring} has no effect: fairseq-interactive computes no score")
         if run.generation.print_alignment == "soft":
             raise UserError("--print-alignment soft: fairseq-interactive prints hard alignments only")
 

@@ -344,8 +344,10 @@ class XLPretrainingTask(PlannedTask, XLTask):
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 
-    def eval_lm_dataloader(self, dataset, max_tokens=None, batch_size=None, context_window=0, **kwargs):
-        """Batches for fairseq-eval-lm: the CLM objective scores every token of a split once."""
+    def eval_lm_dataloader(
+        self, dataset, max_tokens=None, batch_size=None, context_window=0, num_shards=1, shard_id=0, **kwargs
+    ):
+        """Batches for fairseq-eval-lm: the CLM objective scores every token of a split, or of a shard of it, once."""
         if "clm" not in self.objectives:
             raise UserError("fairseq-eval-lm scores a causal language model: give --objectives clm")
         if "clm" not in self.trained_objectives:
@@ -354,6 +356,9 @@ class XLPretrainingTask(PlannedTask, XLTask):
             raise UserError("--context-window is not supported: no state is carried over between blocks")
         plan = validation_plan(self.samplers(dataset, max_tokens, batch_size))
         plan = [batch_spec for batch_spec in plan if batch_spec.objective == "clm"]
+        if shard_id >= len(plan):
+            raise UserError(f"--shard-id {shard_id}: the text has {len(plan)} batches only")
+        plan = plan[shard_id::num_shards]
         samples = (self._scoring_sample(dataset, batch_spec) for batch_spec in plan)
         return iterators.CountingIterator(samples, total=len(plan))
 

@@ -102,6 +102,26 @@ def test_perplexity_over_all_languages_and_batch_sizes(data_bin, language_model)
     assert single.result["loss"] == pytest.approx(float(whole.result["loss"]), rel=1e-5)
 
 
+def test_shards_of_a_perplexity(data_bin, language_model):
+    checkpoint, _ = language_model
+    line = [data_bin, checkpoint, *CLM, "--batch-size", 1]
+    whole = eval_lm(*line).result["loss"]
+    shards = [eval_lm(*line, *cli(num_shards=2, shard_id=shard)).result["loss"] for shard in (0, 1)]
+    assert min(shards) < whole < max(shards)
+    with pytest.raises(UserError, match="--shard-id 9999: the text has .* batches only"):
+        eval_lm(*line, *cli(num_shards=10000, shard_id=9999))
+
+
+def test_options_without_effect_are_refused(data_bin, language_model):
+    checkpoint, _ = language_model
+    for more in (["--results-path", "x"], ["--quiet"], ["--valid-subset", "test"], ["--max-valid-steps", 2]):
+        with pytest.raises(UserError, match=f"{more[0]} .* no effect in fairseq-eval-lm"):
+            eval_lm(data_bin, checkpoint, *CLM, *more)
+    for more in (["--gen-subset", "valid"], ["--remove-bpe"], ["--num-shards", 2]):
+        with pytest.raises(UserError, match="no effect"):
+            run_validate([data_bin, *cli(task="xl_pretraining", path=checkpoint, user_dir="fairseq_xl"), *more])
+
+
 def test_only_a_causal_model_has_a_perplexity(data_bin, tmp_path, language_model):
     checkpoint, _ = language_model
     with pytest.raises(UserError, match="give --objectives clm"):

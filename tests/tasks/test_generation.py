@@ -445,6 +445,7 @@ EXCLUDE = ["--sampling", "--beam", 2, "--nbest", 2]
         (["--required-batch-size-multiple", 3], "--required-batch-size-multiple 3"),
         (["--max-valid-steps", 3], "--max-valid-steps"),
         (["--bf16"], "--bf16.*--fp16"),
+        (["--distributed-world-size", 2], "--distributed-world-size 2.*--num-shards"),
         (["--nbest", 3, "--beam", 2], "--nbest 3: --beam 2"),
         (["--beam", 99999999], "--beam 99999999: a number below 10000"),
         (["--min-len", -1], "--min-len -1"),
@@ -480,6 +481,7 @@ def test_options_without_effect_are_refused(data_bin, both_ways, options, said):
         (["--print-alignment", "soft"], "--print-alignment soft"),
         (["--batch-size", 2], "--batch-size 2 is larger than --buffer-size"),
         (["--gen-subset", "valid"], "--gen-subset"),
+        (["--scoring", "chrf"], "--scoring chrf"),
     ],
 )
 def test_options_without_effect_in_interactive(data_bin, both_ways, options, said):

@@ -1,5 +1,7 @@
 """Errors that a user can correct, as opposed to defects of the program."""
 
+import argparse
+import functools
 import math
 import re
 import reprlib
@@ -100,6 +102,21 @@ def check_number(option: str, number: float, expected: str | None = None, below:
         raise UserError(f"{option} {number}: {wanted} is needed")
     if not math.isfinite(number) or abs(number) >= below:
         raise UserError(f"{option} {number}: a number below {below} is needed")
+
+
+def in_range(kind: type, expected: str | None = None, below: float = LARGEST) -> Any:
+    """The `action` of a number of a command line: stores it, or raises `UserError` as `check_number` does."""
+    return functools.partial(_Number, type=kind, expected=expected, below=below)
+
+
+class _Number(argparse.Action):
+    def __init__(self, *args: Any, expected: str | None, below: float, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.expected, self.below = expected, below
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
+        check_number(option or str(self.metavar), value, self.expected, self.below)
+        setattr(namespace, self.dest, value)
 
 
 def check_ranges(dataclass: Any, options: Any) -> None:

@@ -13,7 +13,7 @@ from fairseq_xl import load
 from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, write_found
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -189,7 +189,7 @@ def add_choice(parser, default, pooling=None):
     """
     of_layer, of_pooling = default if isinstance(default, tuple) else (default, default)
     layer = "layer whose hidden states are pooled, 0: the embeddings"
-    parser.add_argument("--layer", type=int, help=f"{layer} ({of_layer})")
+    parser.add_argument("--layer", action=in_range(int, "0 or more"), help=f"{layer} ({of_layer})")
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,

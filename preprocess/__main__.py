@@ -9,6 +9,7 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
 from fairseq_xl.io.files import SIZE_LIMIT, no_room, room_problem
 from fairseq_xl.io.signals import ending_by_exception
 from preprocess.fingerprints import verify
@@ -58,6 +59,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("DATA_BIN is missing")
     if options.jobs < 1:
         parser.error(f"{_jobs_option(arguments)} must be 1 or more, found {options.jobs}")
+    if options.jobs >= bounds.MOST_PROCESSES:
+        parser.error(f"{_jobs_option(arguments)} must be below {bounds.MOST_PROCESSES}, found {options.jobs}")
     return options
 
 

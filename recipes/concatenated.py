@@ -13,7 +13,8 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import language_codes
+from fairseq_xl.errors import in_range, language_codes
+from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
 
 CODE = "mul"  # several languages (ISO 639-2)
@@ -24,9 +25,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder")
     parser.add_argument("description", help="YAML file to write")
     parser.add_argument("--langs", required=True, help="languages, separated by commas")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--vocabulary",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        default=8000,
+        help="number of pieces (default: 8000)",
+    )
     error_reporting.install()
+    options = parser.parse_args(arguments)
     folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)
     described = {
         "languages": [CODE],

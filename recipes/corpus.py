@@ -17,7 +17,8 @@ from typing import Any
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, language_codes, names_of
+from fairseq_xl.errors import UserError, in_range, language_codes, names_of
+from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.locks import locked
@@ -135,14 +136,19 @@ def main(arguments: list[str] | None = None) -> None:
         help="YAML file to write, of all languages or these",
     )
     parser.add_argument("--langs", default="en", help="languages, separated by commas")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
+    parser.add_argument(
+        "--vocabulary",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        default=8000,
+        help="number of pieces (default: 8000)",
+    )
     parser.add_argument("--monolingual", action="store_true", help="without sentence pairs")
     parser.add_argument(
         "--zero-shot", metavar="PAIR,PAIR", help="pairs to make test sets of, without the first language"
     )
     parser.add_argument("--normalization", help="rules of SentencePiece, as in a corpus description")
-    options = parser.parse_args(arguments)
     error_reporting.install()
+    options = parser.parse_args(arguments)
     folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)
     make(folder, languages, options.zero_shot or "")
     if not folder.is_dir():

@@ -14,7 +14,8 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, language_codes
+from fairseq_xl.errors import UserError, in_range, language_codes
+from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from recipes.corpus import description, make
@@ -26,10 +27,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder")
     parser.add_argument("output", type=Path, help="folder to write to")
     parser.add_argument("--langs", required=True, help="languages, separated by commas; the first one has little text")
-    parser.add_argument("--share", type=float, default=0.1, help="share of its pages (default: 0.1)")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--share", action=in_range(float, "more than 0"), default=0.1, help="share of its pages (default: 0.1)"
+    )
+    parser.add_argument(
+        "--vocabulary",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        default=8000,
+        help="number of pieces (default: 8000)",
+    )
     error_reporting.install()
+    options = parser.parse_args(arguments)
     folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)
     if not 0 < options.share <= 1:
         raise UserError(f"--share {options.share}: expected a share above 0, up to 1")

@@ -16,7 +16,8 @@ from pathlib import Path
 import yaml
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import UserError, language_codes
+from fairseq_xl.errors import UserError, in_range, language_codes
+from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing, write_json
 from recipes.corpus import make
@@ -60,12 +61,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, help="the corpus folder, as recipes/lohelp/README.md describes it")
     parser.add_argument("output", type=Path, help="folder to write to")
     parser.add_argument("--langs", default="en,de", help="two languages, separated by a comma (default: en,de)")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="number of pieces (default: 8000)")
     parser.add_argument(
-        "--parallel", type=float, default=0.0, help="share of the pages that stays parallel (default: 0)"
+        "--vocabulary",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        default=8000,
+        help="number of pieces (default: 8000)",
     )
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--parallel",
+        action=in_range(float, "0 or more"),
+        default=0.0,
+        help="share of the pages that stays parallel (default: 0)",
+    )
     error_reporting.install()
+    options = parser.parse_args(arguments)
     folder, output, codes = options.folder.resolve(), options.output.resolve(), language_codes("--langs", options.langs)
     if len(codes) != 2:
         raise UserError(f"--langs {options.langs}: name two languages")

@@ -1,5 +1,6 @@
 """The command fairseq-xl: what it lists, refuses and imports."""
 
+import argparse
 import configparser
 import importlib
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl import commands
+from fairseq_xl.errors import UserError
 from fairseq_xl.renamed import RENAMED_COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +55,27 @@ def test_every_command_shows_its_arguments(name, capsys):
     with pytest.raises(SystemExit) as ended:
         commands.main([*name.split(), "--help"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fairseq-xl {name} ")
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_numbers_have_a_range(name, monkeypatch):
+    """Each option with a number refuses huge numbers, NaN and infinity."""
+    parsers = []
+
+    def stop(parser, *_):
+        parsers.append(parser)
+        sys.exit()
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
+    with pytest.raises(SystemExit):
+        commands.main([*name.split(), "x.yaml"])
+    for action in parsers[0]._actions:
+        parsers += action.choices.values() if action.nargs == argparse.PARSER else []
+    actions = [action for parser in parsers for action in parser._actions]
+    for action in actions:
+        for text in {int: ["9" * 12], float: ["nan", "inf", "1e12"]}.get(action.type, []):
+            with pytest.raises(UserError, match=f"{action.option_strings[0]} "):
+                action(parsers[0], argparse.Namespace(), action.type(text), action.option_strings[0])
 
 
 def test_every_module_is_a_command():

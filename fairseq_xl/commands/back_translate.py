@@ -6,11 +6,11 @@ The checkpoint translates from TARGET into SOURCE. Writes DATA/SOURCE-TARGET/bac
 
 import argparse
 import json
-import math
 import sys
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.io import bounds
 
 BEAM = 5  # our choice: the paper names none (X13)
 
@@ -18,13 +18,6 @@ BEAM = 5  # our choice: the paper names none (X13)
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    for name in ("beam", "sampling_topk", "max_tokens", "length"):
-        if (number := getattr(options, name)) is not None and number < 1:
-            raise UserError(f"--{name.replace('_', '-')} {number}: expected 1 or more")
-    if not 0 <= options.seed < 2**32:
-        raise UserError(f"--seed {options.seed}: expected 0 or more, below 2**32")
-    if not 0 < options.temperature < math.inf:
-        raise UserError(f"--temperature {options.temperature}: expected a number above 0")
     if options.sampling_topk and not options.sampling:
         raise UserError("--sampling-topk needs --sampling")
     if options.sampling and options.beam not in (None, 1):
@@ -58,10 +51,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-s", "--source-lang", required=True, metavar="SOURCE", help="language to generate")
     parser.add_argument("-t", "--target-lang", required=True, metavar="TARGET", help="language of the text")
     parser.add_argument("--split", default="train", help="split of the monolingual text (default: train)")
-    parser.add_argument("--beam", type=int, help=f"beam size (default: {BEAM})")
+    parser.add_argument(
+        "--beam", action=in_range(int, "1 or more", bounds.LARGEST_BEAM), help=f"beam size (default: {BEAM})"
+    )
     parser.add_argument("--sampling", action="store_true", help="sample in place of beam search (Edunov et al. 2018)")
-    parser.add_argument("--sampling-topk", type=int, help="sample from the K most probable symbols")
-    parser.add_argument("--temperature", type=float, default=1.0, help="temperature of the probabilities (default: 1)")
+    parser.add_argument(
+        "--sampling-topk", action=in_range(int, "1 or more"), help="sample from the K most probable symbols"
+    )
+    parser.add_argument(
+        "--temperature",
+        action=in_range(float, "more than 0"),
+        default=1.0,
+        help="temperature of the probabilities (default: 1)",
+    )
     parser.add_argument(
         "--target-pieces-only",
         action="store_true",
@@ -69,7 +71,16 @@ def _parser() -> argparse.ArgumentParser:
         "the text of any other language",
     )
     parser.add_argument("--fp16", action="store_true", help="compute with 16 bits, for GPUs")
-    parser.add_argument("--length", type=int, default=250, help="leave out longer sentences, in tokens (default: 250)")
-    parser.add_argument("--max-tokens", type=int, default=8000, help="tokens of a batch (default: 8000)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of sampling (default: 1)")
+    parser.add_argument(
+        "--length",
+        action=in_range(int, "1 or more"),
+        default=250,
+        help="leave out longer sentences, in tokens (default: 250)",
+    )
+    parser.add_argument(
+        "--max-tokens", action=in_range(int, "1 or more"), default=8000, help="tokens of a batch (default: 8000)"
+    )
+    parser.add_argument(
+        "--seed", action=in_range(int, "0 or more", 2**32), default=1, help="seed of sampling (default: 1)"
+    )
     return parser

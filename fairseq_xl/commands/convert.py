@@ -13,7 +13,7 @@ from typing import Any
 
 from fairseq_xl import register
 from fairseq_xl.data.shards import first_folder
-from fairseq_xl.errors import UserError, language_codes
+from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-head", action="store_true", help="leave out the head of fine-tuning")
     parser.add_argument("--no-tokenizer", action="store_true", help="write the model alone")
     parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="type of the weights (default: %(default)s)")
-    parser.add_argument("--layer", type=int, help="sentence-transformers: the layer that is pooled (default: the last)")
+    parser.add_argument(
+        "--layer",
+        action=in_range(int, "0 or more"),
+        help="sentence-transformers: the layer that is pooled (default: the last)",
+    )
     parser.add_argument(
         "--pooling", choices=("mean", "first"), default="mean", help="sentence-transformers (default: %(default)s)"
     )

@@ -12,7 +12,7 @@ import sys
 
 from tqdm import tqdm
 
-from fairseq_xl.errors import check_number
+from fairseq_xl.errors import in_range
 from fairseq_xl.io.lines import read_buffers
 from fairseq_xl.io.matrices import growing_matrix
 from fairseq_xl.retrieval import BATCH_TOKENS, POOLINGS, Embedder, add_choice
@@ -23,7 +23,6 @@ BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    check_number("--max-tokens", options.max_tokens, "1 or more")
     module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
     embed = Embedder(options.checkpoint, options.data, options.fp16, **module)
     embed.task.dictionary.language_id(options.lang)
@@ -58,9 +57,15 @@ def _parser() -> argparse.ArgumentParser:
     add_choice(parser, ("default: the last", "default: mean"), POOLINGS[0])
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
     parser.add_argument(
-        "--max-tokens", type=int, default=BATCH_TOKENS, help="tokens of a batch, with padding (default: %(default)s)"
+        "--max-tokens",
+        action=in_range(int, "1 or more"),
+        default=BATCH_TOKENS,
+        help="tokens of a batch, with padding (default: %(default)s)",
     )
     parser.add_argument(
-        "--buffer-size", type=int, default=BUFFERED, help="lines in memory at a time (default: %(default)s)"
+        "--buffer-size",
+        action=in_range(int, "1 or more"),
+        default=BUFFERED,
+        help="lines in memory at a time (default: %(default)s)",
     )
     return parser

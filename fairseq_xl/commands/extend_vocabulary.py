@@ -26,8 +26,9 @@ from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, vocabulary_kind
 from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.data.tokenizers import of_manifest
-from fairseq_xl.errors import UserError, check_number, language_codes
+from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
@@ -73,7 +74,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--new-data", metavar="NEW", help="data folder with the new dictionary")
     parser.add_argument("--langs", metavar="XX,YY", help="languages to add, after the old ones")
     parser.add_argument("--text", nargs="+", metavar="FILE", help="text from which new pieces are learned")
-    parser.add_argument("--pieces", type=int, metavar="N", help="number of new pieces")
+    parser.add_argument(
+        "--pieces",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        metavar="N",
+        help="number of new pieces",
+    )
     parser.add_argument(
         "--like", metavar="XX", help="old language whose rows new ones get (default: the mean over all)"
     )
@@ -86,8 +92,6 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
     if bool(options.new_data) == bool(options.text or options.langs):
         raise UserError("give --new-data alone, or --langs, or --text with --pieces, or all three of these")
-    if options.pieces is not None:
-        check_number("--pieces", options.pieces, "1 or more")
 
 
 def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:

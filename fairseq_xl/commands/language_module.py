@@ -10,7 +10,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.vectors import read as read_vectors
 from fairseq_xl.embeddings.language_module import make
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.io.checkpoints import load_checkpoint
 
 #: (subcommand, what it does, arguments)
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         for argument in names:
             nargs = "+" if argument == "MODULES" else None
             command.add_argument(argument.lower(), metavar=argument, nargs=nargs, help=HELP[argument])
-    commands.choices["from-embeddings"].add_argument("--std", type=float, help=STD)
+    commands.choices["from-embeddings"].add_argument("--std", action=in_range(float, "more than 0"), help=STD)
     options = parser.parse_args(arguments)
     register()
     if options.command == "extract":

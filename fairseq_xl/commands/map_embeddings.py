@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_xl.data.vectors import Vectors, read, write
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, in_range
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -20,17 +20,20 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--start", choices=STARTS, default="identical", help="how to make the first dictionary")
     parser.add_argument("--ignore-case", action="store_true", help="`identical` ignores case: pairs hotel with Hotel")
     parser.add_argument(
-        "--min-length", type=int, default=1, help="minimum characters of a piece in `identical` (default: 1)"
+        "--min-length",
+        action=in_range(int, "1 or more"),
+        default=1,
+        help="minimum characters of a piece in `identical` (default: 1)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of the random dropping of similarities")
+    parser.add_argument(
+        "--seed", action=in_range(int, "0 or more"), default=1, help="seed of the random dropping of similarities"
+    )
     options = parser.parse_args(arguments)
     source, target = read(options.source), read(options.target)
     if source.rows.shape[1] != target.rows.shape[1]:
         raise UserError(
             f"{options.source} has {source.rows.shape[1]} channels, {options.target} {target.rows.shape[1]}"
         )
-    if options.min_length < 1:
-        raise UserError(f"--min-length {options.min_length}: 1 or more is needed")
     if options.start == "unsupervised" and (options.ignore_case or options.min_length != 1):
         raise UserError("--ignore-case and --min-length are for --start identical")
     settings = SelfLearning(seed=options.seed)

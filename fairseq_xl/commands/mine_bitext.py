@@ -44,7 +44,8 @@ from fairseq_xl.bitext_mining import (
     rounded,
 )
 from fairseq_xl.disk_index import nearest_approximately
-from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.io import bounds
 from fairseq_xl.io.files import room_problem, write_lines
 from fairseq_xl.io.folders import temporary_folder
 from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
@@ -159,9 +160,6 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("the following arguments are required: --layer")
     if options.nearest and (options.gold or options.threshold is not None):
         raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
-    check_number("--neighbors", options.neighbors, "1 or more")
-    if options.threshold is not None:
-        check_number("--threshold", options.threshold)
 
 
 def _files(named: list[str], folder: Path | None) -> list[tuple[str, Sentences]]:
@@ -225,9 +223,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="search approximately, with temporary on-disk indices in this folder; it is made if it is missing",
     )
-    parser.add_argument("--neighbors", type=int, default=4, help="neighbors in the margin (default: %(default)s)")
+    parser.add_argument(
+        "--neighbors",
+        action=in_range(int, "1 or more", bounds.LARGEST_BEAM),
+        default=4,
+        help="neighbors in the margin (default: %(default)s)",
+    )
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
-    parser.add_argument("--threshold", type=float, help="minimum margin of a pair")
+    parser.add_argument("--threshold", action=in_range(float), help="minimum margin of a pair")
     parser.add_argument(
         "--nearest", action="store_true", help="write the most similar target sentence of each source sentence"
     )

@@ -11,15 +11,14 @@ import zlib
 from pathlib import Path
 
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.io import bounds
 from fairseq_xl.mining import SentenceVectors, mine, prefixes
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    if options.count < 1:
-        raise UserError(f"--count {options.count}: a sentence needs one negative or more")
     if options.length is not None and options.length < 2:
         raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
@@ -39,13 +38,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("data", help="folder of binarized text")
     parser.add_argument("--pairs", help="language pairs, separated by commas (default: those of its training)")
     parser.add_argument("--splits", default="train,valid", help="splits, separated by commas (default: train,valid)")
-    parser.add_argument("--count", type=int, default=1, help="negatives for each sentence; training samples one")
+    parser.add_argument(
+        "--count",
+        action=in_range(int, "1 or more", bounds.LARGEST_BEAM),
+        default=1,
+        help="negatives for each sentence; training samples one",
+    )
     parser.add_argument(
         "--length",
-        type=int,
+        action=in_range(int),
         help="maximum tokens of a sentence: `paraphrase.length` of the training that uses the negatives (default: 128)",
     )
     parser.add_argument(
-        "--exact-below", type=int, default=100000, help="use an exact index for fewer distinct sentences than this"
+        "--exact-below",
+        action=in_range(int, "0 or more"),
+        default=100000,
+        help="use an exact index for fewer distinct sentences than this",
     )
     return parser

@@ -15,7 +15,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.masking import choose_positions
 from fairseq_xl.data.shards import one_folder
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.evaluation.ngrams import bits, flat
 
 
@@ -25,9 +25,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
     parser.add_argument("--langs", help="languages, separated by commas (default: all of the dictionary)")
     parser.add_argument("--split", default="valid", help="text to predict (default: valid)")
-    parser.add_argument("--length", type=int, default=256, help="mlm.length (default: 256)")
-    parser.add_argument("--mask-prob", type=float, default=0.15, help="mlm.mask_prob (default: 0.15)")
-    parser.add_argument("--frequency-exponent", type=float, default=0.5, help="mlm.frequency_exponent (default: 0.5)")
+    parser.add_argument("--length", action=in_range(int, "1 or more"), default=256, help="mlm.length (default: 256)")
+    parser.add_argument(
+        "--mask-prob", action=in_range(float, "more than 0"), default=0.15, help="mlm.mask_prob (default: 0.15)"
+    )
+    parser.add_argument(
+        "--frequency-exponent", action=in_range(float), default=0.5, help="mlm.frequency_exponent (default: 0.5)"
+    )
     options = parser.parse_args(arguments)
     for name, fits in (
         ("length", options.length > 0),

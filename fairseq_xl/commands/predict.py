@@ -19,7 +19,8 @@ import sys
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.io import bounds
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
 from fairseq_xl.prediction.generation import check_options, option
 
@@ -30,9 +31,6 @@ GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size"
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    for name in ("max_tokens", "batch_size"):
-        if getattr(options, name) is not None:
-            check_number(option(name), getattr(options, name), "1 or more")
     generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}
     check_options(generation, option)
     if options.json and options.probabilities:
@@ -84,17 +82,30 @@ def _parser() -> argparse.ArgumentParser:
         "--probabilities", action="store_true", help="write all classes and their probabilities, in descending order"
     )
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="tokens of a batch, with padding (default: 4096)")
-    parser.add_argument("--batch-size", type=int, help="lines of a batch (default: any number)")
+    parser.add_argument(
+        "--max-tokens",
+        action=in_range(int, "1 or more"),
+        default=4096,
+        help="tokens of a batch, with padding (default: 4096)",
+    )
+    parser.add_argument(
+        "--batch-size", action=in_range(int, "1 or more"), help="lines of a batch (default: any number)"
+    )
     parser.add_argument(
         "--buffer-size",
-        type=int,
+        action=in_range(int, "1 or more"),
         help=f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
     )
-    parser.add_argument("--beam", type=int, help="beam size (default: 5)")
+    parser.add_argument("--beam", action=in_range(int, "1 or more", bounds.LARGEST_BEAM), help="beam size (default: 5)")
     length = "a generated text has at most A * S + B tokens, where S is the number of tokens of the source"
-    parser.add_argument("--max-len-a", type=float, metavar="A", help=f"{length} (default: 0)")
-    parser.add_argument("--max-len-b", type=int, metavar="B", help="B in this number (default: 200)")
-    parser.add_argument("--lenpen", type=float, help="length penalty; above 1 favors longer text (default: 1)")
-    parser.add_argument("--no-repeat-ngram-size", type=int, help="generate no n-gram of this size twice")
+    parser.add_argument("--max-len-a", action=in_range(float, "0 or more"), metavar="A", help=f"{length} (default: 0)")
+    parser.add_argument(
+        "--max-len-b", action=in_range(int, "0 or more"), metavar="B", help="B in this number (default: 200)"
+    )
+    parser.add_argument(
+        "--lenpen", action=in_range(float), help="length penalty; above 1 favors longer text (default: 1)"
+    )
+    parser.add_argument(
+        "--no-repeat-ngram-size", action=in_range(int, "0 or more"), help="generate no n-gram of this size twice"
+    )
     return parser

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.flags import file_of, split_warmup_share
 from fairseq_xl.rehearsal import DEADLINE
@@ -102,11 +103,6 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
         for name in ("vocabulary", "languages", "examples", "line_tokens")
         if (value := getattr(options, name)) is not None
     }
-    for name, value in given.items():
-        if value < 1:
-            raise UserError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
-    if options.deadline <= 0:
-        raise UserError(f"--deadline {options.deadline:g}: expected more than 0 seconds")
     if options.list:
         if given:
             name = next(iter(given)).replace("_", "-")
@@ -150,19 +146,31 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         allow_abbrev=False,
     )
-    parser.add_argument("--vocabulary", type=int, help="symbols in the dictionary (default: the list's, or 32000)")
-    parser.add_argument("--languages", type=int, help="language symbols in the dictionary (default: the list's, or 2)")
+    parser.add_argument(
+        "--vocabulary",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        help="symbols in the dictionary (default: the list's, or 32000)",
+    )
+    parser.add_argument(
+        "--languages",
+        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
+        help="language symbols in the dictionary (default: the list's, or 2)",
+    )
     parser.add_argument(
         "--examples",
-        type=int,
+        action=in_range(int, "1 or more"),
         help="training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not "
         "needed for pre-training, whose epochs have --updates-per-epoch updates",
     )
-    parser.add_argument("--line-tokens", type=int, help="tokens per side of a sentence pair, with </s> (default: 32)")
+    parser.add_argument(
+        "--line-tokens",
+        action=in_range(int, "1 or more"),
+        help="tokens per side of a sentence pair, with </s> (default: 32)",
+    )
     parser.add_argument("--no-updates", action="store_true", help="do not run the two updates")
     parser.add_argument(
         "--deadline",
-        type=float,
+        action=in_range(float, "more than 0"),
         default=DEADLINE,
         metavar="SECONDS",
         help="end the processes of a configuration whose two updates take longer (default: %(default)g)",

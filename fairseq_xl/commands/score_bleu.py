@@ -13,7 +13,7 @@ import sys
 
 from sacrebleu.metrics import BLEU
 
-from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     bleu,
@@ -25,6 +25,7 @@ from fairseq_xl.evaluation.bleu import (
     tokenized_bleu,
     tokenizer_of,
 )
+from fairseq_xl.io import bounds
 from fairseq_xl.io.files import write_lines
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,6 @@ def main(arguments: list[str] | None = None) -> None:
         hypotheses, references = (_plain_pair if options.plain else read_pair)(path, options.reference)
         systems.append(hypotheses)
     hypotheses = systems[0]
-    check_number("--bootstrap", options.bootstrap, "0 or more")
     if options.against and options.bootstrap < 1:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
     if options.save:
@@ -84,7 +84,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=BLEU.TOKENIZERS,
         help="sacreBLEU's tokenizer; by default the language's; tokenized BLEU needs --language",
     )
-    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% interval; 0: none")
+    parser.add_argument(
+        "--bootstrap",
+        action=in_range(int, "0 or more", bounds.MOST_RESAMPLES),
+        default=1000,
+        help="resamples for the 95 %% interval; 0: none",
+    )
     parser.add_argument("--against", help="output of another system for the same lines, in the form of GENERATED")
     parser.add_argument("--save", help="write the hypotheses to this file, one per line")
     return parser

@@ -10,15 +10,15 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_xl.errors import UserError, check_number, language_codes
+from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.evaluation.bleu import primary_code, read_lines, read_pair
 from fairseq_xl.evaluation.generation import averages, score
+from fairseq_xl.io import bounds
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    check_number("--bootstrap", options.bootstrap, "0 or more")
     languages, references = language_codes("--langs", options.langs), Path(options.references)
     candidates = language_codes("--among", options.among) if options.among else [*languages, "en"]
     if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
@@ -53,5 +53,10 @@ def _parser() -> argparse.ArgumentParser:
         "--among", help="languages that an output may be identified as (default: --langs and en), separated by commas"
     )
     parser.add_argument("--copy", action="store_true", help="also score the sources, SPLIT.XX.src, as outputs")
-    parser.add_argument("--bootstrap", type=int, default=1000, help="resamples for the 95 %% intervals; 0: none")
+    parser.add_argument(
+        "--bootstrap",
+        action=in_range(int, "0 or more", bounds.MOST_RESAMPLES),
+        default=1000,
+        help="resamples for the 95 %% intervals; 0: none",
+    )
     return parser

@@ -11,18 +11,19 @@ from fairseq_xl.data.shards import one_folder
 from fairseq_xl.data.vectors import Vectors, write
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram import Sentences, train
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import in_range
+from fairseq_xl.io import bounds
 
-#: (option, type, default, lowest value, help)
+#: (option, type, default, range, exclusive upper bound, help)
 NUMBERS = (
-    ("dim", int, 768, 1, "channels"),
-    ("epochs", int, 5, 1, "passes over the text"),
-    ("negative", int, 10, 1, "negative samples for each word"),
-    ("subsample", float, 1e-5, 0, "sub-sampling threshold: more frequent pieces are dropped at random"),
-    ("buckets", int, 2000000, 1, "hash buckets of character n-grams; n-grams in one bucket share a vector"),
-    ("min-count", int, 0, 0, "minimum occurrences of a piece in the text; 0 keeps all pieces of the dictionary"),
-    ("threads", int, 1, 1, "threads; with more than one, results differ between runs"),
-    ("seed", int, 1, 0, "random seed"),
+    ("dim", int, 768, "1 or more", 2**16, "channels"),
+    ("epochs", int, 5, "1 or more", bounds.LARGEST_BEAM, "passes over the text"),
+    ("negative", int, 10, "1 or more", bounds.LARGEST_BEAM, "negative samples for each word"),
+    ("subsample", float, 1e-5, "0 or more", bounds.LARGEST, "threshold: more frequent pieces are dropped at random"),
+    ("buckets", int, 2000000, "1 or more", 2**27, "hash buckets of character n-grams, which share a vector"),
+    ("min-count", int, 0, "0 or more", bounds.LARGEST, "minimum occurrences of a piece; 0 keeps all of the dictionary"),
+    ("threads", int, 1, "1 or more", bounds.MOST_PROCESSES, "threads; with several, results differ between runs"),
+    ("seed", int, 1, "0 or more", bounds.LARGEST, "random seed"),
 )
 
 
@@ -32,13 +33,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
     parser.add_argument("language", help="language of the training text that is read")
     parser.add_argument("output", help="file to write")
-    for name, kind, default, _, described in NUMBERS:
-        parser.add_argument(f"--{name}", type=kind, default=default, help=f"{described} (default: {default})")
+    for name, kind, default, expected, below, described in NUMBERS:
+        action = in_range(kind, expected, below)
+        parser.add_argument(f"--{name}", action=action, default=default, help=f"{described} (default: {default})")
     options = parser.parse_args(arguments)
-    for name, _, _, least, _ in NUMBERS:
-        number = getattr(options, name.replace("-", "_"))
-        if number < least:
-            raise UserError(f"--{name} {number}: {least} or more is needed")
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     dictionary.language_id(options.language)

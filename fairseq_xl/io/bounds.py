@@ -6,6 +6,8 @@ Readers look a bound up when they read (`bounds.LONGEST_LINE`), so that a test o
 # numbers on a command line, in a configuration or a checkpoint are below
 LARGEST = 2**31  # of all of them
 LARGEST_BEAM = 10_000  # hypotheses, candidates or neighbors of a line
+MOST_RESAMPLES = 100_000  # of a bootstrap
+MOST_PROCESSES = 4096
 LARGEST_VOCABULARY = 10_000_000  # pieces: ten times as many as the largest published one has
 
 LONGEST_LINE = 64 << 20  # bytes; a longer line is not a sentence

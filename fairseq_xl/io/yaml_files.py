@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io import bounds
 
-LARGEST_FILE = 2**20  # bytes
 MOST_VALUES = 100_000  # values in a file; an alias (*name) counts as all values of its anchor
 CONSTANTS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -33,17 +33,17 @@ def load(path: str | Path, only_text: bool = False) -> Any:
     """
     try:
         with open(path, "rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = file.read(bounds.LARGEST_SETTINGS + 1)
         text = content.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such file") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        if len(content) <= LARGEST_FILE:
+        if len(content) <= bounds.LARGEST_SETTINGS:
             raise UserError(f"{path} is not UTF-8: it has the byte 0x{error.object[error.start]:02x}") from error
-    if len(content) > LARGEST_FILE:
-        raise UserError(f"{path}: expected a YAML file of at most {LARGEST_FILE} bytes, found a larger one")
+    if len(content) > bounds.LARGEST_SETTINGS:
+        raise UserError(f"{path}: expected a YAML file of at most {bounds.LARGEST_SETTINGS} bytes, found a larger one")
     return parse(text, path, only_text)
 
 

@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
-from fairseq_xl.errors import GENERATES_NOTHING, UserError, quoted
+from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
+from fairseq_xl.io import bounds
 from fairseq_xl.io.literals import literal
 from fairseq_xl.io.signals import end_by_exception
 from fairseq_xl.patches import save_dir
@@ -170,8 +171,8 @@ def _check_arguments(given: dict) -> None:
             _check_overrides(f"--{name.replace('_', '-')}", given[name])
     if given.get("path", "") is None:
         raise UserError("--path is missing: name the checkpoint to load")
-    if given.get("beam", 1) < 1:
-        raise UserError(f"--beam {given['beam']}: expected 1 or more")
+    check_number("--beam", given.get("beam", 1), "1 or more", bounds.LARGEST_BEAM)
+    check_number("--nbest", given.get("nbest", 1), "1 or more", bounds.LARGEST_BEAM)
     if given.get("sampling") and given.get("nbest", 1) != given.get("beam", 1):
         raise UserError(f"--sampling needs equal --beam and --nbest: --beam {given['beam']}, --nbest {given['nbest']}")
     if given.get("lm_path"):  # fairseq-interactive ignores it

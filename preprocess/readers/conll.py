@@ -10,7 +10,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.io import bounds
 from preprocess.readers import command
 from preprocess.readers.labeled import Part, build, tagged_line
 from preprocess.readers.named import add_arguments, named_files
@@ -44,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         columns, tags = CONLLU if options.conllu else WIKIANN, UPOS
         if options.columns is not None:
+            check_number("--columns", options.columns, "1 or more", bounds.LARGEST_BEAM)
             columns = _columns(options.columns, options.tag_column)
         elif options.tag_column is not None:
             raise UserError("--tag-column is for --columns")

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from tqdm import tqdm
 
-from fairseq_xl.errors import UserError, language_pair
+from fairseq_xl.errors import UserError, check_number, language_pair
 from fairseq_xl.io.compressed import lines_of
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.config import SPLITS
@@ -167,8 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work() -> None:
         language_pair("--pair", options.pair)
-        if options.held_out < 1:
-            raise UserError(f"--held-out must be 1 or more, found {options.held_out}")
+        check_number("--held-out", options.held_out, "1 or more")
         build(options.destination, options.pair, options.archives, options.held_out)
 
     return command.run("opus", work)

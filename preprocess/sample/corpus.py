@@ -38,6 +38,9 @@ def _blocks(bodies):
     return "\n\n".join("\n".join(body) for body in bodies).split("\n")
 
 
+MOST_DOCUMENTS = 1_000_000
+
+
 def write(destination, count=2400, seed=1):
     """Writes the corpus; see README.md for the layout.
 
@@ -47,11 +50,11 @@ def write(destination, count=2400, seed=1):
         seed: as for plan.
 
     Raises:
-        ValueError: count is not positive.
+        ValueError: count is not from 1 to `MOST_DOCUMENTS`.
         OSError: no folder can be created at `destination`.
     """
-    if count < 1:
-        raise ValueError(f"--documents must be at least 1, found {count}")
+    if not 1 <= count <= MOST_DOCUMENTS:
+        raise ValueError(f"--documents must be from 1 to {MOST_DOCUMENTS}, found {count}")
     root = Path(destination)
     root.mkdir(parents=True, exist_ok=True)  # fails before documents are generated, which takes most of the time
     parallel, alone = plan(count, seed)

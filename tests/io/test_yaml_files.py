@@ -5,8 +5,9 @@ import os
 import pytest
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.bounds import LARGEST_SETTINGS
 from fairseq_xl.io.flags import flags
-from fairseq_xl.io.yaml_files import LARGEST_FILE, load, parse
+from fairseq_xl.io.yaml_files import load, parse
 from fairseq_xl.rehearsal.table import read_list
 from recipes.experiment_file import Experiment
 
@@ -54,7 +55,7 @@ LAUGHS = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [{f'*a{i - 1}, ' * 9}]
         (b"a:\n\tb", " in line 2: found character"),
         (b"a: \xe9", "is not UTF-8: it has the byte 0xe9"),
         ("a: 1".encode("utf-16"), "is not UTF-8: it has the byte 0xff"),
-        (b"a" * (LARGEST_FILE + 1), "at most 1048576 bytes"),
+        (b"a" * (LARGEST_SETTINGS + 1), "at most 1048576 bytes"),
     ],
 )
 def test_hostile_files(tmp_path, content, sentence):

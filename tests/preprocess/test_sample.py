@@ -421,7 +421,7 @@ def test_another_seed_gives_another_corpus():
 def test_no_documents_is_an_error(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([str(tmp_path), "--documents", "0"])
-    assert "--documents must be at least 1, found 0" in capsys.readouterr().err
+    assert "--documents must be from 1 to 1000000, found 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["file", "file/below"])

@@ -242,14 +242,14 @@ def test_rehearse_command_names_itself_and_the_file_of_a_wrong_key(tmp_path, cap
     [
         ([], "name CONFIG.yaml …, or --list LIST.yaml"),
         (["absent.yaml"], "absent.yaml: no such file"),
-        (["--list", "absent.yaml"], "absent.yaml: No such file"),
+        (["--list", "absent.yaml"], "absent.yaml: no such file"),
         (
             ["--list", "recipes/papers.yaml", "--lr", "1"],
             "unexpected --lr: with --list, flags come from the list's 'flags'",
         ),
         (["--list", "recipes/papers.yaml", "--only", "bert"], "has no bert: expected some of xlm, unicoder, veco"),
-        (["recipes/xlm/config/pretrain.yaml", "--languages", "0"], "--languages 0: expected 1 or more"),
-        (["recipes/xlm/config/pretrain.yaml", "--deadline", "0"], "--deadline 0: expected more than 0 seconds"),
+        (["recipes/xlm/config/pretrain.yaml", "--languages", "0"], "--languages 0: 1 or more is needed"),
+        (["recipes/xlm/config/pretrain.yaml", "--deadline", "0"], "--deadline 0.0: more than 0 is needed"),
         (["recipes/xlm/config/pretrain.yaml", "--write"], "--only and --write need --list"),
     ],
 )

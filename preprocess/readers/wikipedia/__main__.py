@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_xl.errors import LANGUAGE, UserError
+from fairseq_xl.errors import LANGUAGE, UserError, check_number
+from fairseq_xl.io import bounds
 from preprocess.readers import command
 from preprocess.readers.wikipedia.corpus import build
 
@@ -34,10 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        for name in ("held_out", "workers"):
-            if getattr(options, name) < 1:
-                option = name.replace("_", "-")
-                raise UserError(f"--{option} must be 1 or more, found {getattr(options, name)}")
+        check_number("--held-out", options.held_out, "1 or more")
+        check_number("--workers", options.workers, "1 or more", bounds.MOST_PROCESSES)
         build(options.destination, _sources(options.sources), options.held_out, options.workers)
 
     return command.run("wikipedia", work)

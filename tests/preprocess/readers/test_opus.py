@@ -106,7 +106,7 @@ def test_a_second_run_does_nothing(archive, tmp_path):
         (["absent.zip", "--pair", "en-de"], "absent.zip: there is no such file"),
         (["books.zip", "--pair", "en-fr"], "expected one file *.en-fr.en and one *.en-fr.fr, found README, Books"),
         (["books.zip", "--pair", "english"], "--pair: 'english' is not a pair of two different languages"),
-        (["books.zip", "--pair", "en-de", "--held-out", "0"], "--held-out must be 1 or more, found 0"),
+        (["books.zip", "--pair", "en-de", "--held-out", "0"], "--held-out 0: 1 or more is needed"),
         (["text.zip", "--pair", "en-de"], "text.zip is damaged or no zip file"),
         (["cut.zip", "--pair", "en-de"], "cut.zip is damaged or no zip file"),
         (

@@ -283,7 +283,8 @@ def _warn_of_languages(config: Config, reports: dict[str, Report]) -> None:
     codes = {name: side.language for _, _, side in config.sides() for name in side.files}
     others = other_languages({name: (code, reports[name].languages) for name, code in codes.items()})
     shown = {
-        name: f"{name} {described(reports[name].languages, other)} instead of {codes[name]}"
+        name: f"{name} {described(found := reports[name].languages, other)} instead of {codes[name]}, first line "
+        f"{found[other][1]}"
         for name, (other, _) in others.items()
     }
     for first, second in _bitext(config, reports):

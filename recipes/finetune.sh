@@ -3,7 +3,8 @@
 # fine-tunes an encoder for tasks of a TYPE: classification, ranking, tagging or question-answering. It selects the
 # epoch with the best validation average over EVAL_LANGS (of accuracy, nDCG, or for the last two F1;
 # --best-checkpoint-metric and --valid-langs change this), predicts their test files and writes SAVE_DIR/scores.json.
-# With --disable-validation it takes the last epoch. With --no-scores it only predicts: for test files without labels.
+# With --disable-validation it takes the last epoch. Test files without labels are predicted and not scored, with
+# --no-scores all.
 # Commas separate languages. --init-from CHECKPOINT sets the encoder's weights (default: random). --warmup-share 0.1
 # warms up over a tenth of the updates, which it counts. Without CONFIG the model has the size of XLM's for XNLI;
 # xlm/config/finetune-toy.yaml is small. PREDICT="--fp16 --valid-subset valid,test" adds flags to fairseq-validate; a
@@ -14,6 +15,7 @@ recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
 arguments 6 "$@"
 type=$1 data=$2 save=$3 files=$4 train=$5 evaluate=$6
+labeled=
 shift 6
 task_type "$type"
 take_no_scores "$@"
@@ -21,6 +23,7 @@ score=()
 set -- "${type_config[@]}" ${words[@]+"${words[@]}"}
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
 python -m recipes.finetuning check "$train" "$evaluate" "$type:$files" "$@" ${unscored[@]+"${unscored[@]}"}
+[ "${unscored[*]-}" ] || labeled=$(python -m recipes.finetuning labeled "$type:$files" test "$evaluate")
 python -m recipes.settings --may-grow "$save" "$type" "$train" "$evaluate" "$data/dict.txt" \
     "$data/sentencepiece.model" "$files" "$@"
 python "$recipes/launch.py" train "$data" "$@" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
@@ -33,6 +36,7 @@ python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" 
     --predictions-to "$save/predictions" ${PREDICT:-} >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
+[ "$labeled" ] || { echo "not scored (no labels): $save/predictions"; exit; }
 if [ "$type" = question-answering ]; then
     normalization=$(setting normalization "$@")
     score=(--references "$files" --normalization "${normalization:-squad}")

@@ -1,11 +1,13 @@
 """Checks before, and figures after, `finetune.sh` and `multitask.sh`.
 
 python -m recipes.finetuning check TRAIN_LANGS EVAL_LANGS [NAME=]TYPE:TASK_FILES ... CONFIG.yaml ... [--flag value ...]
+python -m recipes.finetuning labeled TYPE:TASK_FILES SPLIT LANGS
 python -m recipes.finetuning setting NAME [CONFIG.yaml ...] [--flag value ...]
 python -m recipes.finetuning show SCORES.json ...
 
 `check` fails unless the files of every split and language exist. The words from the first CONFIG.yaml on are those of
-recipes/launch.py, and --no-scores; the variable PREDICT has flags of fairseq-validate. `setting` prints the value of
+recipes/launch.py, and --no-scores; the variable PREDICT has flags of fairseq-validate. `labeled` prints the languages
+whose file of a split has labels, joined by commas, and names the others on stderr. `setting` prints the value of
 --NAME, or nothing. `show` prints the averages of each file of scores and its path; with several files a line begins
 with the file's name.
 """
@@ -15,9 +17,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.squad import read_questions
+from fairseq_xl.evaluation.task_files import NO_RELEVANCE, file_in, read_examples, read_queries, read_sentences
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.flags import flags
@@ -50,6 +56,27 @@ def check(train: str, evaluate: str, *words: str) -> None:
             missing += missing_files(folders, split, codes, "json" if kind == "question-answering" else "tsv")
     if missing:
         raise UserError(f"TASK_FILES: there is no {', '.join(dict.fromkeys(missing))}")
+
+
+#: type of a task -> function that reads a file, whether an example has a label
+LABELS: dict[str, tuple[Callable[..., list[Any]], Callable[[Any], bool]]] = {
+    "classification": (read_examples, lambda example: example.label != UNLABELED),
+    "ranking": (read_queries, lambda query: NO_RELEVANCE not in query.relevance),
+    "tagging": (read_sentences, lambda sentence: any(tag != UNLABELED for tag in sentence.tags)),
+    "question-answering": (read_questions, lambda question: bool(question.answers)),
+}
+
+
+def labeled(task: str, split: str, codes: str) -> None:
+    """Prints the languages whose file of a split has labels; ``TYPE:TASK_FILES`` names the task."""
+    kind, _, folders = task.partition(":")
+    read, has_label = LABELS[kind]
+    suffix = "json" if kind == "question-answering" else "tsv"
+    paths = {code: file_in(folders.split(os.pathsep), f"{split}.{code}.{suffix}") for code in codes.split(",")}
+    found = [code for code, path in paths.items() if any(map(has_label, read(path, code)))]
+    if others := [code for code in paths if code not in found]:
+        sys.stderr.write(f"{folders}: no labels in {split} of {', '.join(others)}: predicted, and not scored\n")
+    sys.stdout.write(",".join(found) + "\n")
 
 
 def options(words: tuple[str, ...]) -> dict[str, str]:
@@ -96,5 +123,7 @@ def show(*files: str) -> None:
 
 if __name__ == "__main__":
     error_reporting.install()
-    commands: dict[str, Callable[..., None]] = {"check": check, "setting": setting, "show": show}
+    commands: dict[str, Callable[..., None]] = {
+        **{"check": check, "labeled": labeled, "setting": setting, "show": show}
+    }
     commands[sys.argv[1]](*sys.argv[2:])

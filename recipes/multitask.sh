@@ -21,6 +21,12 @@ for subtask in "${subtasks[@]}"; do
 done
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
 python -m recipes.finetuning check "$train" "$evaluate" "${subtasks[@]}" "$@" ${unscored[@]+"${unscored[@]}"}
+languages=$(setting subtask-eval-langs "$@") labeled=()
+for subtask in "${subtasks[@]}"; do
+    tested=$evaluate
+    for part in $languages; do [ "${part%%=*}" != "${subtask%%=*}" ] || tested=${part#*=}; done
+    [ "${unscored[*]-}" ] || labeled+=("$tested:$(python -m recipes.finetuning labeled "${subtask#*=}" test "$tested")")
+done
 python -m recipes.settings --may-grow "$save" "$train" "$evaluate" "$data/dict.txt" "$data/sentencepiece.model" \
     "${subtasks[@]}" "$@"
 task=(--task xl_multitask --subtasks "${subtasks[*]}" --eval-langs "$evaluate")
@@ -29,7 +35,6 @@ python "$recipes/launch.py" train "$data" "$@" "${task[@]}" \
     --log-file "$save/train.log"
 checkpoint=$save/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
-languages=$(setting subtask-eval-langs "$@")
 # shellcheck disable=SC2086 # words of PREDICT are arguments
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" "${task[@]}" \
     ${languages:+--subtask-eval-langs "$languages"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
@@ -37,13 +42,14 @@ python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" 
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
 normalization=$(setting normalization "$@")
 mkdir -p "$save/scores"
-for subtask in "${subtasks[@]}"; do
-    name=${subtask%%=*} type=${subtask#*=} tested=$evaluate score=()
-    for part in $languages; do [ "${part%%=*}" != "$name" ] || tested=${part#*=}; done
+for number in "${!subtasks[@]}"; do
+    subtask=${subtasks[number]} tested=${labeled[number]%%:*} score=()
+    name=${subtask%%=*} type=${subtask#*=}
+    [ "${labeled[number]#*:}" ] || { echo "not scored (no labels): $save/predictions/$name"; continue; }
     [ "${type%%:*}" != question-answering ] ||
         score=(--references "${type#*:}" --normalization "${normalization:-squad}")
     replacing "$save/scores/$name.json" python -m fairseq_xl score "${type%%:*}" "$save/predictions/$name" \
         --langs "$tested" ${score[@]+"${score[@]}"}
     files+=("$save/scores/$name.json")
 done
-python -m recipes.finetuning show "${files[@]}"
+[ ${#files[@]} -eq 0 ] || python -m recipes.finetuning show "${files[@]}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import bootstrap, prediction_folders
+from fairseq_xl.evaluation.classification import UnlabeledError
 
 logger = logging.getLogger(__name__)
 
@@ -37,21 +38,31 @@ def scored(
         averaged: scores that are averaged if no language is missing.
         metric: the first part of the signature, such as "metric:accuracy".
 
-    Returns: {"languages": {code: scores}, "missing": codes without a file, "signature"} and the averages.
-    Raises `UserError` if no language has a file, and for files that are not of one model for this task, as the note of
-    the folder has them.
+    Returns: {"languages": {code: scores}, "missing": codes without a file or labels, "signature"} and the averages.
+    Raises `UserError` if no language has a file, `UnlabeledError` if none has labels, and `UserError` for files that
+    are not of one model for this task, as the note of the folder has them.
     """
     codes = names_of("--langs", options.langs)
     files = {code: Path(options.folder) / f"{options.split}.{code}.{suffix}" for code in codes}
     files = {code: path for code, path in files.items() if path.is_file()}
     for path in files.values():
         prediction_folders.check(path, [options.task])
-    scores = {code: score(path, code) for code, path in files.items()}
+    scores: dict[str, dict[str, Any]] = {}
+    unlabeled: dict[str, UnlabeledError] = {}
+    for code, path in files.items():
+        try:
+            scores[code] = score(path, code)
+        except UnlabeledError as error:
+            unlabeled[code] = error
+    if unlabeled and not scores:
+        raise next(iter(unlabeled.values()))
     if not scores:
         raise UserError(f"{options.folder}: no prediction file {options.split}.LANGUAGE.{suffix} of {options.langs}")
     result: dict[str, Any] = {"languages": scores, "missing": [code for code in codes if code not in scores]}
-    if result["missing"]:
-        logger.warning("%s: no file of %s, so there are no averages", options.folder, ", ".join(result["missing"]))
+    if unlabeled:
+        logger.warning("%s: no labels of %s, so there are no averages", options.folder, ", ".join(unlabeled))
+    if missing := [code for code in codes if code not in files]:
+        logger.warning("%s: no file of %s, so there are no averages", options.folder, ", ".join(missing))
     result["signature"] = bootstrap.signature(metric)
     if not result["missing"]:
         for name in averaged:

@@ -12,6 +12,10 @@ from fairseq_xl.evaluation.bootstrap import accuracy
 UNLABELED = "_"  # label of text whose label is unknown: it can be predicted, and has no loss and no score
 
 
+class UnlabeledError(UserError):
+    """Predictions of text without labels, which cannot be scored."""
+
+
 def read_rows(path):
     """The lines of a prediction file: (line, label, prediction, probability), four strings each.
 
@@ -45,11 +49,14 @@ def number_of(text):
 def read_predictions(path):
     """A prediction file -> labels and predictions, two lists in the order of the lines.
 
-    Raises the errors of `read_rows`, and `UserError` for text without labels.
+    Raises the errors of `read_rows`, `UnlabeledError` for text without labels, and `UserError` if only some lacks them.
     """
     rows = read_rows(path)
-    if any(row[1] == UNLABELED for row in rows):
-        raise UserError(f"{path} has predictions of text without labels ({UNLABELED}), which cannot be scored")
+    unlabeled = [row[0] for row in rows if row[1] == UNLABELED]
+    if len(unlabeled) == len(rows):
+        raise UnlabeledError(f"{path} has predictions of text without labels ({UNLABELED}), which cannot be scored")
+    if unlabeled:
+        raise UserError(f"{path}, line {unlabeled[0]}: no label, but {len(rows) - len(unlabeled)} other lines have one")
     return [row[1] for row in rows], [row[2] for row in rows]
 
 

@@ -96,7 +96,6 @@ def other_languages(files: Mapping[str, tuple[str, Languages]]) -> dict[str, tup
 
 
 def described(found: Languages, language: str) -> str:
-    """How many sampled lines look like a language, for messages."""
+    """How much of a sample looks like a language, for messages."""
     total = sum(lines for lines, _ in found.values())
-    count, first = found[language]
-    return f"looks like {language} ({count} of {total} sampled lines, first line {first})"
+    return f"looks like {language} ({found[language][0]} of {total} sampled texts)"

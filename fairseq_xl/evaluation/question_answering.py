@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import primary_code
+from fairseq_xl.evaluation.classification import UnlabeledError
 
 NORMALIZATIONS = ("squad", "mlqa")
 
@@ -77,12 +78,12 @@ def score(
         normalization, language: as in `words`.
         path: the file of the answers, for errors.
 
-    Raises `UserError` for a question without a prediction.
+    Raises `UserError` for a question without a prediction, `UnlabeledError` if no question has an answer.
     """
     asked = {name: expected for name, expected in references.items() if expected}
     missing = [name for name in asked if name not in answers]
     if not asked:
-        raise UserError(f"{path}: no question has a reference answer")
+        raise UnlabeledError(f"{path}: no question has a reference answer")
     if missing:
         shown = ", ".join(missing[:3])
         raise UserError(f"{path}: {len(missing)} of {len(asked)} questions have no prediction: {shown}")

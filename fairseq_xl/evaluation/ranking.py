@@ -10,7 +10,7 @@ import numpy as np
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification import UNLABELED, UnlabeledError
 
 GAINS = ("linear", "exponential")
 
@@ -74,9 +74,12 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
     Raises the errors of `read_rows`, and `UserError` for texts without relevance.
     """
     found: dict[str, tuple[list[float], list[float]]] = {}
-    for _, query, relevance, value in read_rows(path):
+    rows = read_rows(path)
+    if all(relevance is None for _, _, relevance, _ in rows):
+        raise UnlabeledError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
+    for line, query, relevance, value in rows:
         if relevance is None:
-            raise UserError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
+            raise UserError(f"{path}, line {line}: no relevance, but other lines have one")
         of_query = found.setdefault(query, ([], []))
         of_query[0].append(relevance)
         of_query[1].append(value)

@@ -9,7 +9,7 @@ import numpy as np
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification import UNLABELED, UnlabeledError
 
 Span = tuple[str, int, int]  # type, first and last word
 OUTSIDE = ("O", "")
@@ -83,13 +83,13 @@ def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
 def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
     """A prediction file -> tags and predictions of its sentences, without untagged words.
 
-    Sentences without tags are left out, as in validation. Raises the errors of `read_rows`, and `UserError` for a file
-    without tags.
+    Sentences without tags are left out, as in validation. Raises the errors of `read_rows`, and `UnlabeledError` for a
+    file without tags.
     """
     columns = [tuple(zip(*sentence)) for sentence in read_rows(path) if sentence]
     found = [(tags, predicted) for _, *row in columns for tags, predicted in [labeled_words(*row)] if tags]
     if not found:
-        raise UserError(f"{path} has predictions of words without tags ({UNLABELED}) only, which cannot be scored")
+        raise UnlabeledError(f"{path} has predictions of words without tags ({UNLABELED}) only, which cannot be scored")
     return [tags for tags, _ in found], [predicted for _, predicted in found]
 
 

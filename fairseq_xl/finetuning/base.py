@@ -70,6 +70,8 @@ class TaskType(ABC):
     files: str
     #: what must fit into --max-tokens, for messages
     example_name = "an input"
+    #: whether some examples of a file may lack labels
+    partly_labeled = False
     #: attributes learned from the training files, which checkpoints store, with their types
     state: ClassVar[dict[str, Any]] = {}
     #: the statistics that training logs too, enough for all metrics; None: training logs no metric
@@ -111,6 +113,14 @@ class TaskType(ABC):
     @abstractmethod
     def read(self, path: Any, language: str) -> list[Any]:
         """The examples of a file; each has `language`. Raises `UserError` that names file and line."""
+
+    def classes(self, example: Any) -> Iterable[tuple[str, int]]:
+        """Yields the classes of a labeled example with their lines, to compare files; by default, none."""
+        return ()
+
+    def text(self, example: Any) -> str:
+        """The text of an example, to check its language; by default, none."""
+        return ""
 
     def learn(self, examples: list[Any]) -> None:
         """Sets the attributes of `state` from the training examples."""

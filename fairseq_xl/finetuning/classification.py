@@ -49,6 +49,14 @@ class Classification(TaskType):
         """The examples of a file."""
         return read_examples(path, language)
 
+    def classes(self, example: LabeledExample) -> Iterator[tuple[str, int]]:
+        """Its label."""
+        yield example.label, example.line
+
+    def text(self, example: LabeledExample) -> str:
+        """Its texts."""
+        return " ".join(example.texts)
+
     def learn(self, examples: list[LabeledExample]) -> None:
         """Takes the classes and the number of texts from the training examples."""
         self.labels = sorted({example.label for example in examples} - {UNLABELED})

@@ -82,6 +82,10 @@ class QuestionAnswering(TaskType):
         """The questions of a file."""
         return read_questions(path, language)
 
+    def text(self, example: Question) -> str:
+        """The question, whose language may differ from the context's."""
+        return example.question
+
     def inputs(self, example: Question, encode: Encode) -> list[Input]:
         """The windows of a question."""
         question = encode(example.question, example.language)

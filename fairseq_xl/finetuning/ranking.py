@@ -1,5 +1,6 @@
 """Ranking of a query's texts by relevance (Liang et al. 2020, section 2.2). B: texts of all queries of a batch."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,14 @@ class Ranking(TaskType):
     def read(self, path: Any, language: str) -> list[Query]:
         """The queries of a file."""
         return read_queries(path, language)
+
+    def classes(self, example: Query) -> Iterator[tuple[str, int]]:
+        """The relevances that are whole numbers: grades."""
+        return ((f"{value:g}", line) for value, line in zip(example.relevance, example.lines) if value.is_integer())
+
+    def text(self, example: Query) -> str:
+        """The query and its first text."""
+        return " ".join((example.query, *example.texts[0]))
 
     def inputs(self, example: Query, encode: Encode) -> list[Input]:
         """An input for each text of a query; the longest text is truncated first."""

@@ -1,7 +1,7 @@
 """Tagging of words (Liang et al. 2020, section 2.2). B: inputs, T: time, C: channels, N: words."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,6 +33,7 @@ class Tagging(TaskType):
     main_metric = "f1"
     files = "SPLIT.LANGUAGE.tsv: word TAB tag, an empty line after each sentence"
     example_name = "a sentence"
+    partly_labeled = True  # Universal Dependencies has words without a tag
     state: ClassVar[dict[str, Any]] = {"labels": list[str]}
     labels: Sequence[str] = ()  # the tags in order
     statistics = ("words", "correct_words", "correct_spans", "predicted_spans", "gold_spans")
@@ -40,6 +41,14 @@ class Tagging(TaskType):
     def read(self, path: Any, language: str) -> list[TaggedSentence]:
         """The sentences of a file."""
         return read_sentences(path, language)
+
+    def classes(self, example: TaggedSentence) -> Iterator[tuple[str, int]]:
+        """Its tags."""
+        return ((tag, line) for line, tag in enumerate(example.tags, start=example.line) if tag != UNLABELED)
+
+    def text(self, example: TaggedSentence) -> str:
+        """Its words."""
+        return " ".join(example.words)
 
     def learn(self, examples: list[TaggedSentence]) -> None:
         """Takes the tags from the training sentences."""

@@ -20,6 +20,7 @@ from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, 
 from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
+from fairseq_xl.finetuning.file_checks import count, warn_of_files
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
 from fairseq_xl.tasks.language_metrics import LanguageMetrics
@@ -97,6 +98,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self.training_examples = []  # those that the type has learned from, until their dataset is made
         self.loaded_state = None  # what the task type of the loaded checkpoints learned
         self.origin, self.written = None, []  # of --predictions-to: the model, and beginnings of the names of its files
+        self.training_files = []  # their counts, until the other files are compared with them
         self.predictions = {}  # split -> {index of the example: prediction}, where they are kept
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
         self.uses_pretrained_tokens = self.language_module.replacement is None
@@ -186,7 +188,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the encoder and the head; a new run takes the encoder of --init-from."""
         self.check_architecture(cfg)
-        self.learn()
+        if not from_checkpoint or not self.type.learned:
+            self.learn()
         if self.cfg.length > cfg.max_positions:
             raise UserError(f"--length {self.cfg.length} is more than the model's --max-positions {cfg.max_positions}")
         self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
@@ -206,9 +209,9 @@ class FineTuningTask(LanguageMetrics, XLTask):
         return model
 
     def learn(self) -> None:
-        """Lets the task type learn its state from the training files, unless a checkpoint has set it."""
-        if not self.type.learned:
-            self.training_examples = self._examples("train")
+        """Reads the training files, from which the task type learns its state."""
+        if not self.training_examples and "train" not in self.datasets:
+            self.training_files, self.training_examples = self._read("train")
             self.type.learn(self.training_examples)
 
     def adapt_pretrained(self, pretrained, model):
@@ -228,27 +231,46 @@ class FineTuningTask(LanguageMetrics, XLTask):
             for language in self._languages(split)
         ]
 
-    def _examples(self, split):
-        """All examples of a split, in the order of `files_to_read`."""
-        return [example for read, path, language in self.files_to_read(split) for example in read(path, language)]
+    def _read(self, split):
+        """The counts of the files of a split and all their examples, in the order of `files_to_read`."""
+        files, examples = [], []
+        for read, path, language in self.files_to_read(split):
+            of_file = read(path, language)
+            files.append(self.count_file(split, path, of_file))
+            examples += of_file
+        return files, examples
 
-    def _check_test_files(self):
-        """Raises `UserError` before training for an error in a test file that exists."""
-        found = [entry for entry in self.files_to_read("test") if entry[1].is_file()]
-        examples = [example for read, path, language in found for example in read(path, language)]
-        if examples:
-            self.type.check(examples)
+    def _other_files(self):
+        """The counts of the validation files and of the test files that exist; raises `UserError` for their errors."""
+        run, found = run_config(self.cfg), []
+        validated = run is not None and not run.dataset.disable_validation
+        splits = run.dataset.valid_subset.split(",") if validated else []
+        for split in dict.fromkeys([*splits, "test"]):
+            for read, path, language in self.files_to_read(split):
+                if split == "test" and not path.is_file():
+                    continue
+                examples = read(path, language)
+                if split == "test":  # others are checked when they are loaded
+                    self.type.check(examples)
+                found.append(self.count_file(split, path, examples))
+        return found
+
+    def count_file(self, split, path, examples):
+        """The `TaskFile` of the examples of a file."""
+        return count(split, path, examples, self.type)
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Reads and encodes the files of a split in its languages."""
-        examples = (split == "train" and self.training_examples) or self._examples(split)
+        if self.training_files:
+            warn_of_files(self.training_files + self._other_files())
+            self.training_files = []
         if split == "train":
-            self.training_examples = []
+            examples, self.training_examples = self.training_examples or self._read(split)[1], []
+        else:
+            examples = [
+                example for read, path, language in self.files_to_read(split) for example in read(path, language)
+            ]
         self.type.check(examples)
-        if split == "train":
-            for example in examples:
-                if not self.type.is_labeled(example):
-                    raise UserError(f"{example.place}: training text without a label")
         encode = TextEncoder(self.folder(), self.dictionary)
         inputs = [self.type.inputs(example, encode) for example in examples]
         cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
@@ -264,8 +286,6 @@ class FineTuningTask(LanguageMetrics, XLTask):
         if split == "train":
             examples, inputs = self.type.training_items(examples, inputs)
         self.datasets[split] = self.make_dataset(split, examples, inputs)
-        if split == "train":
-            self._check_test_files()
 
     def _warn_of_unknown(self, split, examples, inputs):
         """Warns if more than a share `UNKNOWN` of the tokens of a language are <unk>."""

@@ -11,6 +11,7 @@ from fairseq.tasks import register_task
 from fairseq_xl.data.finetuning import SubtaskDataset
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.finetuning import TASK_TYPES, TypeConfig
+from fairseq_xl.finetuning.file_checks import count
 from fairseq_xl.finetuning.subtasks import Subtasks
 from fairseq_xl.tasks.finetuning import FineTuningTask, find_file, make_config
 
@@ -119,6 +120,11 @@ class XLMultitaskTask(FineTuningTask):
             for name, each in self.type.types.items()
             for language in self.subtask_languages(name, split)
         ]
+
+    def count_file(self, split, path, examples):
+        """The `TaskFile` of the examples of a file of a subtask."""
+        name = examples[0].subtask
+        return count(split, path, [each.example for each in examples], self.type.types[name], name)
 
     def make_dataset(self, split, examples, inputs):
         """The dataset of a split: batches of one subtask each."""

@@ -4,7 +4,8 @@
 # language module in place of its own (M1); ends with OUTPUT/scores.json. DATA is the folder with the language's
 # dictionary and pieces; without a MODULE the checkpoint's own is used. --split: valid or test (default: test). TYPE is
 # that of finetune.sh (default: classification). --normalization: how answers are normalized before scoring, squad or
-# mlqa (question-answering only; default: squad). PREDICT="--fp16" adds flags to fairseq-validate.
+# mlqa (question-answering only; default: squad). PREDICT="--fp16" adds flags to fairseq-validate. Files without labels
+# are predicted and not scored.
 set -euo pipefail
 recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipe/../common.sh"
@@ -35,6 +36,7 @@ for argument; do
     [[ ,$languages, != *,${argument%%=*},* ]] || refuse "$argument: ${argument%%=*} is named twice"
     languages+=${languages:+,}${argument%%=*}
 done
+labeled=$(python -m recipes.finetuning labeled "$type:$files" "$split" "$languages")
 mkdir -p "$output"
 for argument; do
     language=${argument%%=*} data=${argument#*=} module=()
@@ -51,6 +53,7 @@ for argument; do
         exit 1
     fi
 done
+[ "$labeled" ] || { echo "not scored (no labels): $output/predictions"; exit; }
 replacing "$output/scores.json" \
     python -m fairseq_xl score "$type" "$output/predictions" --split "$split" --langs "$languages" \
     ${score[@]+"${score[@]}"}

@@ -86,6 +86,35 @@ def test_signatures(tmp_path, capsys, main, name, text, expected):
     )
 
 
+@pytest.mark.parametrize(
+    "main, labeled, unlabeled",
+    [
+        (score_classification.main, "1\ta\ta\t0.5\n", "1\t_\ta\t0.5\n"),
+        (score_ranking.main, "1\tq\t1\t3\n2\tq\t0\t2\n", "1\tq\t_\t3\n"),
+        (score_tagging.main, TAGS, "a\t_\tO\n\n"),
+    ],
+)
+def test_files_without_labels_are_left_out_and_named(tmp_path, capsys, caplog, main, labeled, unlabeled):
+    for code, content in (("en", labeled), ("de", unlabeled)):
+        (tmp_path / f"test.{code}.tsv").write_text(content, encoding="utf-8")
+    result = printed(capsys, main, tmp_path, "--langs", "en,de")
+    assert list(result["languages"]) == ["en"] and result["missing"] == ["de"]
+    assert "no labels of de" in caplog.text and "no file of" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "main, content",
+    [
+        (score_classification.main, "1\ta\ta\t0.5\n2\t_\ta\t0.5\n"),
+        (score_ranking.main, "1\tq\t1\t3\n2\tq\t_\t2\n"),
+    ],
+)
+def test_labels_in_a_part_of_a_file(tmp_path, main, content):
+    (tmp_path / "test.de.tsv").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match="test.de.tsv, line 2: no (label|relevance)"):
+        main([str(tmp_path), "--langs", "de"])
+
+
 def test_a_query_may_be_an_underscore(tmp_path, capsys):
     """The readers write it in place of an empty query; it is not a missing relevance."""
     (tmp_path / "test.de.tsv").write_text("1\t_\t2\t0.5\n2\t_\t0\t0.1\n", encoding="utf-8")

@@ -218,7 +218,11 @@ def described_as(tmp_path, codes, texts):
     [
         (["en", "de"], {"en-de.en": "en", "en-de.de": "de", "en": "en"}, []),
         (["en", "de"], {"en-de.en": "de", "en-de.de": "en"}, ["the sides look exchanged", "train.en-de.en", "line 2"]),
-        (["en", "de"], {"en": "en", "de": "fr"}, ["train.de looks like fr (30 of 30 sampled lines, first line 2)"]),
+        (
+            ["en", "de"],
+            {"en": "en", "de": "fr"},
+            ["train.de looks like fr (30 of 30 sampled texts) instead of de, first line 2"],
+        ),
         (["en_XX", "de_DE"], {"en_XX": "en", "de_DE": "fr"}, ["train.de_DE looks like fr"]),
         (["en", "hi_rom"], {"en": "en", "hi_rom": "fr"}, []),
         (["eng", "deu"], {"eng": "en", "deu": "de", "eng-deu.eng": "en", "eng-deu.deu": "de"}, []),

@@ -25,6 +25,10 @@ def missing(tmp_path, *words):
     return set()
 
 
+ANSWERED = {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": 0}]}
+QUESTION = json.dumps({"data": [{"paragraphs": [{"context": "a", "qas": [ANSWERED]}]}]})
+
+
 def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
     one, two = f"tagging:{tmp_path}/one:{tmp_path}/two", f"nc=classification:{tmp_path}/one"
     all_of = {f"one/{name}.tsv" for name in ("train.en", "train.de", "valid.de", "test.en", "test.fr")}
@@ -48,6 +52,22 @@ def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
         *("one/train.de.tsv", "one/valid.en.tsv", "one/test.en.tsv"),
         *(f"ner/{name}.json" for name in ("train.en", "train.de", "valid.en", "test.en")),
     }
+
+
+@pytest.mark.parametrize(
+    "kind, suffix, labeled, unlabeled",
+    [
+        ("classification", "tsv", "a\tx\n", "_\tx\n"),
+        ("ranking", "tsv", "1\tq\tx\n", "_\tq\tx\n"),
+        ("tagging", "tsv", "word\t_\n\nword\tO\n", "word\t_\n"),
+        ("question-answering", "json", QUESTION, QUESTION.replace('{"text": "a", "answer_start": 0}', "")),
+    ],
+)
+def test_languages_with_labels(tmp_path, capsys, kind, suffix, labeled, unlabeled):
+    for code, text in (("en", labeled), ("de", unlabeled)):
+        (tmp_path / f"test.{code}.{suffix}").write_text(text)
+    finetuning.labeled(f"{kind}:{tmp_path}", "test", "en,de")
+    assert capsys.readouterr() == ("en\n", f"{tmp_path}: no labels in test of de: predicted, and not scored\n")
 
 
 def test_a_configuration_without_flags_is_one_sentence(tmp_path):

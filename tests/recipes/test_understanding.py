@@ -154,6 +154,9 @@ def test_text_without_labels_is_only_predicted(data_bin, tmp_path):
     limits = ["--layers", 1, "--max-update", 2, "--cpu", "--disable-validation"]
     _, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, "--no-scores", *limits))
     assert printed.endswith(f"not scored (--no-scores): {tmp_path}/run/predictions\n")
+    messages, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, *limits))
+    assert printed.endswith(f"not scored (no labels): {tmp_path}/run/predictions\n")
+    assert f"{tmp_path}: no labels in test of en" in messages
     predicted = (tmp_path / "run/predictions/test.en.tsv").read_text(encoding="utf-8").splitlines()
     assert [line.split("\t")[:2] for line in predicted] == [
         ["the", "_"],
@@ -281,6 +284,9 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
     assert f"qa f1 {scores['qa']['f1']:.2f}\n" in printed and printed.endswith(f"{tmp_path}/run/scores/qa.json\n")
     _, printed = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--no-scores"))
     assert printed.endswith(f"not scored (--no-scores): {tmp_path}/run/predictions\n")
+    messages, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, *limits))
+    assert printed.endswith(f"not scored (no labels): {tmp_path}/run/predictions\n")
+    assert f"{tmp_path}: no labels in test of en" in messages
     done = run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--seed", 2)
     assert done.returncode == 1 and f"{tmp_path}/run was made with other settings" in done.stderr
     wrong = run("bash", "recipes/multitask.sh", data_bin, tmp_path / "run", "ner", "en", "en")

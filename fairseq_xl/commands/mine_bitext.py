@@ -45,6 +45,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.evaluation.prediction_folders import check_same_origin
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import room_problem, write_lines
 from fairseq_xl.io.folders import temporary_folder
@@ -191,6 +192,7 @@ def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], f
 
 def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Rows]:
     """The embeddings (n, C) of the sentences of each side, in files; raises `UserError` unless they fit the text."""
+    check_same_origin(options.embeddings)
     matrices = [open_matrix(path) for path in options.embeddings]
     for path, matrix, (_, sentences) in zip(options.embeddings, matrices, sides):
         if len(matrix) != sentences.total:

@@ -17,6 +17,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
 from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.io.files import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms
 from tests.command_line import cli
@@ -107,6 +108,8 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
     assert result["missing"] == [] and result["languages"]["de"]["n"] == SPLITS["test"]
     assert result["average"]["rouge_l"] > 60
     for code in ("en", "de"):
+        note = json.loads((tmp_path / code / "generate-test.txt.json").read_text(encoding="utf-8"))
+        assert note["sha256"] == sha256_of(folder / "checkpoint_best.pt")
         texts = detokenized(tmp_path / code / "generate-test.txt")
         expected = (task_files / f"test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]

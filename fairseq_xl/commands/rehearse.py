@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.flags import file_of, split_warmup_share
@@ -108,7 +108,7 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
             name = next(iter(given)).replace("_", "-")
             raise UserError(f"rehearse: --{name} cannot be used with --list: the list sets it")
         entries = read_list(Path(options.list))
-        chosen = options.only.split(",") if options.only else [each.system for each in entries]
+        chosen = names_of("--only", options.only) if options.only else [each.system for each in entries]
         unknown = set(chosen) - {each.system for each in entries}
         if unknown:
             systems = ", ".join(dict.fromkeys(each.system for each in entries))

@@ -404,19 +404,24 @@ class XLTask(FairseqTask):
         """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins."""
         self.training_begun = True
 
+    def check_selection(self):
+        """Raises `UserError` unless --best-checkpoint-metric is a validation metric, with its best value."""
+        run = run_config(self.cfg)
+        known = None if run is None or run.dataset.disable_validation else self.metrics()
+        if known is not None:
+            metric = run.checkpoint.best_checkpoint_metric
+            if metric not in known:
+                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
+
     def begin_epoch(self, epoch, model):
         """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
 
         Nothing is validated then. A second Ctrl-C stops at once.
         """
-        run = run_config(self.cfg)
-        if run is None:  # a task created without a command
+        if run_config(self.cfg) is None:  # a task created without a command
             return
-        metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
-        if known is not None and not run.dataset.disable_validation:
-            if metric not in known:
-                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
-            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
+        self.check_selection()
 
         def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
             self.terminated = signal.Signals(signum).name

@@ -448,6 +448,24 @@ def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, senten
     refused(classification(data_bin, changed(name, content), tmp_path / "run"), sentence)
 
 
+def test_mistakes_are_found_before_anything_is_encoded(data_bin, task_files, changed, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_xl.tasks.finetuning.TextEncoder", None)
+    line = classification(data_bin, task_files[1], tmp_path / "run")
+    refused([*line, "--best-checkpoint-metric", "f1"], "--best-checkpoint-metric f1: choose one of accuracy")
+    refused([*line, "--valid-subset", "valid,valid1"], "valid1.en.tsv: no such file")
+    line = classification(data_bin, changed("test.de.tsv", b"river\ta\nriver\n"), tmp_path / "run")
+    refused(line, "test.de.tsv, line 2")
+    (tmp_path / "changed/test.de.tsv").write_text("river\ta\n_\ta\n")
+    refused(line, "test.de.tsv, line 2: no label")
+
+
+def test_test_files_without_labels_are_said_before_training(data_bin, changed, tmp_path):
+    line = classification(data_bin, changed("test.de.tsv", b"_\ta\n"), tmp_path / "run")
+    log = run_train([*line, "--max-update", 1, "--no-save"]).log
+    said = log.index("without labels, to be predicted and not scored: ")
+    assert "test.de.tsv" in log[said:].split("\n")[0] and "test.en.tsv" not in log[said:].split("\n")[0]
+
+
 def test_one_label_only(data_bin, changed, tmp_path):
     folder = changed("train.de.tsv", b"river\ta\n")
     line = classification(data_bin, folder, tmp_path / "run", "--train-langs", "de")

@@ -5,6 +5,7 @@ import itertools
 import json
 import lzma
 import math
+import shutil
 from contextlib import redirect_stdout
 
 import pytest
@@ -423,6 +424,20 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
     )
     with pytest.raises(UserError, match="not fine-tuned by xl_generation: start fine-tuning from it with --init-from"):
         generate(data_bin, task_files, pretrained["xdae"], "de")
+
+
+def test_files_are_checked_before_anything_is_encoded(data_bin, task_files, tmp_path, monkeypatch):
+    files = tmp_path / "files"
+    shutil.copytree(task_files, files)
+    german = "der Ausschuss hat seinen Bericht über die Straßen im Norden veröffentlicht\n"
+    (files / "train.en.tgt").write_text(german * SPLITS["train"], encoding="utf-8")
+    line = generation(data_bin, files, tmp_path / "run")
+    log = run_train([*line, "--max-update", 1, "--no-save"]).log
+    assert "train.en.tgt looks like de (120 of 120 sampled texts) instead of en, first line 1" in log
+    monkeypatch.setattr("fairseq_xl.tasks.generation.TextEncoder", None)
+    (files / "test.de.tgt").write_text("one\n")
+    refused(line, "test.de.src has 11 lines", "test.de.tgt has 1")
+    refused([*line, "--best-checkpoint-metric", "bleu"], "--best-checkpoint-metric bleu")
 
 
 def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):

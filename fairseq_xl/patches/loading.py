@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 import math
-import operator
 import os
 import re
 
@@ -14,6 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
+from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.errors import UserError
@@ -33,15 +33,35 @@ from fairseq_xl.renamed import refuse_old_options
 logger = logging.getLogger(__name__)
 
 #: sections of a configuration whose options are settings of the training
-SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema", "bmuf")
+#: sections whose class is a setting too; the class of a model shows in its options, that of a task is compared elsewhere
+CLASSES = {"criterion", "optimizer", "lr_scheduler"}
 #: options that a resumed run may change without a warning
-NO_SETTINGS = {"_name", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
-#: options of other sections that change batches or precision
+NO_SETTINGS = {"max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
+#: options of other sections that change batches, gradients, precision or the choice of the best checkpoint
 OTHER_SETTINGS = {
-    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"},
-    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"},
-    "distributed_training": {"distributed_world_size"},
+    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"}
+    | {"fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"}
+    | {"amp_init_scale", "amp_scale_window", "amp_batch_retries"},
+    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"}
+    | {"update_ordered_indices_seed", "valid_subset", "combine_valid_subsets", "max_valid_steps"},
+    "distributed_training": {"distributed_world_size", "ddp_comm_hook", "localsgd_frequency"}
+    | {"slowmo_momentum", "slowmo_base_algorithm"},
+    "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},
 }
+#: options that have no effect on a resumed run, since the checkpoint stores what they begin with -> why
+STORED = {
+    "fp16_init_scale": "no effect: the loss scale is the checkpoint's",
+    "amp_init_scale": "no effect: the loss scale is the checkpoint's",
+}
+TUPLES = str.maketrans("()", "[]")
+PLATEAU = "reduce_lr_on_plateau"
+#: options that decide which validation results compare with each other
+COMPARED = [
+    ("checkpoint", "best_checkpoint_metric"),
+    ("checkpoint", "maximize_best_checkpoint_metric"),
+    ("dataset", "valid_subset"),
+]
 
 #: flags of precision, those before others first ("": 32 bits) -> fairseq's class that wraps the optimizer
 PRECISIONS = {
@@ -58,7 +78,20 @@ def install() -> None:
     """Makes fairseq read checkpoints through this module only."""
     allow_plain_types()  # also in what ranks send each other
     torch.serialization.add_safe_globals([_TensorPlaceholder])
+    FairseqOptimizer.load_state_dict = _with_options_of_run(FairseqOptimizer.load_state_dict)
     _make_loading_safe()
+
+
+def _with_options_of_run(original):
+    """Gives a restored optimizer the run's options, such as --weight-decay; fairseq takes those of the checkpoint."""
+
+    @functools.wraps(original)
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """Restores the state; the scheduler sets the learning rate."""
+        options = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
+        original(self, state_dict, options | (optimizer_overrides or {}))
+
+    return load_state_dict
 
 
 class _TorchOfCheckpoints:
@@ -156,6 +189,7 @@ def _check_precision(cfg, read):
         unused = cfg.checkpoint.reset_optimizer or path == cfg.checkpoint.finetune_from_model
         if unused or state.get("last_optimizer_state") is None:
             return state
+        _check_optimizer(state.get("cfg"), cfg, path)
         before, now = (_precision(_options(each, "common")) for each in (state.get("cfg"), cfg))
         if PRECISIONS[before] != PRECISIONS[now]:
             trained, advice = (f"with {before}", f"add {before}") if before else ("in 32 bits", f"leave out {now}")
@@ -169,6 +203,17 @@ def _check_precision(cfg, read):
         return state
 
     return checked
+
+
+def _check_optimizer(before, now, path) -> None:
+    """Refuses the state of another class of optimizers, which fairseq does not notice in 16 bits."""
+    names = [_options(cfg, "optimizer").get("_name") for cfg in (before, now)]
+    classes = [getattr(OPTIMIZER_REGISTRY.get(name), "__name__", None) for name in names]
+    if None not in classes and classes[0] != classes[1]:
+        raise UserError(
+            f"Optimizer does not match: {path} was trained with --optimizer {names[0]}, this run has --optimizer "
+            f"{names[1]}: start with a new optimizer state (--reset-optimizer)"
+        )
 
 
 def _precision(common: dict) -> str:
@@ -235,6 +280,8 @@ def _report_changes(cfg, read):
             if not own or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
                 raise
             raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
+        if path != cfg.checkpoint.finetune_from_model:
+            _forget_incomparable(state, cfg)
         changes = other_settings(state.get("cfg"), cfg) if own else []
         if own:
             _check_combination(state.get("cfg"), cfg, changes, path)
@@ -243,6 +290,28 @@ def _report_changes(cfg, read):
         return state
 
     return report
+
+
+def _forget_incomparable(state: dict, now) -> None:
+    """Removes what a run with another scheduler, validation metric or split cannot use of a checkpoint's state.
+
+    fairseq would compare values of one metric with the best of another, and loads the state of any scheduler.
+    """
+    before, extra = state.get("cfg"), state.get("extra_state") or {}
+    worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
+    if any(_differs(before, now, *key) for key in COMPARED):
+        for stored in (extra, *extra.values()):  # also of --patience
+            for name in ("best", "num_runs") if isinstance(stored, dict) else ():
+                stored.pop(name, None)
+        state["optimizer_history"][-1]["lr_scheduler_state"]["best"] = worst
+    if _differs(before, now, "lr_scheduler", "_name"):
+        state["optimizer_history"][-1]["lr_scheduler_state"] = {"best": worst}
+
+
+def _differs(before, now, section: str, name: str) -> bool:
+    """Whether an option has another value in another configuration that has it too."""
+    old, new = (_options(cfg, section) for cfg in (before, now))
+    return name in old and name in new and str(old[name]) != str(new[name])
 
 
 def other_settings(before, now) -> list:
@@ -254,15 +323,20 @@ def other_settings(before, now) -> list:
 
     Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
     """
-    changes = {}
+    changes, stored = {}, dict(STORED)
+    if _options(now, "lr_scheduler").get("_name") == PLATEAU:
+        stored["lr"] = f"no effect after the warm-up: {PLATEAU} continues from the checkpoint's learning rate"
     for section in (*SETTINGS, *OTHER_SETTINGS):
         old, new = (_options(cfg, section) for cfg in (before, now))
         for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
-            same = _same_folders if name == "data" else operator.eq
+            if name == "_name" and section not in CLASSES:
+                continue
+            same = _same_folders if name == "data" else _same_values
             if not same(str(old[name]), str(new[name])):
-                option = "DATA" if name == "data" else f"--{name.replace('_', '-')}"
-                changes[name] = f"{option} {new[name]} (was {old[name]})"
-    return [changes[name] for name in sorted(changes)]
+                option = f"--{(section if name == '_name' else name).replace('_', '-')}"
+                remark = f"; {stored[name]}" if name in stored else ""
+                changes[option] = f"{'DATA' if name == 'data' else option} {new[name]} (was {old[name]}{remark})"
+    return [changes[option] for option in sorted(changes)]
 
 
 def _check_combination(before, now, changes, path) -> None:
@@ -287,6 +361,11 @@ def _check_combination(before, now, changes, path) -> None:
             f"{path} has another combination of the swept values than this job: {', '.join(dict.fromkeys(others))}; "
             "choose another checkpoint.save_dir"
         )
+
+
+def _same_values(one: str, other: str) -> bool:
+    """Whether two values are equal as text; a list equals a tuple of its items."""
+    return one.translate(TUPLES) == other.translate(TUPLES)
 
 
 def _same_folders(one: str, other: str) -> bool:

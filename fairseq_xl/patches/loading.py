@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 #: sections of a configuration whose options are settings of the training
 SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema", "bmuf")
-#: sections whose class is a setting too; the class of a model shows in its options, that of a task is compared elsewhere
+#: sections whose class is a setting too; the classes of the others are compared elsewhere
 CLASSES = {"criterion", "optimizer", "lr_scheduler"}
 #: options that a resumed run may change without a warning
 NO_SETTINGS = {"max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS

@@ -200,7 +200,7 @@ BATCHES_AND_PRECISION = {
     "--amp": (True, "False"),
     "--distributed-world-size": (2, "1"),
     "--optimizer": ("xl_adam", "adam"),
-    "--lr-scheduler": ("polynomial_decay", "fixed"),
+    "--lr-scheduler": (loading.PLATEAU, "fixed"),
     "--ema-decay": (0.5, "0.9999"),
     "--valid-subset": ("test", "valid"),
     "--best-checkpoint-metric": ("ppl", "loss"),
@@ -227,7 +227,7 @@ def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
     assert (group["weight_decay"], group["betas"], group["lr"]) == (0.25, (0.5, 0.6), 0.003)
     assert state["extra_state"]["best"] == state["extra_state"]["val_loss"]  # not the loss of the first validation
     with pytest.raises(UserError, match="with --optimizer adam, .* --optimizer sgd: .*--reset-optimizer"):
-        run_train([*line, 3, *other, "--optimizer", "sgd"])
+        run_train([*line, 3, "--optimizer", "sgd"])
 
 
 def test_another_data_folder_is_told(data_bin, tmp_path):

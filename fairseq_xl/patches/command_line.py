@@ -219,6 +219,11 @@ def _check_arguments(given: dict) -> None:
         _check_arch_and_task(given["arch"], given["task"])
     if given.get("task") == "translation" and given.get("data"):  # the default of fairseq-generate
         _check_data_of_translation(given["data"])
+    if given.get("task") == "language_modeling" and given.get("data"):  # the default of fairseq-eval-lm
+        folder = Path(given["data"].split(os.pathsep)[0])
+        if (folder / "manifest.json").is_file():
+            ours = "--task xl_pretraining --objectives clm"
+            raise UserError(f"--task language_modeling (the default) does not read {folder}: use {ours}")
 
 
 def _check_evaluation(given: dict, command: str) -> None:

@@ -14,6 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
 from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.errors import UserError
@@ -26,6 +27,7 @@ from fairseq_xl.io.checkpoints import (
     readable,
 )
 from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration
+from fairseq_xl.io.literals import literal
 from fairseq_xl.patches import log, save_dir, training
 from fairseq_xl.patches.processes import check_processes_are_joined
 from fairseq_xl.renamed import refuse_old_options
@@ -128,13 +130,14 @@ def _make_loading_safe() -> None:
         filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
     ):
         """Loads models for evaluation, from checkpoints that fit the command and its task."""
-        overrides, read = arg_overrides or {}, checkpoint_utils.load_checkpoint_to_cpu
+        overrides, read = dict(arg_overrides or {}), checkpoint_utils.load_checkpoint_to_cpu
         refuse_old_options(f"--{name.replace('_', '-')}" for name in overrides)
         if state is not None:
             state = _check_buildable(functools.partial(_check_loaded_state, state), overrides)(filenames[0])
-        read = _with_path(_with_published_models(task, _check_buildable(read, overrides)))
+        read = _with_options(task, _check_buildable(read, overrides), overrides)
+        read = _with_path(_with_published_models(task, read))
         with _as_user_error(OSError, "Model file not found"), _name_misfit(filenames), _reading(read):
-            return ensemble(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+            return ensemble(filenames, overrides, task, strict, suffix, num_shards, state)
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
@@ -420,9 +423,60 @@ def _check_buildable(read, overrides):
         trained, named = state["cfg"].task._name, overrides.get("task")
         if isinstance(named, str) and named != trained:
             raise UserError(f"{path} was trained with --task {trained}, not with {named}")
+        trained, named = state["cfg"].criterion._name, overrides.get("criterion")
+        if isinstance(named, str) and named != trained:
+            raise UserError(f"--criterion {named}: {path} is evaluated with {trained}, as it was trained")
+        for part in ("optimizer", "lr_scheduler", "bpe", "tokenizer", "scoring"):
+            if isinstance(overrides.get(part), str):
+                raise UserError(f"--{part.replace('_', '-')} {overrides[part]} has no effect on fairseq-validate")
         return state
 
     return checked
+
+
+def _with_options(task, read, overrides: dict):
+    """Gives an evaluation the options of its command line and, for the others, those of the checkpoint.
+
+    Args:
+        task: the task that the command line made; None if the checkpoint's configuration makes it.
+        read: function that reads a checkpoint and overrides its options.
+        overrides: options of the command line or of a program; with a task, those of --model-overrides.
+    """
+
+    def overridden(path, *args, **kwargs):
+        """Reads a checkpoint with the options of the evaluation."""
+        state = read(path, *args, **kwargs)
+        cfg = state["cfg"]
+        if task is not None:
+            if hasattr(task, "adopt_options"):
+                task.adopt_options(cfg.task, _identity(state))
+            _check_model_overrides(overrides, {"model": cfg.model}, path, cfg.task)
+            return state
+        _check_model_overrides(literal(overrides.get("model_overrides") or "{}"), cfg, path)
+        owner = TASK_REGISTRY.get(cfg.task._name)
+        if hasattr(owner, "override_options"):
+            with omegaconf.open_dict(cfg.task):
+                owner.override_options(cfg.task, overrides, _identity(state))
+        return state
+
+    return overridden
+
+
+def _check_model_overrides(overrides: dict, sections, path, of_task=()) -> None:
+    """Raises `UserError` for an option of --model-overrides that the checkpoint's `sections` lack.
+
+    Args:
+        of_task: options of the checkpoint's task, which the command line sets.
+    """
+    for name in overrides:
+        if not any(name in (sections.get(part) or ()) for part in BUILT):
+            has = "takes no options of the task" if name in of_task else "has no such option"
+            raise UserError(f"--model-overrides {name}: the model of {path} {has}")
+
+
+def _identity(state: dict) -> dict:
+    """What a checkpoint's task has stored of itself."""
+    return (state.get("task_state") or {}).get("fairseq_xl") or {}
 
 
 def _with_path(read):

@@ -290,6 +290,25 @@ class XLTask(FairseqTask):
             *(split, f"{len(sample):,}", f"{len(dataset):,}", f"{limit:,}", dataset.group_name),
         )
 
+    # --- options of evaluations --------------------------------------------------------------------------------
+
+    @classmethod
+    def override_options(cls, options, overrides, identity):
+        """Sets those options of a checkpoint's task that a command line or a program gives for an evaluation.
+
+        `fairseq_xl.patches` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
+
+        Args:
+            options: the checkpoint's task options.
+            overrides: {name: value}, also of other sections.
+            identity: the checkpoint's identity; {} if it has none.
+        """
+        known = getattr(cls, "__dataclass").__dataclass_fields__
+        for name in overrides.keys() & known.keys() - {"_name"}:  # also those that are newer than the checkpoint
+            options[name] = overrides[name]
+        if "valid_langs" in known and overrides.get("eval_langs") is not None:
+            options.valid_langs = overrides.get("valid_langs")
+
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):
@@ -317,6 +336,9 @@ class XLTask(FairseqTask):
                 f"{path} was trained with --framing {found['framing']}, the checkpoint before it with "
                 f"{self.loaded_framing}"
             )
+        default = getattr(type(self), "__dataclass").framing
+        if str(self.cfg.framing) not in (str(default), found["framing"]):
+            raise UserError(f"--framing {self.cfg.framing}: {path} was trained with --framing {found['framing']}")
         self.loaded_framing = found["framing"]
         self.framing = Framing.of(found["framing"], self.dictionary)
 

@@ -217,13 +217,17 @@ def test_a_checkpoint_with_the_earlier_name_of_the_number_of_texts(data_bin, tas
 
 
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
+    """--eval-langs of the command line wins over --valid-langs of the training."""
     folder, _ = learned[1]
-    output = validate(data_bin, folder / "checkpoint_best.pt", "--eval-langs", "fr", "--predictions-to", tmp_path)
+    state = load_checkpoint(folder / "checkpoint_best.pt")
+    state["cfg"]["task"]["valid_langs"] = "en"
+    save_checkpoint(state, tmp_path / "english.pt")
+    output = validate(data_bin, tmp_path / "english.pt", "--eval-langs", "fr", "--predictions-to", tmp_path / "to")
     (found,) = validation_losses(output)
     assert float(found["accuracy"]) == pytest.approx(float(found["accuracy_fr"]), abs=0.01)
     assert "accuracy_en" not in found
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions.json", "valid.fr.tsv"]
-    labels, predictions = scores.read_predictions(tmp_path / "valid.fr.tsv")
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["predictions.json", "valid.fr.tsv"]
+    labels, predictions = scores.read_predictions(tmp_path / "to" / "valid.fr.tsv")
     assert float(found["accuracy_fr"]) == scores.score(labels, predictions)["accuracy"]
 
 

@@ -24,6 +24,7 @@ from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.external_sort import sorted_records
 from fairseq_xl.io.lines import read_buffers
 from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, LazySequence, records, slices, zeros
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.nearest import BLOCK_VECTORS, Rows, Vectors, nearest
 
 DIGITS = 4  # of scores that are printed
@@ -67,7 +68,7 @@ def read_sentences(path: str, folder: Path | None = None) -> Sentences:
     """
     strings, places, total, tabs = GrowingStrings(folder), GrowingArray(folder, np.int64), 0, 0
     for buffer in read_buffers(str(stored(path))):
-        filled = [number for number, line in enumerate(buffer) if line.strip()]
+        filled = [number for number, line in enumerate(buffer) if not is_blank(line)]
         strings.extend([buffer[number] for number in filled])
         places.append(np.array(filled, np.int64) + total)
         tabs += sum("\t" in buffer[number] for number in filled)
@@ -98,7 +99,7 @@ def _with_ids(
         for number, part in zip(numbers.tolist(), parts):
             if len(part) == 1:
                 raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {part[0][:40]!r}")
-        kept = [number for number, (_, text) in enumerate(parts) if text.strip()]
+        kept = [number for number, (_, text) in enumerate(parts) if not is_blank(text)]
         ids.extend([parts[number][0] for number in kept])
         texts.extend([parts[number][1] for number in kept])
         lines.append(numbers[kept])

@@ -1,20 +1,20 @@
 """Shows an error that the user can correct in one sentence, without a traceback. Imports neither torch nor fairseq."""
 
 import errno
-import fileinput
 import re
 import sys
-import traceback
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import NO_PLACE, NO_ROOM, SIZE_LIMIT
+from fairseq_xl.io.text import use_utf8
 
 
 def install() -> None:
     """Makes the interpreter show `message` of an uncaught exception, where there is one; the exit status is 1.
 
-    Commands call this; importing the package does not.
+    Standard streams become UTF-8. Commands call this; importing the package does not.
     """
+    use_utf8()
     if getattr(sys.excepthook, "__module__", None) != __name__:
         sys.excepthook = showing_messages(sys.excepthook)
 
@@ -58,10 +58,4 @@ def _system_message(error) -> "str | None":
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
         return "--max-tokens or --batch-size is missing: set one of them, the size of a batch"
-    if isinstance(error, UnicodeDecodeError):
-        files = {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
-        if fileinput.__file__ in files:  # fairseq-interactive reads its input with this module
-            # the lines before are counted once they are read; `object` begins in the next one
-            line = fileinput.lineno() + 1 + error.object[: error.start].count(b"\n")
-            return f"the input is not UTF-8: line {line} has the byte 0x{error.object[error.start]:02x}"
     return None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.prediction.base import BatchLimits, Record
 from fairseq_xl.prediction.generation import check_options, check_value
 from fairseq_xl.prediction.labels import LabelPredictor
@@ -117,7 +118,7 @@ class HubInterface:
         causal = "clm" in getattr(self.task, "objectives", ())
         texts = _texts(sentences)
         found = np.zeros(len(texts))
-        kept = [number for number, text in enumerate(texts) if text.strip()]
+        kept = [number for number, text in enumerate(texts) if not is_blank(text)]
         scores = log_likelihoods if causal else pseudo_log_likelihoods
         found[kept] = scores(self.embedder, [texts[number] for number in kept], lang)
         return found

@@ -15,6 +15,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, write_found
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
 
@@ -109,7 +110,7 @@ class Embedder:
         Layer 0 is the embeddings. The mean is over all tokens but padding. A blank sentence has a row of zeros, whose
         cosine is 0.
         """
-        filled = np.flatnonzero([bool(sentence.strip()) for sentence in sentences])
+        filled = np.flatnonzero([not is_blank(sentence) for sentence in sentences])
         rows = self.rows([sentences[number] for number in filled], language)
         found = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
         for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
@@ -143,8 +144,6 @@ class Embedders:
                 raise UserError(f"{data} is of {', '.join(own)}: {remedy}")
         elif named:
             raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
-        for language in sorted(set(languages) - named.keys()):  # before sentences of other languages are encoded
-            self.default.task.dictionary.language_id(language)
         self.of_language = {
             language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
             for language, (folder, module) in named.items()

@@ -12,6 +12,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import SIZE_LIMIT, no_room, room_problem
 from fairseq_xl.io.signals import ending_by_exception
+from fairseq_xl.io.text import use_utf8
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 
@@ -80,6 +81,7 @@ class Formatter(logging.Formatter):
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; the exit status is 1 after an error, which is one message on stderr without a traceback."""
+    use_utf8()
     options = parse_arguments(arguments)
     console = logging.StreamHandler(sys.stderr)
     console.setFormatter(Formatter())

@@ -13,15 +13,14 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import Languages, LineSample, described, other_languages
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.text import texts_of
 from preprocess.config import Config
-from preprocess.files import Workers, lines_of, read_blocks
+from preprocess.files import Workers, read_blocks
 from preprocess.stages import key_of
 
 LONG_TOKENS = 1000  # a line with more words, separated by white space, is counted as over-long,
 LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no spaces)
 MAX_BITMAP = 1 << 28  # bits (32 MiB): memory for counting repeated lines is fixed, and the count approximate
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SEPARATORS = "\u2028\u2029"  # line ends for some programs (Python's splitlines) and not for others (wc, fairseq)
 MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # maximum number of problems listed, and of characters of each
 NUL = "\0"  # ends a string in some programs, and is a sign of a binary file
 
@@ -55,17 +54,16 @@ class _Block:
     over_long: list[int]  # line numbers
     hashes: np.ndarray  # uint64, of the lines that are not blank
     invalid: list[int]  # line numbers
-    separators: list[int]  # line numbers
     nul: list[int]  # line numbers
 
 
 def examine(block: bytes) -> _Block:
     """Makes the counts of a block of whole lines."""
     try:
-        lines = lines_of(block)
+        lines = texts_of(block)
         invalid = []
     except UnicodeDecodeError:
-        lines = lines_of(block, errors="replace")
+        lines = texts_of(block, errors="replace")
         invalid = [number for number, line in enumerate(block.split(b"\n")) if not _is_utf8(line)]
     full = np.array([bool(line) for line in lines])
     hashes = [hashlib.blake2b(line.encode(), digest_size=8).digest() for line in lines if line]
@@ -78,7 +76,6 @@ def examine(block: bytes) -> _Block:
         ],
         hashes=np.frombuffer(b"".join(hashes), dtype=np.uint64),
         invalid=invalid,
-        separators=_with(SEPARATORS, block),
         nul=_with(NUL, block),
     )
 
@@ -122,14 +119,12 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     """Reads one file; messages call it `name`."""
     report, seen, sample = Report(), _Seen(path.stat().st_size), LineSample()
     content, blank_lines = hashlib.sha256(), hashlib.sha256()
-    invalid, separators, nul, over_long = [], [], [], []  # [number of the first line, number of lines]
+    invalid, nul, over_long = [], [], []  # [number of the first line, number of lines]
     unread = []  # why the file could not be read to its end
 
     def watched() -> Iterable[bytes]:
         try:
-            for number, block in enumerate(read_blocks(path, progress.update)):
-                if number == 0 and block.startswith(BYTE_ORDER_MARK):
-                    report.problems.append(f"{name}: begins with a byte-order mark; remove its three bytes")
+            for block in read_blocks(path, progress.update):
                 content.update(block)
                 sample.add(block.removesuffix(b"\n").split(b"\n"))
                 yield block
@@ -139,7 +134,6 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     for block in workers.map(examine, watched()):
         blank_lines.update((block.blank + report.lines).tobytes())
         _count(invalid, block.invalid, report.lines)
-        _count(separators, block.separators, report.lines)
         _count(nul, block.nul, report.lines)
         _count(over_long, block.over_long, report.lines)
         begins_full = not len(block.blank) or block.blank[0] != 0
@@ -150,10 +144,6 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
         report.ends_blank = bool(len(block.blank)) and int(block.blank[-1]) == block.lines - 1
     if invalid:
         report.problems.append(f"{name}: invalid UTF-8 in {_lines(invalid)}")
-    if separators:
-        report.problems.append(
-            f"{name}: U+2028 or U+2029, a line end to some programs, in {_lines(separators)}; replace it with a space"
-        )
     if nul:
         report.problems.append(f"{name}: a NUL character, which no text has, in {_lines(nul)}; is it a binary file?")
     report.first_over_long, report.over_long = over_long or (0, 0)
@@ -300,5 +290,5 @@ def _warn_of_languages(config: Config, reports: dict[str, Report]) -> None:
 
 
 def _first_one_sided(first: Path, second: Path) -> int:
-    sides = zip(*(chain.from_iterable(map(lines_of, read_blocks(path))) for path in (first, second)))
+    sides = zip(*(chain.from_iterable(map(texts_of, read_blocks(path))) for path in (first, second)))
     return next(number for number, (a, b) in enumerate(sides, start=1) if bool(a) != bool(b))

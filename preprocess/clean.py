@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.text import texts_of
 from preprocess import check
 from preprocess.config import Clean, Config, Folder, Side, Split
 from preprocess.duplicates import Duplicates
-from preprocess.files import Workers, lines_of, read_blocks, replacing
+from preprocess.files import Workers, read_blocks, replacing
 from preprocess.stages import Stages
 
 #: reasons to leave out a pair or a line
@@ -107,7 +108,7 @@ class Cleaner:
 
 def lines_of_file(path: Path) -> Iterator[str]:
     """The lines of a file, stripped."""
-    return itertools.chain.from_iterable(lines_of(block) for block in read_blocks(path))
+    return itertools.chain.from_iterable(texts_of(block) for block in read_blocks(path))
 
 
 def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner, expected: int = 0) -> dict[str, int]:

@@ -15,7 +15,8 @@ from fairseq_xl.data import tokenizers
 from fairseq_xl.data.subwords import Source, Subwords
 from fairseq_xl.data.symbols import SPECIAL
 from fairseq_xl.io.files import read_json, write_json
-from preprocess.files import Workers, lines_of, read_blocks, replacing
+from fairseq_xl.io.text import texts_of
+from preprocess.files import Workers, read_blocks, replacing
 
 _subwords: Subwords  # of this process, set by start()
 _symbols: list[str] = []
@@ -47,7 +48,7 @@ def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Enco
 
     A line without pieces, such as a zero-width space, is written as <unk>, since an empty line would end a document.
     """
-    lines = lines_of(block)
+    lines = texts_of(block)
     if tokenizer:
         lines = [tokenizers.tokenize(line, *tokenizer) for line in lines]
     rows = _subwords.encode(lines)

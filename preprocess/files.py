@@ -97,18 +97,6 @@ class Sections:
         self.place = end
 
 
-def lines_of(block: bytes, errors: str = "strict") -> list[str]:
-    """The lines of a block as text, stripped, with one space for each run of white space.
-
-    fairseq splits at every white-space character of Unicode, and Python at more line ends than b"\\n" (U+0085, U+2028,
-    form feed, a lone carriage return). As spaces, these characters change no number of tokens or lines.
-    """
-    lines = block.decode("utf-8", errors).split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [" ".join(line.split()) for line in lines]
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """`fairseq_xl.io.files.replacing` that also makes the file's folder if it is missing."""

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.io.text import texts_of
 from preprocess.config import Config
-from preprocess.files import Workers, lines_of, read_blocks
+from preprocess.files import Workers, read_blocks
 from preprocess.vocabulary import training_files
 
 NAMED = 3  # files of each language, and lines of each file, that the warning names
@@ -31,7 +32,7 @@ def evaluation_files(config: Config) -> dict[str, list[str]]:
 
 def hashes(block: bytes) -> np.ndarray:
     """Hashes of the lines, (lines,) uint64; 0 for blank lines."""
-    digests = [hashlib.blake2b(line.encode(), digest_size=8).digest() if line else BLANK for line in lines_of(block)]
+    digests = [hashlib.blake2b(line.encode(), digest_size=8).digest() if line else BLANK for line in texts_of(block)]
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 

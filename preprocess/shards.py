@@ -11,13 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.text import is_blank
 from preprocess.check import MOST_PROBLEMS, Report
 from preprocess.config import Config, Folder, Split
 from preprocess.files import read_blocks
 
-#: by first byte: whether a UTF-8 sequence may be white space
-MAY_BE_SPACE = np.zeros(256, dtype=bool)
-MAY_BE_SPACE[[chr(code).encode()[0] for code in range(0x3001) if chr(code).isspace()]] = True
+#: by first byte: whether a UTF-8 sequence may be white space or an invisible character
+MAY_BE_BLANK = np.zeros(256, dtype=bool)
+MAY_BE_BLANK[[*range(0x21), 0x7F, 0xC2, 0xCD, 0xD8, 0xE1, 0xE2, 0xE3, 0xEF, 0xF0, 0xF3]] = True
 UNEQUAL = 2.0  # ratio of the lines of two shards above which a warning says that they are unequal
 
 
@@ -159,15 +160,15 @@ def _blank_lines(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def blank_lines_of(block: bytes) -> tuple[np.ndarray, np.ndarray, int]:
-    """Lines (k,) of white space alone in a block of whole lines, the bytes (k,) up to their ends, number of lines."""
+    """Blank lines (k,) of a block of whole lines, the bytes (k,) up to their ends, number of lines."""
     data = np.frombuffer(block, dtype=np.uint8)
     ends = np.flatnonzero(data == ord("\n"))
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
     starts = np.concatenate(([0], ends[:-1] + 1))
     blank = starts == ends
-    for line in np.flatnonzero(~blank & MAY_BE_SPACE[data[np.minimum(starts, len(data) - 1)]]).tolist():
-        blank[line] = not block[starts[line] : ends[line]].decode("utf-8").strip()
+    for line in np.flatnonzero(~blank & MAY_BE_BLANK[data[np.minimum(starts, len(data) - 1)]]).tolist():
+        blank[line] = is_blank(block[starts[line] : ends[line]].decode("utf-8"))
     numbers = np.flatnonzero(blank)
     return numbers, np.minimum(ends[numbers] + 1, len(block)), len(ends)
 

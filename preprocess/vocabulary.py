@@ -15,8 +15,9 @@ from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.subwords import Source, Subwords
 from fairseq_xl.data.symbols import MASK, SPECIAL, digest, language_symbols
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.text import texts_of
 from preprocess.config import Config, Vocabulary
-from preprocess.files import lines_of, read_blocks, replacing
+from preprocess.files import read_blocks, replacing
 
 SEED = 1  # of the sample of sentences
 ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
@@ -75,7 +76,7 @@ def sentences_of(paths: Iterable[Path]) -> Iterator[str]:
     """The lines that are not blank, stripped."""
     for path in paths:
         for block in read_blocks(path):
-            yield from filter(None, lines_of(block))
+            yield from filter(None, texts_of(block))
 
 
 def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) -> Iterator[str]:
@@ -215,7 +216,7 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
     """
     symbols = []
     try:
-        with open(path, encoding="utf-8", newline="\n") as lines:
+        with open(path, encoding="utf-8-sig", newline="\n") as lines:
             for number, line in enumerate(lines, start=1):
                 symbol, _, count = line.rstrip().rpartition(" ")
                 if not symbol or not count.isdigit():

@@ -22,6 +22,7 @@ from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.locks import locked
+from fairseq_xl.io.text import is_blank, lines_in
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 MADE = (CORPORA / "lohelp", CORPORA / "sample")
@@ -102,7 +103,7 @@ def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     orders = [[folder / f"bitext/test.{name}.{code}" for code in codes] for name in (pair, "-".join(codes[::-1]))]
     whole = [paths for paths in orders if all(stored(path).is_file() for path in paths)]
     if whole:
-        texts = [dict(enumerate(read_text(path).splitlines())) for path in whole[0]]
+        texts = [dict(enumerate(lines_in(read_text(path), path))) for path in whole[0]]
     else:
         texts = [_lines_by_id(folder / f"bitext/test.{first}-{code}", code) for code in codes]
     shared = [name for name in texts[0] if name in texts[1]]
@@ -111,19 +112,19 @@ def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     output.mkdir(parents=True, exist_ok=True)
     for code, text in zip(codes, texts):
         with replacing(output / f"test.{pair}.{code}") as file:
-            file.writelines(text[name] + b"\n" for name in shared)
+            file.writelines(f"{text[name]}\n".encode() for name in shared)
     return f"{output}/test.{pair}"
 
 
-def _lines_by_id(prefix: Path, code: str) -> dict[Any, bytes]:
+def _lines_by_id(prefix: Path, code: str) -> dict[Any, str]:
     paths = [Path(f"{prefix}.{end}") for end in ("ids", code)]
     for path in paths:
         if not stored(path).is_file():
             raise UserError(f"--zero-shot: there is no {path}")
-    ids, lines = (read_text(path).splitlines() for path in paths)
+    ids, lines = (lines_in(read_text(path), path) for path in paths)
     if len(ids) != len(lines):
         raise UserError(f"{paths[0]} has {len(ids)} lines, {paths[1]} has {len(lines)}")
-    return {name: line for name, line in zip(ids, lines) if name.strip()}
+    return {name: line for name, line in zip(ids, lines) if not is_blank(name)}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -20,21 +20,22 @@ from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.text import is_blank, lines_in
 from recipes.corpus import make
 
 
-def pages(path: Path) -> list[list[bytes]]:
+def pages(path: Path) -> list[list[str]]:
     """The pages of a text, lists of lines; an empty line ends a page."""
-    found: list[list[bytes]] = [[]]
-    for line in read_text(path).splitlines():
-        if line.strip():
+    found: list[list[str]] = [[]]
+    for line in lines_in(read_text(path), path):
+        if not is_blank(line):
             found[-1].append(line)
         elif found[-1]:
             found.append([])
     return [page for page in found if page]
 
 
-def own_pages(path: Path, parallel: list[list[bytes]]) -> list[list[bytes]]:
+def own_pages(path: Path, parallel: list[list[str]]) -> list[list[str]]:
     """The pages of a monolingual text, if there is one, that share no line with the parallel pages of its language."""
     if not stored(path).is_file():
         return []
@@ -42,18 +43,18 @@ def own_pages(path: Path, parallel: list[list[bytes]]) -> list[list[bytes]]:
     return [page for page in pages(path) if not known & {*page}]
 
 
-def translated(one: list[list[bytes]], other: list[list[bytes]], bitext: list[tuple[bytes, bytes]]) -> int:
+def translated(one: list[list[str]], other: list[list[str]], bitext: list[tuple[str, str]]) -> int:
     """Number of lines of the pages `one` that have a translation in `bitext` that is a line of the pages `other`."""
     known = {line for page in other for line in page}
     found = {first for first, second in bitext if second in known}
     return sum(line in found for page in one for line in page)
 
 
-def write(path: Path, text: list[list[bytes]]) -> None:
+def write(path: Path, text: list[list[str]]) -> None:
     """Writes pages, separated by empty lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write(b"\n\n".join(b"\n".join(page) for page in text) + b"\n")
+        file.write(("\n\n".join("\n".join(page) for page in text) + "\n").encode())
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -205,7 +205,7 @@ def run_generate(arguments):
 def run_interactive(arguments, lines):
     """fairseq-interactive with `lines` on standard input."""
     before = sys.stdin
-    sys.stdin = io.StringIO("".join(f"{line}\n" for line in lines))
+    sys.stdin = io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")))
     try:
         with one_run() as output:
             interactive.main(configuration(options.get_interactive_generation_parser(), [*arguments, *CPU]))

@@ -5,7 +5,6 @@ import sys
 import pytest
 import torch
 from fairseq import options
-from fairseq_cli.interactive import buffered_read
 
 import fairseq_xl
 from fairseq_xl import error_reporting
@@ -32,16 +31,6 @@ def test_user_error_of_a_spawned_rank_is_one_sentence(capsys):
     show(raised, defect, None)
     assert capsys.readouterr().err == "fairseq_xl: error: wrong file\n"
     assert others == [(raised, defect, None)]
-
-
-@pytest.mark.parametrize("before", [2, 5000])
-def test_the_line_that_is_not_utf8_is_named(tmp_path, before):
-    """fairseq-interactive decodes 8192 bytes at a time."""
-    (tmp_path / "input").write_bytes(b"one line\n" * before + b"fr\xfchstens\n" + b"one line\n" * 3)
-    with pytest.raises(UnicodeDecodeError) as raised:
-        list(buffered_read(str(tmp_path / "input"), 1))
-    expected = f"the input is not UTF-8: line {before + 1} has the byte 0xfc"
-    assert error_reporting.message(raised.value) == expected
 
 
 @pytest.mark.parametrize("is_command", [True, False])

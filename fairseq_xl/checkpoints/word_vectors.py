@@ -16,6 +16,7 @@ from fairseq_xl.data import vectors
 from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, lines_of, text_of
+from fairseq_xl.io.text import decoded
 
 #: suffixes of text files, which may be compressed
 TEXT = (".vec", ".txt")
@@ -114,11 +115,9 @@ def _lines(path: str) -> Iterator[str]:
         with open(path, "rb") as file:
             for line in lines_of(text_of(file), path):
                 number += 1
-                yield line.decode("utf-8").rstrip("\n")
+                yield decoded(line, path, number).rstrip("\n")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}, line {number}: not UTF-8") from None
 
 
 def _are_numbers(texts: list[str]) -> bool:

@@ -32,6 +32,7 @@ from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.text import text_of_line
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +93,6 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
     if bool(options.new_data) == bool(options.text or options.langs):
         raise UserError("give --new-data alone, or --langs, or --text with --pieces, or all three of these")
-    if options.like and not (options.langs or options.new_data):
-        raise UserError(f"--like {options.like}: there is no new language, give --langs or --new-data too")
 
 
 def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
@@ -119,7 +118,7 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
     counts = {old.symbols[number]: old.count[number] for number in old.pieces.tolist()}
     if options.text:
         model = _read_model(data)
-        text = [line for line in (" ".join(line.split()) for path in options.text for line in read_lines(path)) if line]
+        text = [line for line in (text_of_line(line) for path in options.text for line in read_lines(path)) if line]
         if not text:
             raise UserError(f"--text {' '.join(options.text)}: there is no text in it")
         extended = extend(model, text, options.pieces, {*SPECIAL, *last})

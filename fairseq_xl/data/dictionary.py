@@ -1,5 +1,6 @@
 """The joint vocabulary: special symbols, pieces, `<mask>` and one symbol for each language."""
 
+import io
 import re
 from functools import cached_property
 from pathlib import Path
@@ -45,8 +46,8 @@ class XLDictionary(Dictionary):
             raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarized text")
         dictionary = cls()
         try:
-            with open(path, encoding="utf-8") as file:  # given a path, fairseq hides the encoding error
-                dictionary.add_from_file(file)
+            # given a path, fairseq hides the encoding error
+            dictionary.add_from_file(io.StringIO(Path(path).read_bytes().decode("utf-8-sig")))
         except (ValueError, RuntimeError) as error:
             message = " ".join(str(error).split())  # fairseq quotes a line with its newline
             raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {message}") from error
@@ -73,8 +74,7 @@ class XLDictionary(Dictionary):
         """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
         if language not in self.languages:
             known = ", ".join(self.languages) or "none"
-            remedy = f"leave it out, or add it with `fairseq-xl extend-vocabulary --langs {language}`"
-            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known}): {remedy}")
+            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known})")
         return self.languages.index(language)
 
     def language_symbol(self, language):

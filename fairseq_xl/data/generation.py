@@ -6,6 +6,7 @@ from fairseq_xl.data.framing import find_packings
 from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
+from fairseq_xl.io.text import is_blank, lines_in
 
 
 def read_texts(path):
@@ -19,14 +20,9 @@ def read_texts(path):
         raise UserError(f"{path}: no such file of raw text") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    if not content.strip():
+    lines = lines_in(content, path)
+    if all(map(is_blank, lines)):
         raise UserError(f"{path} is empty: expected raw text, one line per example")
-    lines = content.removesuffix(b"\n").split(b"\n")
-    for number, line in enumerate(lines):
-        try:
-            lines[number] = line.decode("utf-8" if number else "utf-8-sig").removesuffix("\r")
-        except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number + 1}: not UTF-8") from None
     return lines
 
 
@@ -45,7 +41,7 @@ def read_pairs(prefix, every):
         raise UserError(f"{paths[0]} has {len(sides[0])} lines but {paths[1]} has {len(sides[1])}")
     for path, side in zip(paths, sides):
         for number, line in enumerate(side, start=1):
-            if every and not line.strip():
+            if every and is_blank(line):
                 raise UserError(f"{path}, line {number}: an empty line")
     return sides
 

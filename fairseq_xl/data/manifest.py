@@ -25,7 +25,7 @@ def read_manifest(folder):
 def _read(path, state):
     """The manifest in the file `path`, cached until its `state` (size, time, inode) changes."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
     parts = ("dictionary", "config", "fingerprints", "vocabulary", "versions")

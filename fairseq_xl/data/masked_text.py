@@ -4,10 +4,10 @@ import string
 
 import numpy as np
 
-from fairseq_xl.data import tokenizers
 from fairseq_xl.data.symbols import MASK
 from fairseq_xl.data.text import Numbers, TextEncoder
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.text import text_of_line
 
 #: letters that are put in place of the mask: the first one is in no vocabulary, so that no piece joins it with the text
 #: beside it; but it may make the whole word unknown, and then one of the others is needed
@@ -29,8 +29,8 @@ def around_mask(encode: TextEncoder, left: str, right: str, language: str) -> tu
 
 def _around(encode: TextEncoder, left: str, letter: str, right: str, language: str) -> tuple[Numbers, Numbers] | None:
     """`around_mask` with a letter in place of the mask; None if a piece has the letter and text beside it."""
-    raw = left + letter + right
-    text = tokenizers.tokenize(raw, encode.tokenizers.get(language), language)
+    raw = text_of_line(left + letter + right)
+    text = encode.tokenized(raw, language)
     places = [place for place, char in enumerate(text) if char == letter]
     if len(places) != raw.count(letter):  # the tokenizer has changed letters
         return None

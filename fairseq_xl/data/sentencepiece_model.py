@@ -45,7 +45,7 @@ def opened(file: Path) -> sentencepiece.SentencePieceProcessor:
     if not file.is_file():
         raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")
     try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(file))
+        return sentencepiece.SentencePieceProcessor(model_proto=file.read_bytes())
     except (RuntimeError, OSError):
         raise UserError(f"{file} is not a SentencePiece model, or it is damaged") from None
 

@@ -12,6 +12,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.subwords import FILES, Subwords, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.text import placed_text, text_of_line
 
 Numbers = NDArray[np.int64]
 
@@ -45,26 +46,32 @@ class TextEncoder:
         self._kept_spans = functools.lru_cache(KEPT_SPANS)(self._spans)  # a context has several questions
 
     def __call__(self, text: str, language: str) -> Numbers:
-        """Text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
+        """Raw text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
+
+        Text without a visible character is ``</s>`` alone (`fairseq_xl.io.text`).
 
         The array cannot be changed: equal texts may share it.
         """
         return self._kept(text, language)
 
     def _encode(self, text: str, language: str) -> Numbers:
-        text = tokenizers.tokenize(text, self.tokenizers.get(language), language)
+        text = self.tokenized(text_of_line(text), language)
         subwords, indices = self.subwords_of(language)
         (pieces,) = subwords.encode([text])
-        found = np.append(indices[pieces or [subwords.unknown]], self.eos)
+        found = np.append(indices[pieces or [subwords.unknown] * bool(text)], self.eos)
         found.flags.writeable = False
         return found
+
+    def tokenized(self, text: str, language: str) -> str:
+        """The text of a line after the tokenizer of its language, if it has one."""
+        return tokenizers.tokenize(text, self.tokenizers.get(language), language)
 
     def subwords_of(self, language: str) -> tuple[Subwords, Numbers]:
         """The sub-words of a language, and the indices (P,) of their pieces in the dictionary."""
         return self.subwords[language if language in self.subwords else None]
 
     def spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
-        """Text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
+        """Raw text of a language -> ids (t,), without ``</s>``, and its characters [begin, end) of each, (t, 2).
 
         The arrays cannot be changed: equal texts may share them. Raises `UserError` if the tokenizer changes anything
         but white space.
@@ -73,18 +80,21 @@ class TextEncoder:
 
     def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         name, raw = self.tokenizers.get(language), text
-        text = tokenizers.tokenize(text, name, language)
+        line, places = placed_text(raw)
+        text = self.tokenized(line, language)
         subwords, indices = self.subwords_of(language)
-        pieces, places = subwords.spans(text)
-        characters = np.array(places, dtype=np.int64).reshape(-1, 2)
+        pieces, spans = subwords.spans(text)
+        characters = np.array(spans, dtype=np.int64).reshape(-1, 2)
         if name is not None:
             try:
-                characters = in_raw(characters, text, raw)
+                characters = in_raw(characters, text, line)
             except ValueError as error:
                 raise UserError(
                     f"the tokenizer {name!r} of {language} changes characters of the text ({error}), so answers cannot "
                     "be located; use a data folder whose tokenizer changes only white space"
                 ) from None
+        if line != raw:
+            characters = _at(characters, [*places, len(raw)])
         ids = indices[np.array(pieces, dtype=np.int64)]
         ids.flags.writeable = characters.flags.writeable = False
         return ids, characters
@@ -126,8 +136,13 @@ def in_raw(characters: Numbers, tokenized: str, raw: str) -> Numbers:
             before, after = ("" if place is None else text[place:][:20] for text, place in sides)
             raise ValueError(f"{before!r} becomes {after!r}")
     begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without spaces
-    places = np.array([*theirs, len(raw)])
-    return np.stack((places[begins], np.where(ends > begins, places[ends - 1] + 1, places[begins])), axis=1)
+    return _at(np.stack((begins, ends), axis=1), [*theirs, len(raw)])
+
+
+def _at(characters: Numbers, places: list[int]) -> Numbers:
+    """Characters [begin, end) (t, 2) of a text -> those at their `places` in another one, whose length is the last."""
+    (begins, ends), place = characters.T, np.array(places)
+    return np.stack((place[begins], np.where(ends > begins, place[ends - 1] + 1, place[begins])), axis=1)
 
 
 def cut(ended: Numbers, room: int) -> Numbers:

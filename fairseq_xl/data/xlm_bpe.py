@@ -15,6 +15,7 @@ from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
 from fairseq_xl.data.xlm_text import places_without_accents, without_accents
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object
+from fairseq_xl.io.text import decoded
 
 END, CONTINUES = "</w>", "@@"  # behind the last piece of a word in codes, behind all others in text
 UNUSED = re.compile(r"<special\d+>")  # ten words of every vocabulary of XLM, of which one is the mask
@@ -185,10 +186,7 @@ def _listed(text: str, path: Path) -> list[str]:
 def _read(path: Path, described: str) -> str:
     if not path.is_file():
         raise UserError(f"{path}: no such file, expected the {described}")
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not the {described}: {error}") from None
+    return decoded(path.read_bytes(), path)
 
 
 def _check_pair(ranks: dict[Pair, int], words: list[str], codes: Path, vocab: Path) -> None:

@@ -63,7 +63,7 @@ class WordEmbeddings:
             raise UserError(f"EMBEDDINGS has no file of {language}: it has those of {', '.join(map(str, self.tables))}")
         table, known = self.tables[file]
         pieces = [self.encode(word, language)[:-1] for word in words]
-        return [table[each].mean(axis=0) if known[each].all() else None for each in pieces]
+        return [table[each].mean(axis=0) if len(each) and known[each].all() else None for each in pieces]
 
     def have_no_common_piece(self, pair: tuple[str, str], languages: Sequence[str]) -> bool:
         """Whether two words of two languages have no piece in common."""

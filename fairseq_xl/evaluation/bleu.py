@@ -9,6 +9,7 @@ from sacrebleu.significance import PairedTest
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
+from fairseq_xl.io.text import lines_in
 from fairseq_xl.versions import version
 
 #: sacreBLEU's tokenizer of a language; char replaces one whose package is not installed
@@ -31,22 +32,14 @@ GENERATED = re.compile(r"(?:([ST])-(\d+)(?:\t(.*))?|D-(\d+)\t[^\t]*\t(.*))", re.
 
 
 def read_lines(path):
-    r"""Lines of a UTF-8 file, ended by \n or \r\n and nothing else; a byte-order mark is left out.
-
-    Raises `UserError` for a missing or ill-encoded file.
-    """
+    """The raw lines of a UTF-8 file (`fairseq_xl.io.text`); raises `UserError` for a missing or ill-encoded file."""
     try:
         content = read_text(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path} is not UTF-8: line {number} has the byte 0x{content[error.start]:02x}") from None
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
+    return lines_in(content, path)
 
 
 def detokenized(path):

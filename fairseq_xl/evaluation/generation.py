@@ -10,6 +10,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_of
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
 from fairseq_xl.evaluation.languages import language_model
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.versions import version
 
 AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
@@ -97,7 +98,7 @@ def score(hypotheses, references, language, candidates, resamples=0):
     }
     return {
         "n": len(hypotheses),
-        "empty": sum(not text.strip() for text in hypotheses),
+        "empty": sum(map(is_blank, hypotheses)),
         **both,
         "rouge_l": rouge_l(hypotheses, references, language, resamples),
         "wrong_language": wrong_language(hypotheses, language, candidates, resamples),

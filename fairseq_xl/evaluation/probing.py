@@ -12,6 +12,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.baselines import scikit_learn
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.text import is_blank
 
 WIC_LABELS = {"T": True, "F": False}
 SCWS_FIELDS = 8  # id, word, part of speech, word, part of speech, context, context, mean rating; ratings follow
@@ -97,7 +98,7 @@ def read_scws(path: str) -> list[WordPair]:
 def _marked(context: str, place: str) -> WordInText:
     marks = list(MARKED.finditer(context))
     word = marks[0][1].strip() if len(marks) == 1 else ""
-    if not word:
+    if is_blank(word):
         raise UserError(f"{place}: expected one word between <b> and </b>, found {quoted(context)}")
     before, after = context[: marks[0].start()].strip(), context[marks[0].end() :].strip()
     begin = len(before) + bool(before)
@@ -117,7 +118,7 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
         fields = 0
         for number, line in enumerate(read_lines(path), start=1):
             *names, grammatical, ungrammatical = ["", *(field.strip() for field in line.split("\t"))]
-            if not names or not grammatical or not ungrammatical:
+            if not names or is_blank(grammatical) or is_blank(ungrammatical):
                 raise UserError(f"{path}, line {number}: expected grammatical TAB ungrammatical sentence")
             fields = fields or len(names) + 1
             if len(names) + 1 != fields:

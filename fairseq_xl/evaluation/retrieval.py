@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.errors import UserError, language_pair, named_values
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 from fairseq_xl.io.files import write_lines
@@ -105,11 +105,13 @@ def read_pairs(prefix, source, target):
 
 def read_named_pairs(named):
     """Arguments XX-YY=PREFIX -> {"XX-YY": the two lists of `read_pairs`}."""
-    expected = "XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY"
-    return {
-        pair: read_pairs(prefix, *language_pair(f"{pair}={prefix}", pair))
-        for pair, prefix in named_values("", named, expected).items()
-    }
+    files = {}
+    for argument in named:
+        pair, found, prefix = argument.partition("=")
+        if not found or len(pair.split("-")) != 2:
+            raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
+        files[pair] = read_pairs(prefix, *pair.split("-"))
+    return files
 
 
 def average(results, score):

@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_xl.errors import UserError, listed, quoted
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.text import decoded, is_blank
 
 ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')  # in a string of JSON, quotes have a backslash
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -63,11 +64,7 @@ def read_content(path: Any, language: str) -> tuple[str, Any]:
     path = stored(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file of questions in language {language!r}")
-    try:
-        text = read_text(path, lines=False).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: not UTF-8") from None
+    text = decoded(read_text(path, lines=False), path)
     return text, parsed_json(text, path)
 
 
@@ -96,7 +93,7 @@ def examine(content: Any, path: Any, language: str) -> tuple[list[Question], lis
             continue
         if made.id in ids:
             problems.append(Problem(number, "the id occurs twice", repeated=True))
-        elif not made.question.strip() or not made.context.strip():
+        elif is_blank(made.question) or is_blank(made.context):
             problems.append(Problem(number, "an empty question or context"))
         elif SURROGATE.search(made.question + made.context):
             problems.append(Problem(number, "half of a character, an escape \\ud800 to \\udfff without its other half"))

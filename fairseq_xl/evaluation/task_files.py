@@ -12,6 +12,7 @@ from typing import Any
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.io.compressed import read_text, stored
+from fairseq_xl.io.text import is_blank, lines_in
 
 LABELED = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY_LABELED = "label TAB text, with up to three texts"
@@ -82,14 +83,10 @@ def read_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
     path = stored(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file of labeled text in language {language!r}")
-    content = read_text(path)
-    if not content.strip():
+    lines = lines_in(read_text(path), path)
+    if all(map(is_blank, lines)):
         raise UserError(f"{path}, line 1: the file is empty")
-    for number, raw in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
-        try:
-            yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\r")
-        except UnicodeDecodeError:
-            raise UserError(f"{path}, line {number}: not UTF-8") from None
+    yield from enumerate(lines, start=1)
 
 
 def read_examples(path: Any, language: str) -> list[LabeledExample]:
@@ -105,7 +102,7 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
         if len(texts) not in ([len(examples[0].texts)] if examples else LABELED):
             found = f"{len(texts) + 1} fields" if texts else "1 field"
             raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
-        if not all(part.strip() for part in (label, *texts)):
+        if any(map(is_blank, (label, *texts))):
             raise UserError(f"{path}, line {number}: an empty label or text")
         examples.append(LabeledExample(label.strip(), tuple(texts), language, str(path), number))
     return examples
@@ -120,7 +117,7 @@ def read_queries(path: Any, language: str) -> list[Query]:
     queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
     for number, line in read_lines(path, language):
         relevance, *texts = line.split("\t")
-        if not 2 <= len(texts) <= 3 or not all(text.strip() for text in texts):
+        if not 2 <= len(texts) <= 3 or any(map(is_blank, texts)):
             raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r}")
         try:
             value = float(relevance)
@@ -154,11 +151,11 @@ def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
             rows.clear()
 
     for number, line in read_lines(path, language):
-        if not line.strip():
+        if is_blank(line):
             end()
             continue
         fields = line.split("\t")
-        if len(fields) != 2 or not all(field.strip() for field in fields):
+        if len(fields) != 2 or any(map(is_blank, fields)):
             raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
         if any(map(str.isspace, fields[1].strip())):
             raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")

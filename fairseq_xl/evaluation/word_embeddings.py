@@ -14,6 +14,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.correlation import correlation, pearson
+from fairseq_xl.io.text import is_blank
 
 DECIMALS = 3
 BLOCK = 1024  # rows of similarities in memory at a time
@@ -24,7 +25,7 @@ def read_dictionary(path: str) -> list[tuple[str, str]]:
     found = []
     for number, line in enumerate(read_lines(path), start=1):
         words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
-        if len(words) != 2 or not all(words):
+        if len(words) != 2 or any(map(is_blank, words)):
             raise UserError(f"{path}, line {number}: expected two words separated by a tab, found {quoted(line)}")
         found.append((words[0], words[1]))
     return list(dict.fromkeys(found))

@@ -29,6 +29,7 @@ from fairseq_xl.evaluation.benchmarks import (
 )
 from fairseq_xl.evaluation.bleu import bleu, read_lines
 from fairseq_xl.evaluation.spans import SCHEME
+from fairseq_xl.io.text import is_blank
 
 LANGUAGES = {
     "NER": "de en es nl",
@@ -58,7 +59,7 @@ def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[st
     for number, row in enumerate(rows, start=1):
         if len(row) < columns:
             raise UserError(f"{path}, line {number}: no label; expected {columns} columns, found {len(row)}")
-        if not row[-1].strip():
+        if is_blank(row[-1]):
             raise UserError(f"{path}, line {number}: the label is empty")
     return rows[1:] if header else rows
 
@@ -66,10 +67,10 @@ def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[st
 def lines_of(path: Path) -> list[str]:
     """The lines up to the last one that is not empty; raises `UserError` for an empty one before it."""
     lines = read_lines(path)
-    while lines and not lines[-1].strip():
+    while lines and is_blank(lines[-1]):
         lines.pop()
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
+        if is_blank(line):
             raise UserError(f"{path}, line {number}: the line is empty")
     return lines
 

@@ -17,6 +17,7 @@ from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.modules.initialization import init_weights
 
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
@@ -250,7 +251,7 @@ class TaskType(ABC):
 def fields_of(line: str, expected: Sequence[str], file: str, number: int) -> list[str]:
     """The fields of a line, separated by tabs; raises `UserError` unless it has the `expected` ones, none empty."""
     fields = line.split("\t")
-    if len(fields) != len(expected) or not all(field.strip() for field in fields):
+    if len(fields) != len(expected) or any(map(is_blank, fields)):
         raise UserError(f"{file}, line {number}: expected {' TAB '.join(expected)}, found {quoted(line)}")
     return fields
 

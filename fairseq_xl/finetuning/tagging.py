@@ -1,6 +1,7 @@
 """Tagging of words (Liang et al. 2020, section 2.2). B: inputs, T: time, C: channels, N: words."""
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.spans import f1, labeled_words, spans
 from fairseq_xl.evaluation.task_files import TaggedSentence, format_tags, read_sentences
 from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
+from fairseq_xl.io.text import is_blank
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +148,8 @@ class Tagging(TaskType):
         return format_tags(example, prediction)
 
     def from_line(self, line: str, language: str, file: str, number: int) -> TaggedSentence:
-        """A sentence, from its words, separated by white space."""
-        words = tuple(line.split())
+        """A sentence, from its words, separated by spaces or tabs; other white space is part of a word."""
+        words = tuple(word for word in re.split("[ \t]", line) if not is_blank(word))
         return TaggedSentence(words, (UNLABELED,) * len(words), language, file, number)
 
     def to_record(self, example: TaggedSentence, prediction: Prediction) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
+from fairseq_xl.io.text import decoded
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 SIZE_LIMIT = "the limit on file sizes (ulimit -f) is reached"  # EFBIG
@@ -126,12 +127,9 @@ def parsed_json(text: str, path):
 def json_object(path) -> dict[str, Any]:
     """The object in a JSON file; raises `UserError` for a file that is missing, is not JSON or holds anything else."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        content = parsed_json(decoded(Path(path).read_bytes(), path), path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not JSON: it is not UTF-8") from None
-    content = parsed_json(text, path)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")
     return content

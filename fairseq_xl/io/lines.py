@@ -6,6 +6,7 @@ from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.compressed import lines_of, text_of
+from fairseq_xl.io.text import lines_in
 
 STANDARD_INPUT = "standard input"
 BUFFERED = 1000  # lines in memory by default; a terminal is answered line by line
@@ -48,8 +49,4 @@ def _buffers(stream: BinaryIO | Any, name: str, size: int) -> Iterator[list[str]
 
 def _decoded(stream: BinaryIO | Any, name: str) -> Iterator[str]:
     for number, line in enumerate(lines_of(stream, name), start=1):
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name}, line {number}: not UTF-8, it has the byte 0x{line[error.start]:02x}") from None
-        yield text.removesuffix("\n").removesuffix("\r")
+        yield from lines_in(line, name, number)

@@ -1,16 +1,34 @@
-"""Patches of beam search."""
+"""Patches of beam search and of the input of fairseq-interactive."""
 
 import functools
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+from fairseq_xl.io.lines import read_buffers
+from fairseq_xl.io.text import text_of_line
 
 
 def install() -> None:
     """Makes --no-repeat-ngram-size work without fairseq's CUDA extension, which pip does not build."""
     NGramRepeatBlock._no_repeat_ngram = _without_padding(NGramRepeatBlock._no_repeat_ngram)
+
+
+def prepare() -> None:
+    """Makes fairseq-interactive, if this is the process of one, read text as all commands of this package do."""
+    for name in ("__main__", "fairseq_cli.interactive"):  # `python -m fairseq_cli.interactive` runs as __main__
+        interactive: Any = sys.modules.get(name)
+        if hasattr(interactive, "buffered_read"):
+            interactive.buffered_read = _read_input
+
+
+def _read_input(input: str, buffer_size: int) -> Iterator[list[str]]:
+    """Yields buffers of lines of the file `input`, ``-`` for standard input; tabs separate text and constraints."""
+    for lines in read_buffers(None if input == "-" else input, buffer_size):
+        yield ["\t".join(map(text_of_line, line.split("\t"))) for line in lines]
 
 
 def _without_padding(original: Callable) -> Callable:

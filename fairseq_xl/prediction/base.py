@@ -10,6 +10,7 @@ import torch
 from fairseq import utils
 
 from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.io.text import is_blank
 
 LISTED = 10  # line numbers that a warning shows
 
@@ -41,7 +42,7 @@ class Predictor(ABC):
 
     def __call__(self, lines: Sequence[str], first: int = 1) -> list[Record | None]:
         """Predicts for n lines, the first of which has the number `first`: n records, None for a blank line."""
-        numbers = [number for number, line in enumerate(lines) if line.strip()]
+        numbers = [number for number, line in enumerate(lines) if not is_blank(line)]
         found: list[Record | None] = [None] * len(lines)
         if numbers:
             records = self.predict([lines[number] for number in numbers], [first + number for number in numbers])

@@ -17,6 +17,7 @@ from torch import Tensor
 from fairseq_xl.data.finetuning import frame, segments
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.serving.graphs import Graph
 from fairseq_xl.serving.runtime import Arrays, OnnxGraph
 
@@ -99,10 +100,11 @@ def batches_of_text(texts: dict[str, tuple[str, list[str]]], encode: Callable, t
         number, rows = task.dictionary.language_id(language), []
         for line, text in enumerate(lines, start=1):
             given = text.split("\t")
-            if parts and text.strip() and len(given) != parts:
+            if is_blank(text):
+                continue
+            if parts and len(given) != parts:
                 raise UserError(f"{path}, line {line}: expected {parts} texts separated by TAB, found {len(given)}")
-            if text.strip():
-                rows.append(frame([encode(part, language) for part in given], task.framing, longest).tokens)
+            rows.append(frame([encode(part, language) for part in given], task.framing, longest).tokens)
         if not rows:
             raise UserError(f"{path} has no text")
         for start in range(0, len(rows), BATCH):

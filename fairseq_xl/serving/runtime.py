@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.files import json_object
 
 FORMAT = "fairseq_xl ONNX 1"
 DESCRIPTION = "model.json"
@@ -60,8 +60,8 @@ class Exported:
         path = folder / DESCRIPTION
         if not path.is_file():
             raise UserError(f"{path}: no such file; expected a folder of `fairseq-xl export-onnx`")
-        self.description: dict[str, Any] = parsed_json(path.read_text(encoding="utf-8", errors="replace"), path)
-        found = self.description.get("format") if isinstance(self.description, dict) else None
+        self.description: dict[str, Any] = json_object(path)
+        found = self.description.get("format")
         if found != FORMAT:
             raise UserError(f"{path}: expected the format {FORMAT!r}, found {found!r}")
         self.path, suffix = path, INT8 if int8 else ""

@@ -25,7 +25,9 @@ from fairseq_xl.data.subwords import open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
+from fairseq_xl.io.text import text_of_line
 from fairseq_xl.modules.stack import Stack
+from fairseq_xl.patches import generation
 from fairseq_xl.patches.compilation import check_compiler
 from fairseq_xl.patches.log import STOP_HOURS
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
@@ -221,6 +223,7 @@ class XLTask(FairseqTask):
 
     def build_bpe(self, args):
         """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""
+        generation.prepare()  # fairseq-interactive reads its input next
         name, kind, run = getattr(args, "_name", None), vocabulary_kind(self.folder()), run_config(self.cfg)
         if name not in (None, "xl_subwords") and kind != "sentencepiece":
             raise UserError(f"--bpe {name}: {self.folder()} has a vocabulary of kind {kind}: give --bpe xl_subwords")
@@ -247,11 +250,12 @@ class XLTask(FairseqTask):
         return super().build_generator(*more, **options)
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
-        """fairseq hook; raises `UserError` for a line that is not UTF-8, which Python may read as surrogates."""
-        for line in lines:
-            if any("\ud800" <= character <= "\udfff" for character in line):
-                raise UserError(f"the line {line[:40]!a} of the input is not UTF-8")
-        return super().get_interactive_tokens_and_lengths(lines, encode_fn)
+        """fairseq hook: encodes raw lines as `TextEncoder` does; text without a piece is ``<unk>``."""
+
+        def encode(text):
+            return text and (encode_fn(text) or self.dictionary.unk_word)
+
+        return super().get_interactive_tokens_and_lengths(map(text_of_line, lines), encode)
 
     def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
         """fairseq's iterator with the last partial batch, which fairseq drops by default.
@@ -290,25 +294,6 @@ class XLTask(FairseqTask):
             *(split, f"{len(sample):,}", f"{len(dataset):,}", f"{limit:,}", dataset.group_name),
         )
 
-    # --- options of evaluations --------------------------------------------------------------------------------
-
-    @classmethod
-    def override_options(cls, options, overrides, identity):
-        """Sets those options of a checkpoint's task that a command line or a program gives for an evaluation.
-
-        `fairseq_xl.patches` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
-
-        Args:
-            options: the checkpoint's task options.
-            overrides: {name: value}, also of other sections.
-            identity: the checkpoint's identity; {} if it has none.
-        """
-        known = getattr(cls, "__dataclass").__dataclass_fields__
-        for name in overrides.keys() & known.keys() - {"_name"}:  # also those that are newer than the checkpoint
-            options[name] = overrides[name]
-        if "valid_langs" in known and overrides.get("eval_langs") is not None:
-            options.valid_langs = overrides.get("valid_langs")
-
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):
@@ -336,9 +321,6 @@ class XLTask(FairseqTask):
                 f"{path} was trained with --framing {found['framing']}, the checkpoint before it with "
                 f"{self.loaded_framing}"
             )
-        default = getattr(type(self), "__dataclass").framing
-        if str(self.cfg.framing) not in (str(default), found["framing"]):
-            raise UserError(f"--framing {self.cfg.framing}: {path} was trained with --framing {found['framing']}")
         self.loaded_framing = found["framing"]
         self.framing = Framing.of(found["framing"], self.dictionary)
 
@@ -426,24 +408,19 @@ class XLTask(FairseqTask):
         """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins."""
         self.training_begun = True
 
-    def check_selection(self):
-        """Raises `UserError` unless --best-checkpoint-metric is a validation metric, with its best value."""
-        run = run_config(self.cfg)
-        known = None if run is None or run.dataset.disable_validation else self.metrics()
-        if known is not None:
-            metric = run.checkpoint.best_checkpoint_metric
-            if metric not in known:
-                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
-            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
-
     def begin_epoch(self, epoch, model):
         """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
 
         Nothing is validated then. A second Ctrl-C stops at once.
         """
-        if run_config(self.cfg) is None:  # a task created without a command
+        run = run_config(self.cfg)
+        if run is None:  # a task created without a command
             return
-        self.check_selection()
+        metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
+        if known is not None and not run.dataset.disable_validation:
+            if metric not in known:
+                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
 
         def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
             self.terminated = signal.Signals(signum).name

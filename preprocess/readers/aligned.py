@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.text import text_of_line
 
 
 class Pairs:
@@ -28,7 +29,7 @@ class Pairs:
             if None in lines:
                 raise UserError(f"{self.name}: one side ends at line {number - 1}, the other one has more lines")
             try:
-                texts = tuple(" ".join(line.decode("utf-8").split()) for line in lines)
+                texts = tuple(text_of_line(line.decode("utf-8")) for line in lines)
             except UnicodeDecodeError:
                 self.counts["invalid"] += 1
                 continue

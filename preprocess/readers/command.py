@@ -9,10 +9,12 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import no_room
 from fairseq_xl.io.signals import ending_by_exception
+from fairseq_xl.io.text import use_utf8
 
 
 def run(name: str, work: Callable[[], None]) -> int:
     """Runs `work`; returns the exit status, 1 after an error, which is shown in one sentence on stderr."""
+    use_utf8()
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         with ending_by_exception(), logging_redirect_tqdm():

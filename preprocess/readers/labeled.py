@@ -13,6 +13,7 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.text import is_blank, text_of_line
 from preprocess.files import replacing
 from preprocess.readers import checked, command
 from preprocess.readers.archives import unpacked
@@ -80,14 +81,14 @@ def read_rows(
     """
     expected, empty = 0, []
     for number, text in decoded(path, problems):
-        if not text.strip("\r\n"):
+        if is_blank(text) and "\t" not in text:
             if not skip_empty:
                 empty.append(number)
             continue
         for line in empty:
             problems.wrong("empty lines", f"{path}, line {line}: the line is empty")
         empty.clear()
-        fields = [" ".join(field.split()) for field in text.split("\t")]
+        fields = [text_of_line(field) for field in text.split("\t")]
         expected = expected or len(fields)
         if len(fields) == expected or not same_columns:
             yield number, fields

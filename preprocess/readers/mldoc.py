@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.text import text_of_line
 from preprocess.readers import command
 from preprocess.readers.labeled import Example, Part, argument_parser, build, chosen, inside, read_rows
 from preprocess.readers.problems import Problems
@@ -58,7 +59,7 @@ def plain(text: str) -> str:
     if text[:2] not in ("b'", 'b"') or text[-1] != text[1]:
         return text
     try:
-        return " ".join(ast.literal_eval(text).decode("utf-8").split())
+        return text_of_line(ast.literal_eval(text).decode("utf-8"))
     except (SyntaxError, ValueError):  # a text that only begins as such a one
         return text
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import LISTED, UserError, listed, quoted
 from fairseq_xl.io.compressed import lines_of, text_of
+from fairseq_xl.io.text import without_marks
 
 
 @dataclass
@@ -60,7 +61,7 @@ def decoded(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator
     with open(path, "rb") as file:
         for number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
             try:
-                text = line.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
+                text = without_marks(line.decode(encoding))
             except UnicodeDecodeError:
                 problems.wrong("not UTF-8", f"{path}, line {number}: not UTF-8")
                 continue

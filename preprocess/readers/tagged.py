@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fairseq_xl.errors import quoted
 from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.io.text import text_of_line
 from preprocess.readers.labeled import SENTENCE, Example
 from preprocess.readers.problems import Problems, decoded
 
@@ -67,7 +68,7 @@ def read_tagged(
         if columns.conllu and not fields[0].isdigit():
             continue  # 3-4, a token of several words, or 5.1, an empty word
         fewest = min(fewest or len(text.split()), len(text.split()))
-        word = " ".join(fields[columns.word].split())
+        word = text_of_line(fields[columns.word])
         if not word.startswith(columns.prefix):
             problems.add(f"{path}, line {number}: expected {columns.prefix}WORD, found {word[:SHOWN]!r}")
         word = word.removeprefix(columns.prefix).strip()

@@ -104,10 +104,11 @@ def _write(written: list[Path], part: Part) -> dict[str, int]:
 
 
 def _decoded(path: Path, file: io.BufferedReader, problems: Problems) -> Iterator[bytes]:
-    """Yields the lines without a byte-order mark; one that is not UTF-8 is a problem."""
+    """Yields the lines; one that is not UTF-8 is a problem."""
     for number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8").encode()
+            line.decode("utf-8")
+            yield line
         except UnicodeDecodeError:
             problems.add(f"{path}, line {number}: not UTF-8")
             yield b"?"  # so that both sides have as many lines

@@ -15,6 +15,7 @@ from pathlib import Path
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.text import text_of_line
 from preprocess.readers.labeled import Example, Part, copied, read_benchmark, read_rows, tagged_line
 from preprocess.readers.problems import Problems, decoded
 from preprocess.readers.questions import read_file
@@ -121,7 +122,7 @@ def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[
 
     try:
         for row in csv.reader(lines(), delimiter="\t"):
-            first, fields = numbers[0], [" ".join(field.split()) for field in row]
+            first, fields = numbers[0], [text_of_line(field) for field in row]
             numbers.clear()
             if len(fields) == TEXTS and test:
                 yield Example(language, UNLABELED, tuple(fields))

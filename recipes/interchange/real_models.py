@@ -23,6 +23,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.text import is_blank
 
 BATCH = 32  # texts
 SENTENCES = 300  # that are translated
@@ -38,7 +39,7 @@ def _texts(named: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """XX=FILE -> the language and the lines of the file that hold text."""
     for each in named:
         language, _, file = each.partition("=")
-        yield language, [line for line in read_lines(file) if line.strip()]
+        yield language, [line for line in read_lines(file) if not is_blank(line)]
 
 
 def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -87,7 +88,7 @@ def translations(checkpoint: str, data: str, folder: str, source: str, target: s
     (language, sources), (other, targets) = (
         (each.partition("=")[0], read_lines(each.partition("=")[2])) for each in (source, target)
     )
-    pairs = [pair for pair in zip(sources, targets) if all(text.strip() for text in pair)][:SENTENCES]
+    pairs = [pair for pair in zip(sources, targets) if not any(map(is_blank, pair))][:SENTENCES]
     ours = loaded.translate([text for text, _ in pairs], language, other, beam=1)
     theirs: list[str] = []
     for batch in _batches([text for text, _ in pairs]):

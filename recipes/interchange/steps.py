@@ -19,6 +19,7 @@ import torch
 import fairseq_xl
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.text import is_blank
 
 BATCH = 32  # sentences
 CHANNELS, LAYERS, HEADS, POSITIONS = 128, 3, 4, 512
@@ -89,9 +90,7 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
     theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer, encode = AutoTokenizer.from_pretrained(folder), TextEncoder(data, dictionary)
     sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
-    texts = list(
-        zip(*(pair for pair in zip(*sides) if all(text.strip() for text in pair)))
-    )  # blank lines end documents
+    texts = list(zip(*(pair for pair in zip(*sides) if not any(map(is_blank, pair)))))  # blank lines end documents
     largest, equal = torch.zeros(()), True
     for begin in range(0, len(texts[0]), BATCH):
         sources, targets = (list(side[begin : begin + BATCH]) for side in texts)

@@ -46,6 +46,15 @@ def changed(data, **entry):
     write_manifest(data, content)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_vocabulary(folder):
+    source = in_folder(folder, vocabulary_kind(folder), OPTIONS[vocabulary_kind(folder)])
+    before, dictionary = source.open(), XLDictionary.load(folder / "dict.txt")
+    for path in (*source.files, folder / "dict.txt"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert source.open().symbols == before.symbols and source.open().encode(LINES) == before.encode(LINES)
+    assert XLDictionary.load(folder / "dict.txt").symbols == dictionary.symbols
+
+
 def test_raw_text_is_encoded(folder):
     kind = vocabulary_kind(folder)
     dictionary = XLDictionary.load(folder / "dict.txt")

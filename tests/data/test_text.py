@@ -1,6 +1,7 @@
 """Places of pieces in raw text, with and without a tokenizer."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -8,12 +9,22 @@ import pytest
 
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.subwords import FILES, Source, in_folder
+from fairseq_xl.data.symbols import SPECIAL
 from fairseq_xl.data.text import TextEncoder, in_raw
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question
 from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens
+from fairseq_xl.io.text import is_blank
+from preprocess import encode as encoding
+from preprocess.config import NORMALIZATIONS, Vocabulary
+from preprocess.vocabulary import train_model
 from tests.finetuning.test_question_answering import options
+from tests.hostile_text import LINES
+from tests.published_text import write_wordpiece, write_xlm
 from tests.tasks.conftest import data_bin  # noqa: F401
+from tests.tasks.tiny_text import write
+from tests.tiny_data import write_dictionary
 
 TEXTS = [  # tokenizer, language, text, an answer in it, the first of its tokens that the tokenizer makes
     ("moses", "de", 'Er sagte: "Das  geht\'s & <b> 3,5 km", d.h. (nie).', "geht's & <b>", "geht"),
@@ -91,3 +102,47 @@ def test_a_text_that_the_tokenizer_changes_is_named(encode):
     message = "question 'q1': the tokenizer 'moses' of de changes characters .*'.x07uss' becomes 'uss'., so answers"
     with pytest.raises(UserError, match=message):
         task.inputs(example, encode)
+
+
+def folder_of(kind, root):
+    """The vocabulary of a data folder: of a kind, or of SentencePiece with the normalization of this name."""
+    sentences = ["the house , the garden", "The House", "thehouse"] * 9
+    if kind == "xlm":
+        write_xlm(root, [line.lower() for line in sentences], merges=20)
+        return Source(kind, (root / "codes", root / "vocab"), {"lowercase_and_remove_accent": True})
+    if kind == "wordpiece":
+        write_wordpiece(root / "vocab.txt", sentences, least=1)
+        return Source(kind, (root / "vocab.txt",), {"lowercase": False})
+    write(root / "sample", sentences)
+    train_model(root / "sample", Vocabulary(size=24, normalization=kind, coverage=1.0), root / "sentencepiece.model")
+    return in_folder(root, "sentencepiece")
+
+
+@pytest.mark.parametrize("tokenizer", [None, "moses", "jieba"])
+@pytest.mark.parametrize("kind", [*NORMALIZATIONS, "xlm", "wordpiece"])
+def test_raw_text_is_encoded_as_preprocess_encodes_it(kind, tokenizer, tmp_path):
+    """In every line, whatever it has of white space and invisible characters; a blank line is empty."""
+    source, data = folder_of(kind, tmp_path), tmp_path / "data"
+    data.mkdir()
+    for path, name in zip(source.files, FILES[source.kind]):
+        shutil.copy(path, data / name)
+    language = "zh" if tokenizer == "jieba" else "en"
+    config = {"config": {"tokenizer": {language: tokenizer} if tokenizer else {}}}
+    (data / "manifest.json").write_text(json.dumps(source.described() | config), encoding="utf-8")
+    pieces = {symbol: 1 for symbol in source.open().symbols if symbol not in SPECIAL}
+    write_dictionary(data / "dict.txt", pieces, [language])
+    dictionary = XLDictionary.load(data / "dict.txt")
+    encoding.start(source, ())
+    block = "".join(f"{line}\n" for line in LINES).encode()
+    rows = encoding.encode_block(block, (tokenizer, language) if tokenizer else None).text.decode().split("\n")[:-1]
+    assert len(rows) == len(LINES)
+    encoder = TextEncoder(data, dictionary)
+    for line, row in zip(LINES, rows):
+        expected = [dictionary.index(piece) for piece in row.split(" ") if row]
+        assert encoder(line, language).tolist() == [*expected, dictionary.eos()], ascii(line)
+        assert is_blank(line) == (not row)
+        if tokenizer != "moses":  # it removes control characters, and such a text is refused
+            ids, places = encoder.spans(line, language)
+            assert ids.tolist() == [number for number in expected if len(ids)]  # text without a piece has no <unk> here
+            joined = "".join(line[begin:end] for begin, end in places.tolist())
+            assert not len(ids) or re.findall("[a-z]", joined) == re.findall("[a-z]", line)

@@ -119,7 +119,7 @@ def test_unknown_pieces_are_named(files):
         ("codes", b"t h 3\nth e</w", "codes is cut short: its last line has no end"),
         ("codes", b"t h 3\nth e</w> x\n", "codes, line 2: expected 'left right count' or 'left right', found 'th e"),
         ("codes", b"t h i s 3\n", "codes, line 1: expected 'left right count'"),
-        ("codes", b"\xff\xfe\n", "codes is not the codes: .utf-8. codec"),
+        ("codes", b"\xff\xfe\n", "codes, line 1: not UTF-8"),
         ("vocab", b"", "vocab has no words"),
         ("vocab", b"the 3\nho", "vocab is cut short"),
         ("vocab", b"the 3\nhouse\n", "vocab, line 2: expected 'word count', found 'house'"),

@@ -321,7 +321,7 @@ def test_files_that_cannot_be_read_are_reported(tmp_path):
     with pytest.raises(UserError, match="nowhere: no such file"):
         read_lines(tmp_path / "nowhere")
     (tmp_path / "latin").write_bytes(b"caf\xe9\n")
-    with pytest.raises(UserError, match="latin is not UTF-8"):
+    with pytest.raises(UserError, match="latin, line 1: not UTF-8"):
         read_lines(tmp_path / "latin")
 
 

@@ -435,7 +435,7 @@ def test_an_average_of_a_task_that_is_not_complete(scores, tmp_path):
         (b"| task | metric |\n", "line 1: not JSON: Expecting value"),
         (b'{"a": 1,\n}', "line 2: not JSON"),
         (b"[1]", r"expected one JSON object, found \[1\]"),
-        (b"\xff{}", "is not UTF-8: line 1 has the byte 0xff"),
+        (b"\xff{}", "line 1: not UTF-8, it has the byte 0xff"),
         (b"", "not JSON"),
         (b"[" * 100_000, "not JSON that can be read"),
         (b'{"n": ' + b"1" * 5000 + b"}", "not JSON that can be read"),

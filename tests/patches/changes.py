@@ -77,7 +77,8 @@ class Changes:
 def main():
     changes = Changes()
     changes.record("import", lambda: importlib.import_module("fairseq_xl"))
-    importlib.import_module("fairseq_cli.train")  # which configures logging, as each of fairseq's commands
+    for command in ("train", "interactive"):
+        importlib.import_module(f"fairseq_cli.{command}")  # which configures logging, as each of fairseq's commands
     patches = importlib.import_module("fairseq_xl.patches")
     names = [part.name for part in pkgutil.iter_modules(patches.__path__)]
     parts = {name: importlib.import_module(f"{patches.__name__}.{name}") for name in names}
@@ -85,7 +86,8 @@ def main():
     for name, part in parts.items():
         if hasattr(part, "install"):
             changes.record(name, part.install)
-    changes.record("training", parts["training"].prepare)
+    for name in ("training", "generation"):
+        changes.record(name, parts[name].prepare)
     sys.stdout.write(json.dumps(changes.found))
 
 

@@ -127,7 +127,7 @@ def test_a_pair_of_words_is_the_most_frequent_translation_of_both(tmp_path):
     with pytest.raises(UserError, match="no aligned lines of en-de are one word in both languages"):
         word_pairs.main([str(tmp_path), str(tmp_path / "out"), "--pairs", "en-de"])
     (tmp_path / "bitext/train.en-de.de").write_bytes(b"Wort\nW\xf6rter\n")
-    with pytest.raises(UserError, match="train.en-de.de is not UTF-8: line 2 has the byte 0xf6"):
+    with pytest.raises(UserError, match="train.en-de.de, line 2: not UTF-8, it has the byte 0xf6"):
         word_pairs.word_pairs(tmp_path, "en-de")
     with pytest.raises(UserError, match="--pairs en: expected a pair such as en-de"):
         word_pairs.word_pairs(tmp_path, "en")

@@ -10,7 +10,7 @@ from fairseq_cli import preprocess
 
 from preprocess import binarize
 from preprocess.pipeline import prepare
-from tests.tasks.tiny_text import write_corpus
+from tests.tasks.tiny_text import write, write_corpus
 
 _ONE_AT_A_TIME = threading.Lock()  # the working directory is the process's
 
@@ -29,12 +29,14 @@ def preprocess_here(arguments, cwd, log):
                 handler.close()
 
 
-def write_encoded(root, size=90, **described):
+def write_encoded(root, size=90, test=None, **described):
     """Writes the text of `write_corpus` and its data-bin in the folder `root`; returns the latter.
 
-    `described` is added to the description.
+    `test`, {language: lines}, replaces the test set of en-de. `described` is added to the description.
     """
     path = write_corpus(root, size)
+    for code, lines in (test or {}).items():
+        write(root / f"test.en-de.{code}", lines)
     if described:
         description = yaml.safe_load(path.read_text(encoding="utf-8")) | described
         path.write_text(yaml.safe_dump(description), encoding="utf-8")

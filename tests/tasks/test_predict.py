@@ -9,11 +9,13 @@ import sys
 
 import pytest
 
+import fairseq_xl
 from fairseq_xl.commands import predict
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import detokenized
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_sentences
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.prediction.base import Predictor
 from tests.command_line import cli
 from tests.commands import (
@@ -27,6 +29,8 @@ from tests.commands import (
     run_validate,
     translation,
 )
+from tests.hostile_text import LINES
+from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_finetuning_tasks import asked, ranked, tagged
 from tests.tasks.test_same_language_generation import write_titles
@@ -295,6 +299,21 @@ def test_translations_are_those_of_generate(data_bin, corpus, translator, run, t
         score, _, text = output[number][0].partition("\t")
         assert record is None if number == EMPTY else record["text"] == text
         assert record is None or record["score"] == pytest.approx(float(score), abs=1e-4)
+
+
+def test_text_is_that_of_generate_and_of_interactive(translator, run, tmp_path):
+    """Whatever it has of white space, line ends and invisible characters: as many lines, and the same output."""
+    data = write_encoded(tmp_path, test={"en": LINES, "de": ["" if is_blank(line) else "das" for line in LINES]})
+    common = cli(task="xl_translation", user_dir="fairseq_xl", path=translator, beam=1, max_len_b=6)
+    arguments = [data, *common, "-s", "en", "-t", "de", "--remove-bpe", "sentencepiece"]
+    run_generate([*arguments, "--results-path", tmp_path])
+    found = run(LINES, translator, "-s", "en", "-t", "de", "--beam", 1, "--max-len-b", 6)
+    assert found == detokenized(tmp_path / "generate-test.txt") and len(found) == len(LINES)
+    assert [not text for text in found] == [is_blank(line) for line in LINES]
+    output = run_interactive([*arguments, "--bpe", "xl_subwords"], LINES).lines("D")
+    assert found == [output[number][0].partition("\t")[2] for number in range(len(LINES))]
+    loaded = fairseq_xl.load(translator, data=data)
+    assert found == loaded.translate(LINES, "en", "de", beam=1, max_len_b=6)
 
 
 def test_directions_of_translation(translator, run):

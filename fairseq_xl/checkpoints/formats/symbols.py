@@ -73,7 +73,7 @@ def _file_of(path: Path) -> Path:
 def _dictionary(file: Path) -> list[str]:
     """Symbols of fairseq's dict.txt, a line "symbol count" each."""
     try:
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not a fairseq dictionary: {error}") from error
     return [line.rstrip().rpartition(" ")[0] for line in lines if line]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import lines_of
+from fairseq_xl.io.text import lines_in
 from preprocess.readers.wikipedia.files import opened
 
 HEAD = re.compile(r'<doc id="([^"]*)".* title="(.*)">')
@@ -23,7 +24,7 @@ def tagged(path: Path) -> Iterator[Document]:
         head: re.Match | None = None
         lines: list[str] = []
         for number, raw in enumerate(lines_of(file, str(path)), start=1):
-            line = raw.decode("utf-8").strip()
+            line = "".join(lines_in(raw, path, number)).strip()
             if head is None and line:
                 head, lines = HEAD.fullmatch(line), []
                 if head is None:

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import text_of
+from fairseq_xl.io.text import text_of_line
 from preprocess.files import replacing
 from preprocess.readers.archives import opened_tar, tar_entries
 
@@ -109,7 +110,7 @@ def _units(file: IO[bytes]) -> Iterator[dict[str, str]]:
         opened.pop()
         if element.tag == "tu":
             yield {
-                variant.get(LANGUAGE, ""): " ".join("".join(segment.itertext()).split())
+                variant.get(LANGUAGE, ""): text_of_line("".join(segment.itertext()))
                 for variant in element.iter("tuv")
                 for segment in variant.iter("seg")
             }

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.text import lines_in, text_of_line
 from preprocess.files import replacing
 from preprocess.readers import romanian
 from preprocess.readers.aligned import Pairs
@@ -143,9 +144,7 @@ def _held_out(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -
     columns = [list(chain.from_iterable(sides)) for sides in zip(*sets)]
     for path, (language, change) in texts.items():
         with replacing(path) as file:
-            file.writelines(
-                f"{change(' '.join(line.split()))}\n".encode() for line in columns[languages.index(language)]
-            )
+            file.writelines(f"{change(text_of_line(line))}\n".encode() for line in columns[languages.index(language)])
     return {"pairs": len(columns[0])}
 
 
@@ -166,7 +165,7 @@ def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
         raise UserError(
             f"sacrebleu cannot provide {name} {pair} ({error}): run the same command to continue"
         ) from error
-    source, reference = (Path(path).read_text(encoding="utf-8").split("\n")[:-1] for path in paths)
+    source, reference = (lines_in(Path(path).read_bytes(), path) for path in paths)
     if len(source) != len(reference):
         raise UserError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")
     return source, reference

@@ -131,5 +131,5 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(UserError, match="tokenizer.json, line 1: not JSON"):
         sentencepiece_from_tokenizer(path)
     path.write_bytes(b"\xff{}")
-    with pytest.raises(UserError, match="tokenizer.json: not JSON: it is not UTF-8"):
+    with pytest.raises(UserError, match="tokenizer.json, line 1: not UTF-8"):
         sentencepiece_from_tokenizer(path)

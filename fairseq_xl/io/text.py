@@ -1,0 +1,92 @@
+r"""The text of a line, the same wherever text is encoded or compared. Imports neither torch nor fairseq.
+
+- Bytes are UTF-8. b"\n" or b"\r\n" ends a line, and nothing else does.
+- A byte-order mark, U+FEFF, at the beginning of a line is left out: it began the file, or one of several joined ones.
+- A run of white space is one space, and a line has none at its ends.
+- A word of invisible characters alone is left out; in other words they stay, since some scripts need them.
+"""
+
+import io
+import re
+import sys
+
+from fairseq_xl.errors import UserError
+
+#: Characters that show nothing, as ranges of a regular expression: control characters other than white space, format
+#: characters (category Cf) except the marks that enclose Arabic, Syriac and Kaithi numbers, and, of other categories,
+#: the combining grapheme joiner, variation selectors, and fillers of Hangul and Khmer.
+INVISIBLE = (
+    "\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+BYTE_ORDER_MARK = "\ufeff"
+
+# a word of them alone; the set comes first, since a search for a set is twice as fast as one for the place before it
+_INVISIBLE_WORD = re.compile(rf"[{INVISIBLE}](?<!\S[{INVISIBLE}])[{INVISIBLE}]*(?!\S)")
+_CONTROL = bytes(code for code in range(0x80) if re.match(f"[{INVISIBLE}]", chr(code)))
+_VISIBLE = re.compile(rf"[^\s{INVISIBLE}]")
+_MARKS = re.compile(f"^{BYTE_ORDER_MARK}+", re.MULTILINE)  # only "\n" ends a line of a regular expression
+
+
+def text_of_line(line: str) -> str:
+    """The text of a raw line: its words, separated by one space; empty for a line without visible characters."""
+    return " ".join(_INVISIBLE_WORD.sub("", line.lstrip(BYTE_ORDER_MARK)).split())
+
+
+def is_blank(line: str) -> bool:
+    """Whether a line has no visible character: its text is empty."""
+    return _VISIBLE.search(line) is None
+
+
+def placed_text(line: str) -> tuple[str, list[int]]:
+    """The text of a raw line, and the place in the line of each of its characters."""
+    text, places, end = text_of_line(line), [], 0
+    for word in text.split(" ") if text else ():
+        if places:
+            places.append(end)  # of the space: the first character behind the word before it
+        begin = line.index(word, end)
+        end = begin + len(word)
+        places.extend(range(begin, end))
+    return text, places
+
+
+def texts_of(block: bytes, errors: str = "strict") -> list[str]:
+    """The texts of the lines of a block of whole lines; raises `UnicodeDecodeError`."""
+    content = without_marks(block.decode("utf-8", errors))
+    if not content.isascii() or len(block.translate(None, _CONTROL)) < len(block):
+        content = _INVISIBLE_WORD.sub("", content)
+    return [" ".join(line.split()) for line in content.removesuffix("\n").split("\n")]
+
+
+def decoded(content: bytes, name: object, first: int = 1) -> str:
+    """Bytes of a file as text, from line `first` on, without a byte-order mark at the beginning of the file.
+
+    Raises `UserError` that names file and line for bytes that are not UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig" if first == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        number = first + content.count(b"\n", 0, error.start)
+        raise UserError(f"{name}, line {number}: not UTF-8, it has the byte 0x{content[error.start]:02x}") from None
+
+
+def lines_in(content: bytes, name: object, first: int = 1) -> list[str]:
+    """The raw lines of a file of text, from line `first` on, without their ends and without byte-order marks.
+
+    Raises `UserError` as `decoded`.
+    """
+    text = without_marks(decoded(content, name, first))
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if content else []
+
+
+def without_marks(content: str) -> str:
+    """Raw lines without the byte-order marks at their beginnings."""
+    return _MARKS.sub("", content) if BYTE_ORDER_MARK in content else content
+
+
+def use_utf8() -> None:
+    """Makes standard input, output and errors UTF-8, whatever the locale. Commands call this; importing does not."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8", errors=stream.errors)

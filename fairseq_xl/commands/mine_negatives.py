@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.io import bounds
 from fairseq_xl.mining import SentenceVectors, mine, prefixes
 
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
     longest = options.length or vectors.task.objectives["paraphrase_similarity"].input_length.text
     made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
-    splits = options.splits.split(",")
+    splits = names_of("--splits", options.splits)
     for prefix in [prefix for split in splits for prefix in prefixes(vectors.task, options.data, split)]:
         pairs = SentencePairs(prefix, *prefix.parent.name.split("-"), len(vectors.task.dictionary))
         result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)

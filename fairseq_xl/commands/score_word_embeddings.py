@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.data.shards import first_folder
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, language_pair
 from fairseq_xl.evaluation.word_embeddings import (
     dictionary_scores,
     read_dictionary,
@@ -74,8 +74,9 @@ def _named(arguments: list[str], what: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for argument in arguments:
         pair, _, path = argument.partition("=")
-        if len(pair.split("-")) != 2 or not path:
+        if not path:
             raise UserError(f"{argument}: expected XX-YY={what}")
+        language_pair(argument, pair)
         if pair in found:
             raise UserError(f"{argument}: {pair} is named twice")
         found[pair] = path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, language_pair
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 from fairseq_xl.io.files import write_lines
@@ -108,9 +108,11 @@ def read_named_pairs(named):
     files = {}
     for argument in named:
         pair, found, prefix = argument.partition("=")
-        if not found or len(pair.split("-")) != 2:
+        if not found:
             raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
-        files[pair] = read_pairs(prefix, *pair.split("-"))
+        if pair in files:
+            raise UserError(f"{argument}: {pair} is named twice")
+        files[pair] = read_pairs(prefix, *language_pair(argument, pair))
     return files
 
 

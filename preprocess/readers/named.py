@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_xl.errors import LANGUAGE, UserError
+from fairseq_xl.errors import UserError, check_language
 from preprocess.config import SPLITS
 
 
@@ -32,11 +32,12 @@ def named_files(arguments: Sequence[str]) -> Iterator[Named]:
         place, _, path = argument.partition("=")
         split, _, codes = place.partition(".")
         languages = tuple(codes.split(","))
-        if split not in SPLITS or not all(map(LANGUAGE.fullmatch, languages)) or not path:
+        if split not in SPLITS or not path:
             raise UserError(
                 f"expected SPLIT.XX=FILE such as train.en=FILE, with {', '.join(SPLITS)}; found {argument!r}"
             )
         for language in languages:
+            check_language(argument, language)
             if (split, language) in seen:
                 raise UserError(f"{split}.{language} is named twice")
             seen.add((split, language))

@@ -173,6 +173,8 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
         ([data_bin, "--test", good], "give --layer and --pooling, or --dev"),
         ([data_bin, "--test", good, "--layer", 9, "--pooling", "mean"], "--layer 9: the model has the layers 0 to 2"),
         ([data_bin, "--test", "en-de", *chosen], "en-de: expected XX-YY=PREFIX"),
+        ([data_bin, "--test", "en-en=x", *chosen], "en-en=x: 'en-en' is not a pair of two different languages"),
+        ([data_bin, "--test", good, good, *chosen], "en-de is named twice"),
         ([data_bin, "--test", f"en-xx={pairs / 'test'}", *chosen], f"{pairs / 'test'}.xx: no such file"),
         ([data_bin, "--test", f"en-de={tmp_path / 'short'}", *chosen], "short: 1 lines of 'en' but 2 of 'de'"),
         (

@@ -79,6 +79,7 @@ def test_mistakes(data_bin, checkpoint, dictionary_file, tmp_path):
     for arguments, message in (
         ([checkpoint, data_bin, "en-de"], "en-de: expected XX-YY=DICTIONARY"),
         ([checkpoint, data_bin, pair, pair], "en-de is named twice"),
+        ([checkpoint, data_bin, "de-de=x"], "de-de=x: 'de-de' is not a pair"),
         ([checkpoint, data_bin, pair, "--similarity", "en-de=x"], "--similarity en-de=x: expected XX-YY=DATA:GOLD"),
         ([tmp_path / "none.npz", data_bin, pair], "none.npz has none of the pieces of"),
         ([tmp_path / "one.npz", data_bin, pair], "en-de: 0 of 18 pairs of words have embeddings; two are needed"),

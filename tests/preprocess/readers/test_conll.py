@@ -108,6 +108,7 @@ def test_problems_name_their_lines(text, options, problems, tmp_path, capsys):
     [
         (("train.en",), "expected SPLIT.XX=FILE such as train.en=FILE, with train, valid, test; found 'train.en'"),
         (("dev.en=a",), "found 'dev.en=a'"),
+        (("train.zh-CN=a",), "train.zh-CN=a: 'zh-CN' is not a language code"),
         (("train.en=a", "train.en=b"), "train.en is named twice"),
         (("train.en=a", "valid.de=b"), "2 problems:"),
         (("train.en,de=a",), "a: expected one language, found en, de"),

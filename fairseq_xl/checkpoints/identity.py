@@ -1,13 +1,15 @@
 """The identity of a checkpoint, stored under ``task_state.fairseq_xl``.
 
 It has the format, the task, a hash of the dictionary, the languages, the framing, the number of attention heads (key
-``heads``), and keys that some tasks add.
+``heads``), the sub-words and tokenizers (``encoding``), and keys that some tasks add.
 """
 
 import enum
 import re
+from pathlib import Path
 
 from fairseq_xl.checkpoints.language_modules import check_languages
+from fairseq_xl.data.encoding import check_encoding
 from fairseq_xl.data.framing import FRAMINGS
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import check_values
@@ -33,6 +35,7 @@ OPTIONAL = {
     "writes": list[str],
     "length": int | None,
     "body": str,
+    "encoding": dict,
 }
 NUMBER_OF_TEXTS = re.compile(r"(?<![^.])sides$")  # earlier name in the state of classification, `sides` or `NAME.sides`
 
@@ -50,13 +53,13 @@ def type_state_of(identity):
 
 
 def check_identity(identity, origin, dictionary, dictionary_file):
-    """Raises `UserError` for an identity that is missing, damaged, of another format or of another dictionary.
+    """Raises `UserError` for an identity that is missing, damaged, or of another format, dictionary or sub-words.
 
     Args:
         identity: as stored in a checkpoint, or None.
         origin: the checkpoint's file, for messages.
         dictionary: the run's dictionary; None accepts any.
-        dictionary_file: its file, for messages.
+        dictionary_file: its file in the data folder, which has the sub-words too.
     """
     if not isinstance(identity, dict) or "format" not in identity:
         raise UserError(f"{origin} was not written by fairseq_xl")
@@ -75,3 +78,5 @@ def check_identity(identity, origin, dictionary, dictionary_file):
             "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it,"
             " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"
         )
+    if dictionary is not None:
+        check_encoding(identity.get("encoding"), origin, Path(dictionary_file).parent)

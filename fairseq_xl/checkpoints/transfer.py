@@ -25,6 +25,7 @@ from fairseq_xl.checkpoints.stacks import (
     unused_parameters,
 )
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.encoding import check_encoding
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
 from fairseq_xl.io.configuration import check_configuration, registered_model
@@ -227,6 +228,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         check_identity(identity, path, None, requirements.dictionary_file)
         matched = own and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
         check_identity(identity, path, dictionary if own and not matched else None, requirements.dictionary_file)
+        if matched:
+            check_encoding(identity.get("encoding"), path, requirements.dictionary_file.parent)
         given = upgrade_keys(content["model"])
         check_backbone(path, content, type(model))
         options, declared = _settings(content, path)

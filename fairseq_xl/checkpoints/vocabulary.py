@@ -104,7 +104,13 @@ def mean_rows(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def change_vocabulary(
-    checkpoint: dict[str, Any], path: str, old: XLDictionary, new: XLDictionary, rows: Rows, data: str
+    checkpoint: dict[str, Any],
+    path: str,
+    old: XLDictionary,
+    new: XLDictionary,
+    rows: Rows,
+    data: str,
+    encoding: dict[str, Any],
 ) -> dict[str, Any]:
     """Returns the checkpoint of another dictionary.
 
@@ -114,6 +120,7 @@ def change_vocabulary(
         old, new: the dictionaries.
         rows: old rows of each new one.
         data: folder with the new dictionary, which the checkpoint names as its data folder.
+        encoding: `encoding_of` that folder.
 
     Raises `UserError` if a table has not as many rows as `old` has symbols or languages.
     """
@@ -130,8 +137,8 @@ def change_vocabulary(
     changed["last_optimizer_state"] = _change_optimizer(checkpoint, model, path, rows)
     changed["cfg"] = cfg | {"task": cfg["task"] | {"data": data}}
     identity = checkpoint["task_state"]["fairseq_xl"]
-    identity = identity | {"dictionary": new.digest(), "languages": list(new.languages)}
-    changed["task_state"] = checkpoint["task_state"] | {"fairseq_xl": identity}
+    identity = identity | {"dictionary": new.digest(), "languages": list(new.languages), "encoding": encoding}
+    changed["task_state"] = checkpoint["task_state"] | {"fairseq_xl": identity, "inputs": {}}  # it has new text
     return changed
 
 

@@ -21,6 +21,7 @@ from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, read_model
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.encoding import encoding_of
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, vocabulary_kind
@@ -61,7 +62,8 @@ def main(arguments: list[str] | None = None) -> None:
         new = XLDictionary.load(folder / DICTIONARY)
         rows = initial_rows(old, new, _segment(data, old, new), options.like)
         _write_manifest(Path(options.new_data or data), folder, new.languages)
-        changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output)
+        names = options.checkpoint, old, new, rows, options.output
+        changed = change_vocabulary(checkpoint, *names, encoding_of(folder))
         save_checkpoint(changed, folder / CHECKPOINT)
     languages = ", ".join(new.languages)
     logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)

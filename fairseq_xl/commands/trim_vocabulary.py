@@ -17,6 +17,7 @@ from fairseq_xl import register
 from fairseq_xl.checkpoints.cut_subwords import cut_subwords
 from fairseq_xl.checkpoints.vocabulary import Rows, change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.encoding import encoding_of
 from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.renumbered import renumber
@@ -58,11 +59,11 @@ def main(arguments: list[str] | None = None) -> None:
         write_dictionary(folder / DICTIONARY, symbols, counts)
         new = XLDictionary.load(folder / DICTIONARY)
         rows = Rows([[number] for number in numbers.tolist()], [[number] for number in range(len(new.languages))])
-        changed = change_vocabulary(checkpoint, options.checkpoint, dictionary, new, rows, options.output)
-        save_checkpoint(changed, folder / CHECKPOINT)
         fingerprints = _write_text(data, texts, kept, folder)
         if manifest:
             write_json(folder / MANIFEST, _manifest(manifest, new, folder, fingerprints))
+        names = options.checkpoint, dictionary, new, rows, options.output
+        save_checkpoint(change_vocabulary(checkpoint, *names, encoding_of(folder)), folder / CHECKPOINT)
         size = (folder / CHECKPOINT).stat().st_size
     before = Path(options.checkpoint).stat().st_size
     logger.info(

@@ -20,6 +20,11 @@ def is_begun(prefix):
     return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
 
 
+def files_of(folder, prefixes):
+    """The two files of each text in a folder that has one of these prefixes as its name."""
+    return [Path(folder) / f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
+
+
 class Text:
     """The items of a binarized text, memory-mapped: tensors (t,) int64 that end in ``</s>``.
 

@@ -23,6 +23,11 @@ def added_suffix(path: Path | str) -> str:
     return next((suffix for suffix in ("", *SUFFIXES) if Path(f"{path}{suffix}").is_file()), "")
 
 
+def without_suffix(name: str) -> str:
+    """A file name without the suffix of SUFFIXES that it ends in."""
+    return name.removesuffix(next(filter(name.endswith, SUFFIXES), ""))
+
+
 def stored(path: Path | str) -> Path:
     """The path of the file, or of its compressed form if only that exists."""
     return Path(f"{path}{added_suffix(path)}")

@@ -135,13 +135,14 @@ def _make_loading_safe() -> None:
 
 
 def _check_with_task(task, read):
-    """Calls the task's `check_fits` on each checkpoint before its weights are used; fairseq does so later or never."""
+    """Calls the task's checks on each checkpoint before its weights are used; fairseq does so later or never."""
 
     def checked(path, *args, **kwargs):
-        """Reads a checkpoint and calls `check_fits` of the task."""
+        """Reads a checkpoint and calls `check_fits` and `check_inputs` of the task."""
         state = read(path, *args, **kwargs)
         if hasattr(task, "check_fits"):
             task.check_fits(state, path)
+            task.check_inputs(state, path)
         return state
 
     return checked

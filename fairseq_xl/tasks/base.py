@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Optional
 
@@ -17,11 +18,13 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
 from fairseq_xl.data.dictionary import JOINING, XLDictionary
+from fairseq_xl.data.encoding import encoding_of
 from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.framing import FRAMINGS, Framing
+from fairseq_xl.data.inputs import Inputs, of_binarized
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.shards import data_folders
-from fairseq_xl.data.subwords import open_model, vocabulary_kind
+from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
@@ -104,9 +107,10 @@ class XLTaskConfig(FairseqDataclass):
 class XLTask(FairseqTask):
     """Base of all tasks.
 
-    A checkpoint stores its identity (`fairseq_xl.checkpoints.identity`). A resumed run refuses a checkpoint of another
-    format, dictionary, framing, class of model or number of attention heads. Evaluation refuses one of another format
-    or dictionary, and takes over its framing.
+    A checkpoint stores its identity (`fairseq_xl.checkpoints.identity`) and the files that it was trained on
+    (`fairseq_xl.data.inputs`). A resumed run refuses a checkpoint of another format, dictionary, framing, class of
+    model or number of attention heads, and of other sub-words or files. Evaluation refuses one of another format or
+    dictionary or of other sub-words, and takes over its framing.
     """
 
     #: name of its criterion
@@ -128,6 +132,7 @@ class XLTask(FairseqTask):
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
         self.terminated = None  # name of the signal that stops this process, SIGTERM or SIGINT
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
+        self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
@@ -168,6 +173,13 @@ class XLTask(FairseqTask):
             for folder in {Path(folder) for folder in folders} - {self.folder(epoch)}:
                 open_folder(folder, split)
                 gc.collect()  # corpora have reference cycles, which keep memory maps open
+
+    def add_texts(self, folder, split, *paths):
+        """Adds files of a data folder to the `inputs` of a split; those of several folders are named by its number."""
+        folders = self.cfg.data.split(os.pathsep)
+        place = f"{folders.index(str(folder))}/" if len(folders) > 1 else ""
+        for path in paths:
+            self.inputs.add(split, f"{place}{path.parent.name}/{path.name}", path, of_binarized(path))
 
     @property
     def source_dictionary(self):
@@ -305,11 +317,12 @@ class XLTask(FairseqTask):
             "languages": list(self.dictionary.languages),
             "framing": self.framing.name,
             "heads": self.attention_heads,
+            "encoding": self.encoding,
         }
 
     def state_dict(self):
         """fairseq hook: the part of the task that a checkpoint stores."""
-        return {"fairseq_xl": self.identity()}
+        return {"fairseq_xl": self.identity(), "inputs": self.inputs.read}
 
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
@@ -343,6 +356,15 @@ class XLTask(FairseqTask):
             )
         if found["framing"] != self.framing.name:
             raise UserError(f"{path} was trained with --framing {found['framing']}, this run has {self.framing.name}")
+
+    def check_inputs(self, state, path):
+        """Raises `UserError` unless a run that continues the epoch of a checkpoint reads the same files.
+
+        `fairseq_xl.patches` calls it after `check_fits`, with the same arguments.
+        """
+        cfg = run_config(self.cfg).checkpoint
+        if not (cfg.reset_dataloader or path == cfg.finetune_from_model):
+            self.inputs.resume(state["task_state"].get("inputs"), path)
 
     def check_identity(self, found, origin, tokens=True):
         """Raises `UserError` unless `found`, from the file `origin`, is the identity of a checkpoint for this run.
@@ -536,7 +558,9 @@ def _check_dictionary(folder, dictionary):
         raise UserError(
             f"{folder / 'dict.txt'} is not the dictionary that the text was binarized with: {folder / 'manifest.json'}"
         )
-    check_fingerprint(folder, "dict.txt")
+    for name in ("dict.txt", *chain.from_iterable(FILES.values())):
+        if (folder / name).is_file():
+            check_fingerprint(folder, name)
     joint = (folder / "dict.txt").read_bytes()
     for beside in sorted(folder.glob("*/dict*.txt")):
         if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:

@@ -14,6 +14,7 @@ from fairseq.tasks import TASK_REGISTRY, register_task
 
 from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
+from fairseq_xl.data.inputs import of_text
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write
@@ -21,6 +22,7 @@ from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.finetuning.file_checks import count, warn_of_files
+from fairseq_xl.io.compressed import without_suffix
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
 from fairseq_xl.tasks.language_metrics import LanguageMetrics
@@ -211,7 +213,10 @@ class FineTuningTask(LanguageMetrics, XLTask):
     def learn(self) -> None:
         """Reads the training files, from which the task type learns its state."""
         if not self.training_examples and "train" not in self.datasets:
-            self.training_files, self.training_examples = self._read("train")
+            self.training_files, self.training_examples = [], []
+            for path, examples in self._read("train"):
+                self.training_files.append(self.count_file("train", path, examples))
+                self.training_examples += examples
             self.type.learn(self.training_examples)
 
     def adapt_pretrained(self, pretrained, model):
@@ -231,14 +236,15 @@ class FineTuningTask(LanguageMetrics, XLTask):
             for language in self._languages(split)
         ]
 
+    def input_name(self, path):
+        """The name of a file among the `inputs`, the same wherever the file is and however it is compressed."""
+        return without_suffix(path.name)
+
     def _read(self, split):
-        """The counts of the files of a split and all their examples, in the order of `files_to_read`."""
-        files, examples = [], []
+        """Yields the path and the examples of each of the `files_to_read`, which are added to the `inputs`."""
         for read, path, language in self.files_to_read(split):
-            of_file = read(path, language)
-            files.append(self.count_file(split, path, of_file))
-            examples += of_file
-        return files, examples
+            yield path, read(path, language)
+            self.inputs.add(split, self.input_name(path), path, of_text(path))
 
     def _other_files(self):
         """The counts of the validation files and of the test files that exist; raises `UserError` for their errors."""
@@ -264,12 +270,12 @@ class FineTuningTask(LanguageMetrics, XLTask):
         if self.training_files:
             warn_of_files(self.training_files + self._other_files())
             self.training_files = []
+        examples = (split == "train" and self.training_examples) or [
+            example for _, examples in self._read(split) for example in examples
+        ]
         if split == "train":
-            examples, self.training_examples = self.training_examples or self._read(split)[1], []
-        else:
-            examples = [
-                example for read, path, language in self.files_to_read(split) for example in read(path, language)
-            ]
+            self.training_examples = []
+            self.inputs.check_complete(split)
         self.type.check(examples)
         encode = TextEncoder(self.folder(), self.dictionary)
         inputs = [self.type.inputs(example, encode) for example in examples]

@@ -16,6 +16,7 @@ from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.dictionary import SENTENCEPIECE
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
+from fairseq_xl.data.inputs import of_text
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import stored
@@ -202,7 +203,10 @@ class XLGenerationTask(XLSeq2SeqTask):
         encode = TextEncoder(self.folder(), self.dictionary)
         directions = []
         for language in languages:
-            sides = read_pairs(self._prefix(split, language), every=split.startswith(("train", "valid")))
+            prefix = self._prefix(split, language)
+            sides = read_pairs(prefix, every=split.startswith(("train", "valid")))
+            for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
+                self.inputs.add(split, path.name, path, of_text(path))
             directions.append(self._encoded(sides, language, encode))
         dataset = GenerationDataset(
             directions, languages, self.framing, self.dictionary.pad(), split == "train", self.cfg.examples_per_epoch
@@ -219,6 +223,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             )
         self.datasets[split] = dataset
         if split == "train":
+            self.inputs.check_complete(split)
             self._check_test_files()
 
     def _check_test_files(self):

@@ -1,8 +1,10 @@
 """Fine-tuning of one encoder on several subtasks in one run (Liang et al. 2020)."""
 
+import os
 import re
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Optional
 
 from fairseq.logging import metrics
@@ -125,6 +127,13 @@ class XLMultitaskTask(FineTuningTask):
         """The `TaskFile` of the examples of a file of a subtask."""
         name = examples[0].subtask
         return count(split, path, [each.example for each in examples], self.type.types[name], name)
+
+    def input_name(self, path):
+        """The name of a file among the `inputs`, with its subtask."""
+        name = next(
+            name for name, folders in self.folders.items() if path.parent in map(Path, folders.split(os.pathsep))
+        )
+        return f"{name}/{super().input_name(path)}"
 
     def make_dataset(self, split, examples, inputs):
         """The dataset of a split: batches of one subtask each."""

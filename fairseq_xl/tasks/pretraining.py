@@ -14,9 +14,10 @@ from omegaconf import II
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.criterions.pretraining import log_terms, names_in_log
 from fairseq_xl.data.documents import AdjacentSegments
-from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.indexed import files_of, is_begun
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.negatives import negatives_file
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
 from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
@@ -253,6 +254,8 @@ class XLPretrainingTask(PlannedTask, XLTask):
         for name, objective in self._of_split(split):
             if objective.cfg.mixed and split == "train":
                 corpora[name] = {MIXED: MixedCorpus(corpora[name], objective.cfg.alpha)}
+        if split == "train":
+            self.inputs.check_complete(split)
         self.datasets[split] = PlannedBatches(self.objectives, corpora)
 
     def _corpora(self, folder, split):
@@ -274,8 +277,10 @@ class XLPretrainingTask(PlannedTask, XLTask):
                     f"{folder}: no {text} for the split {split!r}, which --objectives {name} reads: add it to the "
                     "corpus description and run `python -m preprocess`"
                 )
-            for corpus in corpora[name].values():
+            for text, corpus in corpora[name].items():
                 objective.check(corpus)
+                if getattr(objective, "mined", False):
+                    self.add_texts(folder, split, negatives_file(folder / text / f"{split}.{text}"))
         return corpora
 
     def _of_split(self, split):
@@ -284,8 +289,13 @@ class XLPretrainingTask(PlannedTask, XLTask):
 
     def _open(self, kind, folder, split, name):
         if kind in ONE_LANGUAGE:
-            return ONE_LANGUAGE[kind](folder / name / split, name, len(self.dictionary))
-        return TWO_LANGUAGES[kind](folder / name / f"{split}.{name}", *name.split("-"), len(self.dictionary))
+            corpus, prefixes = ONE_LANGUAGE[kind](folder / name / split, name, len(self.dictionary)), [split]
+        else:
+            prefix, codes = f"{split}.{name}", name.split("-")
+            corpus = TWO_LANGUAGES[kind](folder / name / prefix, *codes, len(self.dictionary))
+            prefixes = [f"{prefix}.{code}" for code in codes]
+        self.add_texts(folder, split, *files_of(folder / name, prefixes))
+        return corpus
 
     def _texts(self, objective, split="train"):
         """Returns the languages or pairs of an objective's corpora in a split (None: in any split).

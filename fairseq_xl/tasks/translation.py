@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from fairseq_xl.checkpoints import published
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.indexed import files_of, is_begun
 from fairseq_xl.data.length_order import LengthOrder
 from fairseq_xl.data.mapped_translation import MappedTranslationDataset
 from fairseq_xl.data.parallel import SentencePairs
@@ -232,6 +232,8 @@ class XLTranslationTask(XLSeq2SeqTask):
         """Opens the bitext of a split. Empty lines are left out of training and validation only."""
         self.open_other_shards(self._open_bitext, split, epoch)
         directions = self._directions(self.folder(epoch), split)
+        if split == "train":
+            self.inputs.check_complete(split)
         self.datasets[split] = (
             MappedTranslationDataset(directions, self.framing, self.dictionary.pad())
             if directions[0].order is not None
@@ -323,13 +325,19 @@ class XLTranslationTask(XLSeq2SeqTask):
                 prefix,
                 command,
             )
-        return SentencePairs(prefix, source, target, len(self.dictionary))
+        return self._pairs(folder, "train", prefix, source, target)
+
+    def _pairs(self, folder, split, prefix, *codes):
+        """The `SentencePairs` of a prefix, whose files are added to the inputs of the split."""
+        pairs = SentencePairs(prefix, *codes, len(self.dictionary))
+        self.add_texts(folder, split, *files_of(prefix.parent, [f"{prefix.name}.{code}" for code in codes]))
+        return pairs
 
     def _bitext(self, folder, split, source, target):
         for name in (f"{source}-{target}", f"{target}-{source}"):
             prefix = folder / name / f"{split}.{name}"
             if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
-                return SentencePairs(prefix, *name.split("-"), len(self.dictionary))
+                return self._pairs(folder, split, prefix, *name.split("-"))
         raise UserError(
             f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add it to the corpus "
             "description and run `python -m preprocess`"

@@ -75,7 +75,7 @@ def check_moments(found, factor):
 
 def test_all_states_get_the_new_rows(dictionaries):
     before = checkpoint()
-    found = change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new")
+    found = change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {"a": 1})
     check(found["model"], 1)
     check(found["extra_state"]["ema"], 2)
     optimizer = found["last_optimizer_state"]
@@ -84,8 +84,8 @@ def test_all_states_get_the_new_rows(dictionaries):
         check_moments(dict(zip(state(), (moments[key] for moments in optimizer["state"].values()))), factor)
     assert {moments["step"] for moments in optimizer["state"].values()} == {5} and optimizer["loss_scale"] == 4
     assert found["extra_state"]["val_loss"] == 3.5 and found["cfg"]["task"] == {"data": "new", "seed": 1}
-    identity = {"dictionary": dictionaries[1].digest(), "languages": ["de", "en", "fr"], "heads": 2}
-    assert found["task_state"] == {"fairseq_xl": identity, "other": 1}
+    identity = {"dictionary": dictionaries[1].digest(), "languages": ["de", "en", "fr"], "heads": 2, "encoding": {"a": 1}}
+    assert found["task_state"] == {"fairseq_xl": identity, "inputs": {}, "other": 1}
     again = checkpoint()
     assert torch.equal(before["model"][TOKENS], again["model"][TOKENS]) and before["cfg"] == again["cfg"]
 
@@ -110,7 +110,7 @@ def test_random_embeddings(dictionaries):
     before = checkpoint()
     before["cfg"]["model"]["init_std"] = 0.0
     drawn = Rows(ROWS.symbols, ROWS.languages, drawn=[5])
-    found = change_vocabulary(before, "c.pt", *dictionaries, drawn, "new")["model"]
+    found = change_vocabulary(before, "c.pt", *dictionaries, drawn, "new", {})["model"]
     assert found[TOKENS][5].tolist() == [0, 0] and found[TOKENS][6].tolist() == [14, 15]
 
 
@@ -129,7 +129,7 @@ def test_an_optimizer_of_other_parameters_is_left_out(dictionaries, caplog):
         before = checkpoint()
         change(before["last_optimizer_state"])
         caplog.clear()
-        assert change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new")["last_optimizer_state"] is None
+        assert change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})["last_optimizer_state"] is None
         assert caplog.messages[0].startswith("c.pt: the optimizer's state is left out: ")
         with pytest.raises(OtherParameters, match=message):
             change_optimizer(before["last_optimizer_state"], state(), ROWS.weights, ROWS.moments)
@@ -164,7 +164,7 @@ def test_damaged_tables(dictionaries):
         before = checkpoint()
         before["model"][name] = before["model"][name][:-1]
         with pytest.raises(UserError, match=f"c.pt is damaged: {name} .*{message}"):
-            change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new")
+            change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})
     before = checkpoint() | {"model": {NORM: torch.ones(2)}}
     with pytest.raises(UserError, match="c.pt has no token embeddings"):
-        change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new")
+        change_vocabulary(before, "c.pt", *dictionaries, ROWS, "new", {})

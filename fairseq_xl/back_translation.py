@@ -23,7 +23,8 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.back_translated import back_translated_prefix, lock_path, note_path, parts_path, read_note
-from fairseq_xl.data.indexed import is_begun
+from fairseq_xl.data.fingerprints import fingerprint
+from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.data.shards import one_folder
 from fairseq_xl.errors import UserError
@@ -197,11 +198,11 @@ def _write_pairs(
         made_with: all that the pairs depend on.
         symbols: size of the dictionary.
     """
-    result, (source, target) = read_note(prefix), codes
-    if result and result["made_with"] == made_with and is_begun(f"{prefix}.{source}"):
+    note, (source, target) = read_note(prefix), codes
+    if note and note["made_with"] == made_with and _is_whole(prefix, codes):
         logger.info("%s exists: skipped", prefix)
-        return result
-    if result:
+        return {name: value for name, value in note.items() if name != "fingerprints"}
+    if note:
         logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
     parts.begin(parts_of_text.folder, made_with)
     sentences = len(parts_of_text.examples)
@@ -219,9 +220,25 @@ def _write_pairs(
         "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    write_json(note_path(prefix), result)
+    fingerprints = {}
+    for code, found in lengths.items():
+        counts = {"idx": {"lines": len(found), "tokens": int(found.sum())}, "bin": {}}
+        for end in counts:
+            path = Path(f"{prefix}.{code}.{end}")
+            fingerprints[path.name] = fingerprint(path, **counts[end])
+    write_json(note_path(prefix), result | {"fingerprints": fingerprints})
     shutil.rmtree(parts_of_text.folder, ignore_errors=True)
     return result
+
+
+def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:
+    """Whether the files of pairs are there and as they were written; warns otherwise."""
+    try:
+        SentencePairs(prefix, *codes)
+    except UserError as error:
+        logger.warning("%s", error)
+        return False
+    return True
 
 
 def checksum(path: str) -> int:

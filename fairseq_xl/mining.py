@@ -21,6 +21,7 @@ import torch
 
 from fairseq_xl import load
 from fairseq_xl.data.arrays import read_arrays
+from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import LengthRange, RandomNegatives, hashes_of_block, negatives_file, read_negatives
@@ -248,7 +249,9 @@ def _statistics_of(pairs, made_with):
     except UserError:
         return None
     found = read_json(_statistics_file(pairs.prefix))
-    return found if isinstance(found, dict) and found.get("made_with") == made_with else None
+    if not isinstance(found, dict) or found.pop("fingerprints", None) is None or found.get("made_with") != made_with:
+        return None
+    return found
 
 
 def _no_negatives(folder, lines, count):
@@ -373,7 +376,8 @@ def _write(pairs, negatives, result):
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
     with replacing(negatives_file(pairs.prefix)) as file:
         np.savez(file, negatives=negatives, text=result["made_with"]["text"])
-    write_json(_statistics_file(pairs.prefix), result)
+    path = negatives_file(pairs.prefix)
+    write_json(_statistics_file(pairs.prefix), result | {"fingerprints": {path.name: fingerprint(path)}})
 
 
 def prefixes(task, data, split):

@@ -8,6 +8,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_xl.data.fingerprints import FORMAT, blocks, fingerprint
+from fairseq_xl.data.manifest import notes, writer
+from fairseq_xl.data.shards import check_shard
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 
@@ -24,7 +26,11 @@ def verify(data_bin: Path) -> int:
     if not isinstance(manifest, dict):
         raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data folder")
     if "shard" not in manifest and (shards := manifest.get("config", {}).get("shards")):
-        return sum(verify(data_bin / str(number)) for number in range(shards))
+        folders = [data_bin / str(number) for number in range(shards)]
+        counts = [verify(folder) for folder in folders]
+        for folder in folders:
+            check_shard(folder)
+        return sum(counts)
     known = manifest.get("fingerprints")
     if not known:
         raise UserError(
@@ -32,20 +38,25 @@ def verify(data_bin: Path) -> int:
             "`python -m preprocess` with the same description adds them"
         )
     try:
+        known = known | {
+            str(path.parent.relative_to(data_bin) / name): entry
+            for path, of_note in notes(data_bin).items()
+            for name, entry in of_note.items()
+        }
         total = sum(entry["bytes"] for entry in known.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:
-            changes = [change for name, entry in known.items() if (change := _change(data_bin / name, entry, bar))]
+            found = {data_bin / name: _change(data_bin / name, entry, bar) for name, entry in known.items()}
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
-    # without those of `fairseq-xl back-translate`
-    files = (path for path in data_bin.glob("[!.]*/*") if path.suffix in (".bin", ".idx"))
-    texts = {str(path.relative_to(data_bin)) for path in files if not path.name.startswith("back-")}
-    changes += [f"{data_bin / name} is not in the manifest" for name in sorted(texts - known.keys())]
+    texts = (path for path in sorted(data_bin.glob("[!.]*/*")) if path.suffix in (".bin", ".idx"))
+    found |= {path: f"{path} is not in the manifest" for path in texts if path not in found}
+    changes = {path: change for path, change in found.items() if change}
     if changes:
-        listed = "".join(f"\n  - {change}" for change in changes)
+        listed = "".join(f"\n  - {change}" for change in changes.values())
+        commands = " and ".join(sorted({writer(path) for path in changes}))
         raise UserError(
-            f"{len(changes)} change(s) since {data_bin} was written; remove the changed files and run the "
-            f"same `python -m preprocess` again, which writes them anew:{listed}"
+            f"{len(changes)} change(s) since {data_bin} was written; remove the changed files and run the same "
+            f"{commands} again, which writes them anew:{listed}"
         )
     return len(known)
 

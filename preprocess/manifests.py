@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairseq_xl.data import subwords, tokenizers
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess import fingerprints, vocabulary
 from preprocess.binarize import encoded_name
 from preprocess.config import Folder, Side, Split
@@ -35,7 +35,8 @@ def write_manifest(
 ) -> None:
     """Writes manifest.json, which comes last and shows that the data folder, or a shard, is complete.
 
-    `written` are the fingerprints of the files beside it, None for the parent of shards, whose manifests have them.
+    `written` are the fingerprints of the files beside it, None for the parent of shards: it has the hashes of their
+    manifests.
     """
     versions = {
         "python": platform.python_version(),
@@ -59,6 +60,8 @@ def write_manifest(
     if written is not None:
         own = (run.dictionary, *run.subwords.files)
         manifest["fingerprints"] = {path.name: fingerprints.fingerprint(path) for path in own} | written
+    else:
+        manifest["shards"] = [sha256_of(run.data_bin / name / "manifest.json") for name in run.shards]
     path = run.data_bin / shard / "manifest.json"
     name = str(path.relative_to(run.data_bin))
     if read_json(path) == manifest:

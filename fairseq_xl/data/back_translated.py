@@ -32,9 +32,10 @@ def lock_path(prefix: Path) -> Path:
 
 
 def read_note(prefix: Path) -> dict[str, Any] | None:
-    """The note of the pairs, or None if they are not complete."""
+    """The note of the pairs, or None if they are not complete or have no fingerprints."""
     note = read_json(note_path(prefix))
-    return note if isinstance(note, dict) and isinstance(note.get("made_with"), dict) else None
+    parts_of_note = ("made_with", "fingerprints")
+    return note if isinstance(note, dict) and all(isinstance(note.get(part), dict) for part in parts_of_note) else None
 
 
 def has_dictionary(prefix: Path, digest: str) -> bool:

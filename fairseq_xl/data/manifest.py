@@ -1,4 +1,8 @@
-"""The manifest of a data folder, which `python -m preprocess` writes: reading it, and comparing files with it."""
+"""The manifest of a data folder, which `python -m preprocess` writes: reading it, and comparing files with it.
+
+Commands that add files to a data folder write a note beside them, ``NAME.json`` for files ``NAME.*``, whose entry
+``fingerprints`` has what the manifest has of other files.
+"""
 
 import functools
 import hashlib
@@ -6,6 +10,7 @@ import json
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_json
 
 #: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)
 SAMPLES, SAMPLE_BYTES = 256, 4096
@@ -28,18 +33,47 @@ def _read(path, state):
         manifest = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
-    parts = ("dictionary", "config", "fingerprints", "vocabulary", "versions")
-    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part, {}), dict) for part in parts):
+    kinds = dict.fromkeys(("dictionary", "config", "fingerprints", "vocabulary", "versions"), dict) | {"shards": list}
+    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part, of()), of) for part, of in kinds.items()):
         raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
     return manifest
 
 
+def notes(folder):
+    """{the note of a command, in a subfolder of a data folder: {name of the file: its fingerprint}}."""
+    found = {path: read_json(path) for path in sorted(Path(folder).glob("[!.]*/*.json"))}
+    return {
+        path: note["fingerprints"]
+        for path, note in found.items()
+        if path.name != "manifest.json" and _has_fingerprints(note)
+    }
+
+
+def _has_fingerprints(note):
+    return isinstance(note, dict) and isinstance(note.get("fingerprints"), dict)
+
+
+def _note_of(path):
+    """The note that has a fingerprint of the file `path`; None if there is none."""
+    names = (path.with_suffix(""), path.with_suffix("").with_suffix(""))
+    for note in (name.with_name(f"{name.name}.json") for name in names):
+        content = read_json(note)
+        if _has_fingerprints(content) and path.name in content["fingerprints"]:
+            return note, content["fingerprints"][path.name]
+    return None
+
+
 def stored_fingerprint(folder, name, *counts):
-    """The fingerprint of a file of a data folder in its manifest, with at least the `counts`; `UserError` if it lacks
-    some. None in a data folder of an earlier version, and for a file that `python -m preprocess` did not write."""
-    known = read_manifest(folder).get("fingerprints", {}).get(name)
+    """The fingerprint of a file of a data folder in its manifest, or in the note of a command that wrote the file.
+
+    Returns: the fingerprint, with at least the `counts`; None for a file that neither names. `UserError` if it is
+    incomplete.
+    """
+    place, known = Path(folder) / "manifest.json", read_manifest(folder).get("fingerprints", {}).get(name)
+    if known is None and (noted := _note_of(Path(folder) / name)):
+        place, known = noted
     if known is not None and not (isinstance(known, dict) and known.keys() >= {"bytes", "sampled", *counts}):
-        raise UserError(f"{Path(folder) / 'manifest.json'} is damaged: its fingerprint of {name} is incomplete")
+        raise UserError(f"{place} is damaged: its fingerprint of {name} is incomplete")
     return known
 
 
@@ -59,10 +93,16 @@ def check_fingerprint(folder, name, **counts):
         other = ["other content"]
     if other:
         raise UserError(
-            f"{path} is not the file that `python -m preprocess` wrote, it has {other[0]}: restore it, or remove this "
-            "one and run the same `python -m preprocess` again "
-            f"(`python -m preprocess --verify {folder}` lists all changes)"
+            f"{path} is not the file that {writer(path)} wrote, it has {other[0]}: restore it, or remove this one and "
+            f"run the same {writer(path)} again (`python -m preprocess --verify {folder}` lists all changes)"
         )
+
+
+def writer(path):
+    """The command that writes a file of a data folder, for messages."""
+    if path.name.startswith("back-"):
+        return "`fairseq-xl back-translate`"
+    return "`fairseq-xl mine-negatives`" if ".negatives." in path.name else "`python -m preprocess`"
 
 
 def sampled(path):

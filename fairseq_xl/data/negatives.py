@@ -12,6 +12,7 @@ import numpy as np
 
 from fairseq_xl.data.arrays import map_arrays, read_arrays
 from fairseq_xl.data.indexed import BLOCK_TOKENS
+from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, mix, uniforms
 from fairseq_xl.data.tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
@@ -209,11 +210,12 @@ def read_negatives(pairs):
     """Reads the mined negatives of `SentencePairs`: (lines, k) int, lines of the second side, -1 for none.
 
     Those of a long text are memory-mapped. Raises `UserError` for a missing or damaged file, and for a file that was
-    mined from another text.
+    mined from another text or changed since.
     """
     path = negatives_file(pairs.prefix)
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
+    check_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
     found = (read_arrays if pairs.lines <= IN_MEMORY_LINES else map_arrays)(path) or {}
     negatives, text = found.get("negatives"), found.get("text")
     kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]

@@ -12,14 +12,34 @@ from pathlib import Path
 
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import sha256_of
 
 
 def data_folders(data: str | os.PathLike[str]) -> list[Path]:
     """The data folders that DATA names, shards in the order of their numbers: 0, 1, 2, …, 10.
 
-    Raises `UserError` for a pattern without a folder and for incomplete shards; other folders need not exist.
+    Raises `UserError` for a pattern without a folder, for incomplete shards, and for a shard that is not the one that
+    was written in its place; other folders need not exist.
     """
-    return [folder for named in os.fspath(data).split(os.pathsep) for folder in _named(named)]
+    found = [folder for named in os.fspath(data).split(os.pathsep) for folder in _named(named)]
+    for folder in found:
+        check_shard(folder)
+    return found
+
+
+def check_shard(folder: Path) -> None:
+    """Raises `UserError` for a shard whose manifest is not the one that the manifest of its parent names."""
+    if "shard" not in read_manifest(folder):
+        return
+    hashes, place = read_manifest(folder.parent).get("shards"), folder.name
+    if hashes is None:  # a shard by itself, or of an earlier version
+        return
+    known = hashes[int(place)] if place.isdecimal() and int(place) < len(hashes) else None
+    if known != sha256_of(folder / "manifest.json"):
+        raise UserError(
+            f"{folder} is not the shard that {folder.parent / 'manifest.json'} names: restore it, or run the same "
+            "`python -m preprocess` again"
+        )
 
 
 def first_folder(data: str | os.PathLike[str]) -> Path:

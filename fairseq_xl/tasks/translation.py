@@ -310,8 +310,9 @@ class XLTranslationTask(XLSeq2SeqTask):
             raise UserError(f"--back-translated: no {prefix}.{source}; {command} writes it")
         note = read_note(prefix)
         if note is None:
+            why = "has no fingerprints" if note_path(prefix).exists() else "is missing"
             raise UserError(
-                f"--back-translated: {prefix} is not complete, {note_path(prefix).name} is missing; run {command} again"
+                f"--back-translated: {prefix} is not complete, {note_path(prefix).name} {why}; run {command} again"
             )
         if note["made_with"].get("dictionary") != self.dictionary.digest():
             raise UserError(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -13,7 +14,9 @@ import tiny_corpus
 import yaml
 from tiny_corpus import change, content, documents, write
 
+from fairseq_xl.data.shards import data_folders
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import sha256_of
 from preprocess import binarize, files, joined, shards
 from preprocess.__main__ import main
 from preprocess.check import check
@@ -223,6 +226,7 @@ def test_manifests_of_shards(divided_corpus, tmp_path, fairseq_in_process):
         for folder in (data_bin, whole, *(data_bin / str(shard) for shard in range(SHARDS)))
     )
     assert joint["config"].pop("shards") == SHARDS
+    assert joint.pop("shards") == [sha256_of(data_bin / str(shard) / "manifest.json") for shard in range(SHARDS)]
     del expected["fingerprints"]
     assert joint == expected
     assert [manifest["shard"] for manifest in of_shards] == [0, 1, 2]
@@ -254,6 +258,21 @@ def test_only_what_is_missing_is_made(divided_corpus, tmp_path, fairseq_in_proce
         verify(data_bin)
     prepare(divided_corpus, data_bin)
     assert fairseq_in_process == ["en"] and content(data_bin) == before
+
+
+@pytest.mark.parametrize("names", ["01", "10", "21"])
+def test_copied_and_exchanged_shards_are_refused(divided_corpus, tmp_path, fairseq_in_process, names):
+    """Each shard by itself is whole."""
+    data_bin = tmp_path / "data-bin"
+    prepare(divided_corpus, data_bin)
+    one, other = (data_bin / name for name in names)
+    one.rename(tmp_path / "one")
+    shutil.copytree(other, one) if names == "01" else other.rename(one)
+    if names != "01":
+        (tmp_path / "one").rename(other)
+    for read in (verify, data_folders, lambda data: data_folders(f"{data}/0:{data}/{names[0]}")):
+        with pytest.raises(UserError, match=f"{data_bin}/[{names}] is not the shard that {data_bin}/manifest.json"):
+            read(data_bin)
 
 
 @pytest.mark.parametrize("after", [False, True])

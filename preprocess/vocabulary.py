@@ -11,9 +11,10 @@ import sentencepiece
 
 from fairseq_xl.checkpoints.sentencepiece_models import with_rounded_scores
 from fairseq_xl.data import tokenizers
+from fairseq_xl.data.encoding import OTHER_SYMBOLS, PADDING
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.subwords import Source, Subwords
-from fairseq_xl.data.symbols import MASK, SPECIAL, digest, language_symbols
+from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config, Vocabulary
@@ -233,12 +234,14 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
 
 
 def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
-    """Raises UserError unless both files can be read and the dictionary has most of the model's pieces."""
+    """Raises UserError unless both files can be read and have the same pieces, as `check_pieces` says."""
     pieces, known = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
-    if 2 * len(pieces & known) < len(pieces):
+    own = {symbol for symbol in known if symbol != MASK and not LANGUAGE_SYMBOL.fullmatch(symbol)}
+    own = {symbol for symbol in own if not symbol.startswith(PADDING)}
+    if 2 * len(pieces & known) < len(pieces) or len(own - pieces) > OTHER_SYMBOLS * len(own):
         raise UserError(
             f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
-            f"{len(pieces & known)} of its {len(pieces)} pieces"
+            f"{len(pieces & known)} of its {len(pieces)} pieces, and {len(own - pieces)} others"
         )
 
 

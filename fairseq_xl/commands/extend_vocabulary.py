@@ -21,10 +21,10 @@ from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, read_model
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.encoding import encoding_of
+from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.shards import first_folder
-from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, vocabulary_kind
+from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, open_subwords, vocabulary_kind
 from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, in_range, language_codes
@@ -51,11 +51,12 @@ def main(arguments: list[str] | None = None) -> None:
             raise UserError(f"{folder}: its languages share no piece, so the vocabulary cannot be extended")
     old = XLDictionary.load(data / DICTIONARY)
     options.checkpoint = str(found_in(options.checkpoint)[0])
+    _check_subwords(data, old)
     checkpoint = read_checkpoint(options.checkpoint, old, data / DICTIONARY)
     with new_folder(options.output) as folder:
         if options.new_data:
             new_data = Path(options.new_data)
-            XLDictionary.load(new_data / DICTIONARY)
+            _check_subwords(new_data, XLDictionary.load(new_data / DICTIONARY))
             _copy(new_data, folder, (DICTIONARY, *FILES[vocabulary_kind(new_data)]))
         else:
             _write_extended(options, data, old, folder)
@@ -102,6 +103,13 @@ def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
     for name in names:
         if (data / name).exists():
             shutil.copyfile(data / name, folder / name)
+
+
+def _check_subwords(data: Path, dictionary: XLDictionary) -> None:
+    """Raises `UserError` for sub-words of a data folder, if it has them, that are not those of its dictionary."""
+    *_, listed = FILES[vocabulary_kind(data)]
+    if (data / listed).exists():
+        check_pieces(open_subwords(data), data / listed, dictionary)
 
 
 def _read_model(data: Path) -> ModelFile:

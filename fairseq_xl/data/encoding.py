@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.manifest import read_manifest
-from fairseq_xl.data.subwords import FILES, OPTIONS, vocabulary_kind
+from fairseq_xl.data.subwords import FILES, OPTIONS, Subwords, vocabulary_kind
 from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import sha256_of
 
 TOKENIZER = "tokenizer of "  # in front of the language
+#: a dictionary may have symbols that are no pieces: characters that the sub-words lack, which spm_encode writes as they
+#: are. They are at most this share of its pieces, and this share of the text that it was counted on
+OTHER_SYMBOLS, OTHER_TEXT = 0.1, 0.01
+PADDING = "madeupword"  # beginning of symbols with which fairseq fills up published dictionaries
 
 
 def encoding_of(folder: Path) -> dict[str, Any]:
@@ -54,3 +58,29 @@ def check_encoding(stored: Any, origin: str, folder: Path) -> None:
                 raise UserError(f"{folder / name} has other sub-words than {origin} was trained with")
             found = f"found {quoted(now[name])}, {origin} was trained with {quoted(value)}"
             raise UserError(f"{folder / 'manifest.json'}: {name}: {found}")
+
+
+def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = "") -> None:
+    """Raises `UserError` unless sub-words are those of a dictionary.
+
+    The dictionary has at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc), and
+    nearly all symbols of the dictionary are pieces (`OTHER_SYMBOLS`, `OTHER_TEXT`).
+
+    Args:
+        subwords: the sub-words.
+        path: their file, for messages.
+        dictionary: the joint `XLDictionary`.
+        suffix: what the dictionary's pieces of these sub-words end in.
+    """
+    pieces = [symbol + suffix for symbol in subwords.symbols]
+    known = sum(piece in dictionary for piece in pieces)
+    wrong = f"{path} is not the {subwords.described} of the dictionary"
+    if not known or 2 * known < len(pieces):
+        raise UserError(f"{wrong}, which has {known} of its {len(pieces)} pieces")
+    symbols, found = dictionary.symbols, set(pieces)
+    own = [number for number in dictionary.pieces.tolist() if symbols[number].endswith(suffix)]
+    own = [number for number in own if not symbols[number].startswith(PADDING)]
+    others = [number for number in own if symbols[number] not in found]
+    text, other_text = (sum(dictionary.count[number] for number in numbers) for numbers in (own, others))
+    if len(others) > OTHER_SYMBOLS * len(own) or other_text > OTHER_TEXT * text:
+        raise UserError(f"{wrong}: it lacks {len(others)} of {len(own)} pieces, the first is {symbols[others[0]]!r}")

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.encoding import check_pieces
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.subwords import FILES, Subwords, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
@@ -28,8 +29,8 @@ class TextEncoder:
             each has a vocabulary in a folder of its own instead.
         dictionary: the joint `XLDictionary`.
 
-    Raises `UserError` as `open_subwords` does, for a vocabulary of which the dictionary lacks most pieces, and for a
-    tokenizer whose package is not installed.
+    Raises `UserError` as `open_subwords` does, for a vocabulary that is not the dictionary's (`check_pieces`), and for
+    a tokenizer whose package is not installed.
     """
 
     def __init__(self, folder: str | Path, dictionary: XLDictionary):
@@ -113,14 +114,8 @@ def place_of_subwords(folder: Path, language: str) -> tuple[Path, str]:
 def _open(folder: Path, suffix: str, dictionary: XLDictionary) -> tuple[Subwords, Numbers]:
     """Sub-words and the indices (P,) of their pieces in the dictionary, where they are written with a suffix."""
     subwords = open_subwords(folder)
-    pieces = [symbol + suffix for symbol in subwords.symbols]
-    known = sum(piece in dictionary for piece in pieces)
-    if 2 * known < len(pieces):
-        path = folder / FILES[vocabulary_kind(folder)][-1]
-        raise UserError(
-            f"{path} is not the {subwords.described} of the dictionary, which has {known} of its {len(pieces)} pieces"
-        )
-    indices = np.array([dictionary.index(piece) for piece in pieces])
+    check_pieces(subwords, folder / FILES[vocabulary_kind(folder)][-1], dictionary, suffix)
+    indices = np.array([dictionary.index(symbol + suffix) for symbol in subwords.symbols])
     return subwords, np.where(dictionary.is_piece[indices], indices, dictionary.unk())
 
 

@@ -18,7 +18,7 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
 from fairseq_xl.data.dictionary import JOINING, XLDictionary
-from fairseq_xl.data.encoding import encoding_of
+from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.inputs import Inputs, of_binarized
@@ -245,7 +245,8 @@ class XLTask(FairseqTask):
             if OmegaConf.is_missing(args, "sentencepiece_model"):
                 path = self.folder() / "sentencepiece.model"
                 raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
-            open_model(args.sentencepiece_model, self.folder())
+            model = open_model(args.sentencepiece_model, self.folder())
+            check_pieces(model, Path(args.sentencepiece_model), self.dictionary)
         if name == "xl_subwords":
             language = self.inference_pair[0] if self.generates else None
             bpe = XLSubwords(args, self.folder(), self.dictionary, language)

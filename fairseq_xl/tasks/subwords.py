@@ -8,7 +8,8 @@ from fairseq.data.encoders import register_bpe
 from fairseq.dataclass import FairseqDataclass
 
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.subwords import open_subwords
+from fairseq_xl.data.encoding import check_pieces
+from fairseq_xl.data.subwords import FILES, open_subwords, vocabulary_kind
 from fairseq_xl.data.symbols import SPECIAL
 from fairseq_xl.data.text import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
@@ -49,6 +50,7 @@ class XLSubwords:
             )
         place, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
         self.subwords, self.dictionary = open_subwords(place), dictionary
+        check_pieces(self.subwords, place / FILES[vocabulary_kind(place)][-1], dictionary, self.suffix)
 
     def encode(self, line: str) -> str:
         """Words -> pieces, separated by spaces."""

@@ -1,10 +1,13 @@
 """The sub-words that a data folder names: kind, options and files, and folders that are damaged."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.encoding import check_pieces
 from fairseq_xl.data.subwords import Source, in_folder, open_subwords, vocabulary_kind
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
@@ -122,6 +125,30 @@ def test_the_vocabulary_of_another_dictionary(folder, tmp_path):
     write(tmp_path / "dict.txt", ["x 1", "y 1", "<mask> 0", "[en] 0"])
     with pytest.raises(UserError, match="vocab is not the .* of the dictionary, which has . of its"):
         TextEncoder(folder, XLDictionary.load(tmp_path / "dict.txt"))
+
+
+@pytest.mark.parametrize(
+    "symbols, message",
+    [
+        ({f"p{number}": 1 for number in range(20)}, None),
+        ({f"p{number}": 1 for number in range(10)}, None),  # fairseq-preprocess left out rare ones
+        ({f"p{number}": 1 for number in range(9)}, "which has 9 of its 20 pieces"),
+        ({f"p{number}": 100 for number in range(18)} | {"字": 9, "文": 9}, None),  # characters that spm_encode keeps
+        (
+            {f"p{number}": 100 for number in range(18)} | {"字": 9, "文": 10},
+            "it lacks 2 of 20 pieces, .* '字",
+        ),
+        ({f"p{number}": 0 for number in range(18)} | {"a": 0, "b": 0, "c": 0}, "it lacks 3 of 21 pieces"),
+        ({f"p{number}": 1 for number in range(20)} | {f"madeupword{number}": 0 for number in range(9)}, None),
+    ],
+)
+def test_pieces_are_those_of_the_dictionary(tmp_path, symbols, message):
+    subwords = SimpleNamespace(symbols=[f"p{number}" for number in range(20)], described="model")
+    for suffix in ("", "@en"):
+        counts = {f"{name}{'' if 'madeup' in name else suffix}": count for name, count in symbols.items()}
+        dictionary = XLDictionary.load(write_dictionary(tmp_path / "dict.txt", counts, ["en"]))
+        with nullcontext() if message is None else pytest.raises(UserError, match=f"^x is not the model .*{message}"):
+            check_pieces(subwords, "x", dictionary, suffix)
 
 
 def test_a_sentencepiece_model_of_another_name_opens(tmp_path):

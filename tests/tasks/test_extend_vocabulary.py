@@ -1,6 +1,7 @@
 """Pieces and languages added to a checkpoint: from text, from another data folder; training goes on; refused inputs."""
 
 import json
+import random
 import shutil
 
 import numpy as np
@@ -254,7 +255,12 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
     assert "sentencepiece.model: no such SentencePiece model" in error("--new-data", other_data, data=copy)
     (copy / "sentencepiece.model").write_bytes(b"model")
     assert "is not a SentencePiece model, or it is damaged" in error("--text", text, "--pieces", 3, data=copy)
+    whole = (data_bin / "sentencepiece.model").read_bytes()
+    for damaged in (b"", bytes(999), random.Random(1).randbytes(999), whole[: len(whole) // 2]):
+        (copy / "sentencepiece.model").write_bytes(damaged)
+        assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
     shutil.copy(other_data / "sentencepiece.model", copy)
+    assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
     (copy / "manifest.json").write_text(json.dumps({"sentencepiece_sha256": "0"}))
     assert "is not the SentencePiece model that the text was encoded with" in error("--new-data", other_data, data=copy)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*.tmp"))

@@ -34,7 +34,8 @@ def _read(path, state):
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
     kinds = dict.fromkeys(("dictionary", "config", "fingerprints", "vocabulary", "versions"), dict) | {"shards": list}
-    if not isinstance(manifest, dict) or not all(isinstance(manifest.get(part, of()), of) for part, of in kinds.items()):
+    found = manifest if isinstance(manifest, dict) else {"config": None}
+    if not all(isinstance(found.get(part, of()), of) for part, of in kinds.items()):
         raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
     return manifest
 

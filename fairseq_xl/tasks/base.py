@@ -428,8 +428,14 @@ class XLTask(FairseqTask):
         restore_early_stopping(state)
 
     def begin_training(self):
-        """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins."""
+        """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins.
+
+        Raises `UserError` if the sub-words of the data folder have changed, which binarized text does not need.
+        """
         self.training_begun = True
+        for name in chain.from_iterable(FILES.values()):
+            if (self.folder() / name).is_file():
+                check_fingerprint(self.folder(), name)
 
     def begin_epoch(self, epoch, model):
         """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
@@ -559,9 +565,7 @@ def _check_dictionary(folder, dictionary):
         raise UserError(
             f"{folder / 'dict.txt'} is not the dictionary that the text was binarized with: {folder / 'manifest.json'}"
         )
-    for name in ("dict.txt", *chain.from_iterable(FILES.values())):
-        if (folder / name).is_file():
-            check_fingerprint(folder, name)
+    check_fingerprint(folder, "dict.txt")
     joint = (folder / "dict.txt").read_bytes()
     for beside in sorted(folder.glob("*/dict*.txt")):
         if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:

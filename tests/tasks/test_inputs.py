@@ -62,6 +62,14 @@ def test_another_text_is_refused(data, tmp_path, name):
     assert list(run_train([moved, *line[1:], 3, "--reset-dataloader"]).updates) == [3]
 
 
+def test_a_changed_model_is_not_trained_with(data_bin, tmp_path):
+    """Binarized text does not need it, but the checkpoint's users do."""
+    model = shutil.copytree(data_bin, tmp_path / "data") / "sentencepiece.model"
+    model.write_bytes(model.read_bytes()[:-1])
+    with pytest.raises(UserError, match=f"{model} is not the file that `python -m preprocess` wrote"):
+        run_train(pretraining(model.parent, tmp_path / "run", *SAVED, 1))
+
+
 def test_more_or_less_text_is_refused(data, tmp_path):
     line = translation(data, tmp_path / "run", "--disable-validation", *SAVED)
     run_train([*line, 1, "--lang-pairs", "en-de,en-fr"])

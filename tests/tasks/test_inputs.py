@@ -70,11 +70,15 @@ def test_a_changed_model_is_not_trained_with(data_bin, tmp_path):
         run_train(pretraining(model.parent, tmp_path / "run", *SAVED, 1))
 
 
-def test_more_or_less_text_is_refused(data, tmp_path):
+def test_more_or_less_text_is_refused(data, task_files, tmp_path):
     line = translation(data, tmp_path / "run", "--disable-validation", *SAVED)
     run_train([*line, 1, "--lang-pairs", "en-de,en-fr"])
     with pytest.raises(UserError, match="its run also read en-fr/train.en-fr.en.bin for the split 'train'"):
         run_train([*line, 2, "--lang-pairs", "en-de"])
+    line = classification(data, task_files[0]["nc"], tmp_path / "other", "--disable-validation", *SAVED)
+    run_train([*line, 1])
+    with pytest.raises(UserError, match="its run also read train.de.tsv for the split 'train'"):
+        run_train([*line, 2, "--train-langs", "en"])
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ def retrieval(path: Path) -> np.ndarray:
     if not rows or any(len(row) != 3 for row in rows):
         raise UserError(f"{path}: expected line TAB number of the target found TAB number of the source found")
     number, forward, backward = np.array(rows, dtype=int).T
+    if (number != np.arange(1, len(rows) + 1)).any():
+        raise UserError(f"{path}: expected the lines 1 to {len(rows)} in order, each once")
     return 50.0 * ((forward == number).astype(int) + (backward == number))
 
 

@@ -22,7 +22,9 @@ logger = logging.getLogger(__name__)
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 #: keys of an identity in which checkpoints of one run may differ: settings of its training, of which there is a warning
-SETTINGS = ("objective_options", "length")
+SETTINGS = ("objective_options", "length", "start")
+#: options of a run that name the weights that it started from
+INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from")
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
@@ -119,7 +121,10 @@ def _meaning(state: dict) -> dict[str, Any]:
     trained, _ = registered_model(model.get("_name"))
     learned = {"head": head_of(identity), **type_state_of(identity)}  # other keys in checkpoints of earlier versions
     rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state")}
-    return {"model": trained and trained.__name__, **options, **rest, **learned}
+    task, common = ((state.get("cfg") or {}).get(section) or {} for section in ("task", "common"))
+    files = {name: task[name] for name in INITIAL if task.get(name)} if isinstance(task, dict) else {}
+    start = files or {"seed": common.get("seed") if isinstance(common, dict) else None}
+    return {"model": trained and trained.__name__, **options, **rest, **learned, "start": start}
 
 
 def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:
@@ -132,4 +137,10 @@ def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, 
                 f"{first} and {path} are not of one model: {name} is {quoted(one)} in the first and {quoted(other)} in "
                 "the second"
             )
-        logger.warning("%s and %s differ in %s: the average has that of the last checkpoint", first, path, name)
+        if name == "start":
+            logger.warning(
+                "%s and %s started from other weights, %s and %s: averages are for one run, or for runs from one model",
+                *(first, path, quoted(one), quoted(other)),
+            )
+        else:
+            logger.warning("%s and %s differ in %s: the average has that of the last checkpoint", first, path, name)

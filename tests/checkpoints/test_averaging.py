@@ -159,6 +159,15 @@ def test_what_checkpoints_of_one_run_may_differ_in(run, caplog):
     assert "differ in length" in caplog.text
 
 
+def test_runs_that_started_from_other_weights_are_named(run, caplog):
+    for number, task in enumerate(({"init_encoder_from": "a.pt"}, {"seed": 2})):
+        torch.save(checkpoint(1, cfg={"task": task, "common": {"seed": 2}}), run / f"{number}.pt")
+    averaging.average([str(run / "1.pt"), str(run / "1.pt")])
+    assert not caplog.text
+    averaging.average([str(run / "0.pt"), str(run / "1.pt")])
+    assert "started from other weights, {'init_encoder_from': 'a.pt'} and {'seed': 2}" in caplog.text
+
+
 def test_options_that_change_the_meaning_of_weights(run):
     register()
     for number, activation in enumerate(("gelu", "relu")):

@@ -251,10 +251,13 @@ class XLTask(FairseqTask):
             language = self.inference_pair[0] if self.generates else None
             bpe = XLSubwords(args, self.folder(), self.dictionary, language)
         else:
-            bpe = super().build_bpe(args)
+            bpe = self.default_bpe if args is None else super().build_bpe(args)
         if bpe is not None and run is not None and run.common_eval.post_process in JOINING:
             bpe.decode = str  # --remove-bpe joins the pieces; decoding again would remove all spaces
         return bpe
+
+    #: what splits raw input without --bpe
+    default_bpe = None
 
     def build_generator(self, *more, **options):
         """fairseq hook of fairseq-generate and fairseq-interactive; raises `UserError` unless the task `generates`."""

@@ -18,13 +18,14 @@ from omegaconf import OmegaConf
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.monolingual import piece_counts, training_texts
-from fairseq_xl.data.subwords import vocabulary_kind
-from fairseq_xl.data.text import languages_apart
+from fairseq_xl.data.subwords import in_folder, vocabulary_kind
+from fairseq_xl.data.text import place_of_subwords
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 from fairseq_xl.tasks.generation_options import check_generation, check_run, option
+from fairseq_xl.tasks.subwords import XLSubwords
 
 logger = logging.getLogger(__name__)
 
@@ -192,8 +193,8 @@ class XLSeq2SeqTask(XLTask):
     def build_tokenizer(self, args):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
 
-        Both are those that the data folder's manifest names; --tokenizer is used if it names none. Without --bpe the
-        input already consists of pieces and is not tokenized.
+        Both are those that the data folder's manifest names; --tokenizer is used if it names none. A line that already
+        consists of pieces is not tokenized.
         """
         chosen = tokenizers.named_in(self.folder())
         source, target = self.inference_pair
@@ -203,12 +204,28 @@ class XLSeq2SeqTask(XLTask):
             raise UserError(
                 f"--tokenizer: leave it out, the tokenizers of {self.folder() / 'manifest.json'} are applied"
             )
-        run = run_config(self.cfg)
-        raw = run is None or run.bpe is not None
+        run, default = run_config(self.cfg), self.default_bpe
+        always = run is None or run.bpe is not None
+
+        def encode(line):
+            raw = always or (default is not None and not default.is_in_pieces(line))
+            return tokenizers.tokenize(line, chosen.get(source) if raw else None, source)
+
         return types.SimpleNamespace(
-            encode=lambda line: tokenizers.tokenize(line, chosen.get(source) if raw else None, source),
+            encode=encode,
             decode=lambda line: tokenizers.detokenize(line, chosen.get(target), target),
         )
+
+    @cached_property
+    def default_bpe(self):
+        """The data folder's sub-words, for fairseq-interactive without --bpe; None if the folder has none."""
+        run, (source, _) = run_config(self.cfg), self.inference_pair
+        if run is None or not run.interactive.buffer_size:  # fairseq-interactive sets it to 1 or more
+            return None
+        place, _ = place_of_subwords(self.folder(), source)
+        if not all(file.exists() for file in in_folder(place, vocabulary_kind(place)).files):
+            return None
+        return XLSubwords(None, self.folder(), self.dictionary, source, keeps_pieces=True)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
         """Makes the dataset of fairseq-interactive from source sentences that end in ``</s>``.
@@ -222,18 +239,13 @@ class XLSeq2SeqTask(XLTask):
         return TranslationDataset([direction], self.framing, self.dictionary.pad(), False, constraints)
 
     def _warn_of_unknown(self, src_tokens):
-        """Warns once if half or more of the input is ``<unk>``, as raw text without --bpe is."""
+        """Warns once if half or more of the input is ``<unk>``."""
         unknown = sum(int((tokens == self.dictionary.unk()).sum()) for tokens in src_tokens)
         total = sum(len(tokens) - 1 for tokens in src_tokens)  # without </s>
         if self.warned_of_unknown or 2 * unknown < max(total, 1):
             return
         self.warned_of_unknown = True
-        run, kind, model = run_config(self.cfg), vocabulary_kind(self.folder()), self.folder() / "sentencepiece.model"
-        joint = kind == "sentencepiece" and not languages_apart(self.folder())
-        raw = (run is None or run.bpe is None) and (not joint or model.is_file())
-        needed = f"sentencepiece --sentencepiece-model {model}" if joint else "xl_subwords"
-        remedy = f": raw text needs --bpe {needed}" if raw else ""
-        logger.warning("%d of %d tokens of the input are <unk>%s", unknown, total, remedy)
+        logger.warning("%d of %d tokens of the input are <unk>", unknown, total)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""

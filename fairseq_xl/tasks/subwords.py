@@ -14,6 +14,8 @@ from fairseq_xl.data.symbols import SPECIAL
 from fairseq_xl.data.text import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
 
+MARKS = ("\u2581", "@@", "##")  # of SentencePiece, BPE and WordPiece
+
 
 @dataclass
 class XLSubwordsConfig(FairseqDataclass):
@@ -29,6 +31,7 @@ class XLSubwords:
         folder: the data folder.
         dictionary: the joint dictionary, whose word mark joins pieces.
         language: language of the text, which has sub-words of its own if languages share no piece.
+        keeps_pieces: whether a line of pieces (`is_in_pieces`) stays as it is.
 
     Raises `UserError` without a language if languages share no piece, and as `open_subwords` does.
     """
@@ -39,6 +42,7 @@ class XLSubwords:
         folder: Path | None = None,
         dictionary: XLDictionary | None = None,
         language: str | None = None,
+        keeps_pieces: bool = False,
     ):
         if folder is None or dictionary is None:
             raise UserError("--bpe xl_subwords is for the tasks of this package: it reads their data folder")
@@ -49,14 +53,23 @@ class XLSubwords:
                 f"source language of {', '.join(apart)}, found {language}"
             )
         place, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
-        self.subwords, self.dictionary = open_subwords(place), dictionary
+        self.subwords, self.dictionary, self.keeps_pieces = open_subwords(place), dictionary, keeps_pieces
         check_pieces(self.subwords, place / FILES[vocabulary_kind(place)][-1], dictionary, self.suffix)
 
     def encode(self, line: str) -> str:
         """Words -> pieces, separated by spaces."""
+        if self.keeps_pieces and self.is_in_pieces(line):
+            return line
         (ids,) = self.subwords.encode([line])
         symbols = (self.subwords.symbols[number] for number in ids)
         return " ".join(symbol if symbol in SPECIAL else symbol + self.suffix for symbol in symbols)
+
+    def is_in_pieces(self, line: str) -> bool:
+        """Whether a line has a piece of the dictionary with a mark: ``▁the``, ``th@@``, ``##ing``."""
+        marked = any(mark in line for mark in MARKS)
+        return marked and any(
+            word in self.dictionary and any(mark in word and mark != word for mark in MARKS) for word in line.split(" ")
+        )
 
     def decode(self, pieces: str) -> str:
         """Pieces, separated by spaces -> words."""

@@ -11,9 +11,8 @@ from fairseq_xl.commands import curves, score_bleu, score_classification
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval import read_pairs
 from preprocess.pipeline import prepare
-from tests.bad_input.every_command import COMMANDS, OURS, fails, interactive, sentence_of
+from tests.bad_input.every_command import COMMANDS, fails, interactive, sentence_of
 from tests.command_line import cli
-from tests.commands import run_interactive
 from tests.preprocess.tiny_corpus import change, write_corpus
 
 GOOD = b"eins zwei\ndrei\nvier\n"
@@ -245,13 +244,6 @@ def test_every_line_of_interactive_gets_one_hypothesis(place, tmp_path):
     assert {number: len(found) for number, found in output.lines("D").items()} == dict.fromkeys(range(5), 1)
     assert output.lines("D")[1][0].partition("\t")[2] == ""
     assert "1 lines have more than" in output.log
-
-
-def test_words_instead_of_sub_words(place):
-    line = [place.data, "--task", "xl_translation", "-s", "en", "-t", "de", "--path", place.translation, *OURS]
-    output = run_interactive(line, ["Xylophonist"])
-    assert "raw text needs --bpe sentencepiece --sentencepiece-model" in output.log
-    assert "raw text needs" not in run_interactive(line, ["\u2581the " * 3 + "Xylophonist"]).log
 
 
 def test_sub_words_without_their_model(place, tmp_path):

@@ -28,6 +28,9 @@ def line(data, checkpoint, source, target, *more):
     return [data, *options, *cli(s=source, t=target), *more]
 
 
+SUBWORDS = ["--bpe", "xl_subwords"]
+
+
 @pytest.mark.parametrize("source, target", [("en", "de"), ("de", "en")])
 def test_each_language_has_its_subwords(parts, joined, checkpoint, source, target):  # noqa: F811
     """fairseq-interactive reads raw text as `TextEncoder` does; no text has a suffix, and raw pieces keep theirs."""
@@ -35,7 +38,7 @@ def test_each_language_has_its_subwords(parts, joined, checkpoint, source, targe
     texts = [" ".join(text.split()[:4]) for text in lines if text]
     dictionary = XLDictionary.load(joined / "dict.txt")
     encode = TextEncoder(joined, dictionary)
-    arguments = line(joined, checkpoint, source, target, "--bpe", "xl_subwords")
+    arguments = line(joined, checkpoint, source, target, *SUBWORDS)
     output = run_interactive(arguments, texts)
     sources, pieces, found = (output.lines(kind) for kind in "SHD")
     hub = fairseq_xl.load(checkpoint, joined)
@@ -56,9 +59,9 @@ def test_what_is_refused(joined, checkpoint, tmp_path):  # noqa: F811
         run_interactive(
             line(joined, checkpoint, "en", "de", *cli(bpe="sentencepiece", sentencepiece_model=model)), ["Linux"]
         )
-    output = run_interactive(line(joined, checkpoint, "en", "de"), ["Linux linux"])
-    assert "of the input are <unk>: raw text needs --bpe xl_subwords" in output.log
+    outputs = [run_interactive(line(joined, checkpoint, "en", "de", *bpe), ["Linux linux"]) for bpe in ([], SUBWORDS)]
+    assert outputs[0].lines("S") == outputs[1].lines("S")
     shutil.copytree(joined, tmp_path / "data")
     (tmp_path / "data" / "en" / "sentencepiece.model").unlink()
     with pytest.raises(UserError, match="en/sentencepiece.model: no such SentencePiece model"):
-        run_interactive(line(tmp_path / "data", checkpoint, "en", "de", "--bpe", "xl_subwords"), ["Linux"])
+        run_interactive(line(tmp_path / "data", checkpoint, "en", "de", *SUBWORDS), ["Linux"])

@@ -266,6 +266,8 @@ def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_wa
     plain = interactive(data_bin, both_ways, raw, "--bpe", "sentencepiece", "--sentencepiece-model", model)
     encoded = interactive(data_bin, both_ways, pieces(data_bin, raw))
     assert [lines[0] for lines in plain.lines("H").values()] == [lines[0] for lines in encoded.lines("H").values()]
+    default = interactive(data_bin, both_ways, raw)  # the folder's model
+    assert (default.lines("S"), default.lines("D")) == (plain.lines("S"), plain.lines("D"))
     assert all("▁" not in lines[0] for lines in plain.lines("D").values())
     # pieces that --remove-bpe has joined are not joined again: blanks stay
     both = interactive(
@@ -283,17 +285,12 @@ def test_interactive_truncates_a_line_that_is_too_long(data_bin, both_ways):
 
 
 def test_interactive_warns_once_of_unknown_words(data_bin, corpus, both_ways):
-    """Inputs: raw words without pieces; pieces, one of them unknown; raw text with --bpe."""
-    model = data_bin / "sentencepiece.model"
-    raw = ["the house", "garden river stone", "walks"]
-    warning = f"of the input are <unk>: raw text needs --bpe sentencepiece --sentencepiece-model {model}"
+    """Inputs: raw text, also with a mark that is no piece; pieces, one of them unknown; text without pieces."""
     encoded = pieces(data_bin, ["the house garden Ω"])
     for lines, more, expected in (
-        (["▁the", *raw], [], [f"2 of 2 tokens {warning}"]),
-        (["▁the house", *raw], ["--buffer-size", 4], [f"7 of 8 tokens {warning}"]),
+        (["the house", "garden ## walks"], [], []),
         (encoded, [], []),
-        (raw, ["--bpe", "sentencepiece", "--sentencepiece-model", model], []),
-        (["☃☃"], ["--bpe", "sentencepiece", "--sentencepiece-model", model], ["1 of 2 tokens of the input are <unk>"]),
+        (["☃☃", "☃☃"], ["--buffer-size", 1], ["1 of 2 tokens of the input are <unk>"]),
     ):
         output = interactive(data_bin, both_ways, lines, *more)
         found = [record.getMessage() for record in output.records if "<unk>" in record.getMessage()]

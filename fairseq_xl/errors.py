@@ -70,6 +70,25 @@ def names_of(option: str, text: str) -> list[str]:
     return names
 
 
+def named_values(option: str, arguments: Sequence[str], expected: str) -> dict[str, str]:
+    """``["en=a", "de=b"]`` -> {"en": "a", "de": "b"}; raises `UserError` for another form or a name that occurs twice.
+
+    Args:
+        option: the option, or "" for arguments without one.
+        expected: the form, such as XX=FILE.
+    """
+    values: dict[str, str] = {}
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        where = f"{option} {argument}".strip()
+        if not name or not value:
+            raise UserError(f"{where}: expected {expected}")
+        if name in values:
+            raise UserError(f"{where}: {name} is named twice")
+        values[name] = value
+    return values
+
+
 def check_language(where: str, code: str) -> None:
     """Raises `UserError` if `code`, from an option or place `where`, is no language code."""
     if not LANGUAGE.fullmatch(code):

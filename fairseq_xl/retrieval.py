@@ -144,6 +144,8 @@ class Embedders:
                 raise UserError(f"{data} is of {', '.join(own)}: {remedy}")
         elif named:
             raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
+        for language in sorted(set(languages) - named.keys()):  # before sentences of other languages are encoded
+            self.default.task.dictionary.language_id(language)
         self.of_language = {
             language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
             for language, (folder, module) in named.items()

@@ -3,7 +3,8 @@
     python recipes/launch.py train DATA base.yaml more.yaml --flag value
 
 Each file maps flags of the command to values: ``lr: 0.0005`` means ``--lr 0.0005``, ``fp16: true`` means ``--fp16``. A
-later file overrides an earlier one, ``null`` removes a flag, and flags on the command line override all files.
+later file overrides an earlier one, ``null`` removes a flag, and flags on the command line override all files; one
+precision replaces another, as ``--bf16`` does ``fp16: true``.
 ``--objective-options`` are merged setting by setting; ``mlm.batch_sentences=null`` removes one. ``warmup-share: 0.1``
 counts the updates of a fine-tuning (recipes/updates.py): warm-up over a tenth of them, and linear decay to 0 at their
 end if that is the schedule. References (``${name}``) are refused.
@@ -44,7 +45,7 @@ def load_package():
 if "fairseq_xl" not in sys.modules:
     load_package()
 from fairseq_xl.errors import UserError  # noqa: E402
-from fairseq_xl.io.flags import flags, merge_objective_options, split_warmup_share  # noqa: E402
+from fairseq_xl.io.flags import flags, overridden, split_warmup_share  # noqa: E402, F401
 
 
 def with_counted(arguments):
@@ -74,7 +75,7 @@ def main():
     if missing or not configs:
         sys.exit(f"launch.py: {missing[0]}: no such file" if missing else "launch.py: name at least one YAML file")
     try:
-        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *merge_objective_options([*flags(configs), *rest])]
+        arguments = [data, "--user-dir", str(ROOT / "fairseq_xl"), *overridden(configs, rest)]
     except UserError as error:
         sys.exit(f"launch.py: {error}")
     arguments = with_counted(arguments)

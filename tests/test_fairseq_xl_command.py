@@ -57,6 +57,35 @@ def test_every_command_shows_its_arguments(name, capsys):
     assert ended.value.code == 0 and capsys.readouterr().out.startswith(f"usage: fairseq-xl {name} ")
 
 
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("predict x --beam 99999999", "--beam 99999999: a number below"),
+        ("extend-vocabulary x --data d --output o --text t --pieces 1000000000", "--pieces 1000000000: a number below"),
+        (
+            "extend-vocabulary x --data d --output o --text t --pieces 9 --like en",
+            "--like en: there is no new language",
+        ),
+        ("export-onnx x o --lang de", "--lang de is the language of --language-module"),
+        ("curves a=x a=y --output z.json", "a=y: a is named twice"),
+        ("retrieve x d --layer 1 --pooling mean --test en-en=p", "en-en=p: 'en-en' is not a pair of two different"),
+        ("retrieve x d --layer 1 --pooling mean --test en-de=p en-de=q", "en-de=q: en-de is named twice"),
+        ("average --inputs a a --output o", "--inputs a: the checkpoint is named twice"),
+        ("back-translate x d -s en -t de --seed 3", "--seed 3: only --sampling is random"),
+        ("mine-bitext --embeddings a b en=x de=y --nearest --neighbors 3", "leave out --gold, --threshold and --neigh"),
+        ("mine-negatives x d --exact-below -1", "--exact-below -1: 0 or more is needed"),
+    ],
+)
+def test_arguments_without_effect_or_named_twice(line, sentence, tmp_path, monkeypatch):
+    """Refused before a file is read."""
+    monkeypatch.chdir(tmp_path)
+    for prefix in "pq":
+        for code in ("en", "de"):
+            (tmp_path / f"{prefix}.{code}").write_text("a\n")
+    with pytest.raises(UserError, match=sentence):
+        commands.main(line.split())
+
+
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_numbers_have_a_range(name, monkeypatch):
     """Each option with a number refuses huge numbers, NaN and infinity."""

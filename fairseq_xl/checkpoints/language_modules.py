@@ -187,6 +187,8 @@ def pack(archive, paths):
     contents = {language: _bytes(archive, name) for language, name in members.items()}
     bodies = {_member(archive, name).body: f"those of {archive}" for name in members.values()}
     for path in paths:
+        if paths.count(path) > 1:
+            raise UserError(f"{path} is named twice")
         module, content = _check(load_plain(path), path), Path(path).read_bytes()
         for other in contents:
             both = sorted(set(module.languages) & set(other.split("+")))

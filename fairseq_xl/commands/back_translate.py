@@ -20,6 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     if options.sampling_topk and not options.sampling:
         raise UserError("--sampling-topk needs --sampling")
+    if options.seed is not None and not options.sampling:
+        raise UserError(f"--seed {options.seed}: only --sampling is random")
     if options.sampling and options.beam not in (None, 1):
         raise UserError(f"--beam {options.beam}: --sampling draws one source for each sentence, leave out --beam")
     register()
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         split=options.split,
         length=options.length,
         max_tokens=options.max_tokens,
-        seed=options.seed,
+        seed=1 if options.seed is None else options.seed,
     )
     sys.stdout.write(json.dumps(result) + "\n")
 
@@ -80,7 +82,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max-tokens", action=in_range(int, "1 or more"), default=8000, help="tokens of a batch (default: 8000)"
     )
-    parser.add_argument(
-        "--seed", action=in_range(int, "0 or more", 2**32), default=1, help="seed of sampling (default: 1)"
-    )
+    parser.add_argument("--seed", action=in_range(int, "0 or more", 2**32), help="seed of sampling (default: 1)")
     return parser

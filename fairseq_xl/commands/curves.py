@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.curves import draw, validation_curves
 from fairseq_xl.io.files import write_json
 
@@ -27,9 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
         help="a horizontal line, such as the cross-entropy of an n-gram model (pictures only)",
     )
     options = parser.parse_args(arguments)
-    if any("=" not in log for log in options.logs):
-        raise UserError(f"expected NAME=LOG, not {' '.join(options.logs)}")
-    logs = dict(log.split("=", 1) for log in options.logs)
+    logs = named_values("", options.logs, "NAME=LOG")
     if options.output.endswith(".json"):
         if options.line:
             raise UserError(f"--line draws into a picture, and --output {options.output} is none")

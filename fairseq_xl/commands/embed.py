@@ -2,17 +2,20 @@
 
 A sentence embedding is the mean of one layer's hidden states over the tokens, or the hidden state of the first token.
 The text is read from standard input or --input, any number of lines; a part of it is in memory at a time. A blank line
-has a row of zeros, and a line that is longer than the model's positions is truncated, with a warning. Prints one JSON
-line.
+has a row of zeros, and a line that is longer than the model's positions is truncated, with a warning. FILE.npy.json
+names the checkpoint, layer and pooling. Prints one JSON line.
 """
 
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from tqdm import tqdm
 
 from fairseq_xl.errors import in_range
+from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
+from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.io.lines import read_buffers
 from fairseq_xl.io.matrices import growing_matrix
 from fairseq_xl.retrieval import BATCH_TOKENS, POOLINGS, Embedder, add_choice
@@ -27,6 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
     embed = Embedder(options.checkpoint, options.data, options.fp16, **module)
     embed.task.dictionary.language_id(options.lang)
     choice = embed.choice(options.layer, options.pooling)
+    file, _ = found_in(options.checkpoint)
+    origin = Origin.of_checkpoint(file, f"layer {choice[0]}, {choice[1]}")
+    Path(f"{options.output}.json").unlink(missing_ok=True)  # of an earlier file
     lines = 0
     with (
         growing_matrix(options.output, embed.channels) as append,
@@ -36,6 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
             append(embed(sentences, options.lang, [choice], options.max_tokens)[choice])
             lines += len(sentences)
             progress.update(len(sentences))
+    write_origin(options.output, origin)
     result = {"lines": lines, "channels": embed.channels, "layer": choice[0], "pooling": choice[1]}
     sys.stdout.write(json.dumps(result) + "\n")
 

@@ -19,7 +19,7 @@ import torch
 
 from fairseq_xl import load
 from fairseq_xl.data.text import TextEncoder
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
@@ -37,6 +37,8 @@ REPORT = "report.json"
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
+    if options.lang and not options.language_module:
+        raise UserError(f"--lang {options.lang} is the language of --language-module, which is missing")
     texts = _texts(options.text)
     chosen = {"language_module": options.language_module, "lang": options.lang}
     model, task = load(options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value})
@@ -87,15 +89,8 @@ def _size(path: Path) -> int:
 
 def _texts(named: list[str]) -> dict[str, tuple[str, list[str]]]:
     """Arguments XX=FILE -> {language: (file, its lines)}."""
-    found = {}
-    for argument in named:
-        language, equals, path = argument.partition("=")
-        if not language or not equals or not path:
-            raise UserError(f"--text {argument}: expected XX=FILE, a language and a file of its text")
-        if language in found:
-            raise UserError(f"--text {argument}: {language} is named twice")
-        found[language] = path, read_lines(path)
-    return found
+    files = named_values("--text", named, "XX=FILE, a language and a file of its text")
+    return {language: (path, read_lines(path)) for language, path in files.items()}
 
 
 def _batches(texts: dict[str, tuple[str, list[str]]], model: Any, task: Any) -> list[Any]:

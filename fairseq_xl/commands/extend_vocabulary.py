@@ -96,6 +96,8 @@ def _check_options(options: argparse.Namespace) -> None:
         raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
     if bool(options.new_data) == bool(options.text or options.langs):
         raise UserError("give --new-data alone, or --langs, or --text with --pieces, or all three of these")
+    if options.like and not (options.langs or options.new_data):
+        raise UserError(f"--like {options.like}: there is no new language, give --langs or --new-data too")
 
 
 def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:

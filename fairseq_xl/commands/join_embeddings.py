@@ -15,7 +15,7 @@ import numpy as np
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.shards import one_folder
-from fairseq_xl.data.vectors import Vectors, read, write
+from fairseq_xl.data.vectors import Vectors, own_space, read, write
 from fairseq_xl.errors import UserError
 
 
@@ -35,6 +35,14 @@ def main(arguments: list[str] | None = None) -> None:
     channels = {code: each.rows.shape[1] for code, each in found.items()}
     if len(set(channels.values())) > 1:
         raise UserError(f"the embeddings differ in their channels: {channels}")
+    spaces = {code: each.space or own_space(each.rows) for code, each in found.items()}
+    first, *others = files
+    for code in others:
+        if found[code].space and spaces[code] != spaces[first]:
+            raise UserError(
+                f"{files[code]} is not in the space of {files[first]}: `fairseq-xl map-embeddings` maps one into the "
+                "other"
+            )
     counts = np.stack([piece_counts(options.data / code / "train", code, len(dictionary)) for code in files])  # (L, V)
     shares = counts / counts.sum(axis=1, keepdims=True)
     owners = np.where(counts.any(axis=0) & dictionary.is_piece, shares.argmax(axis=0), -1)  # (V,), -1: no language
@@ -45,5 +53,5 @@ def main(arguments: list[str] | None = None) -> None:
         known = [symbol for symbol in owned if symbol in places]
         symbols += known
         rows.append(each.rows[[places[symbol] for symbol in known]])
-    write(Vectors(symbols, np.concatenate(rows)), options.output)
+    write(Vectors(symbols, np.concatenate(rows), spaces[first]), options.output)
     sys.stdout.write(json.dumps(dict(zip(files, map(len, rows)))) + "\n")

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from fairseq_xl.data.vectors import Vectors, read, write
+from fairseq_xl.data.vectors import Vectors, own_space, read, write
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
 from fairseq_xl.errors import UserError, in_range
 
@@ -39,5 +39,6 @@ def main(arguments: list[str] | None = None) -> None:
     settings = SelfLearning(seed=options.seed)
     pairs = first_pairs(options.start, source, target, settings, options.ignore_case, options.min_length)
     mapping, report = learn(source.rows, target.rows, pairs, settings)
-    write(Vectors(source.symbols, (source.rows @ mapping).astype(np.float32)), options.output)
+    mapped = (source.rows @ mapping).astype(np.float32)
+    write(Vectors(source.symbols, mapped, target.space or own_space(target.rows)), options.output)
     sys.stdout.write(json.dumps({"start": options.start, "pairs": len(pairs[0])} | report) + "\n")

@@ -45,6 +45,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.evaluation.prediction_folders import check_same_origin
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import room_problem, write_lines
 from fairseq_xl.io.folders import temporary_folder
@@ -54,6 +55,7 @@ from fairseq_xl.io.temporary_arrays import slices
 from fairseq_xl.nearest import Rows, nearest
 from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
 
+NEIGHBORS = 4  # of a sentence
 FILES = "LANGUAGE=FILE"
 WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
 EMBEDDING_BLOCK = 10000  # sentences that are embedded at a time with --index
@@ -128,7 +130,7 @@ def _mine(
     folder: Path | None,
 ) -> dict[str, Any]:
     """Writes the pairs; returns their number and, with `gold`, the scores of the threshold of the highest F1."""
-    pairs = mine_texts((sides[0].texts, sides[1].texts), embeddings, options.neighbors, folder)
+    pairs = mine_texts((sides[0].texts, sides[1].texts), embeddings, options.neighbors or NEIGHBORS, folder)
     threshold, results = options.threshold, {}
     if gold is not None:
         found = best_threshold(pairs, gold)
@@ -158,8 +160,9 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
     if not options.embeddings and options.layer is None:
         parser.error("the following arguments are required: --layer")
-    if options.nearest and (options.gold or options.threshold is not None):
-        raise UserError("--nearest finds a sentence for each source sentence: leave out --gold and --threshold")
+    if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):
+        others = "--gold, --threshold and --neighbors"
+        raise UserError(f"--nearest finds a sentence for each source sentence: leave out {others}")
 
 
 def _files(named: list[str], folder: Path | None) -> list[tuple[str, Sentences]]:
@@ -191,6 +194,7 @@ def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], f
 
 def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Rows]:
     """The embeddings (n, C) of the sentences of each side, in files; raises `UserError` unless they fit the text."""
+    check_same_origin(options.embeddings)
     matrices = [open_matrix(path) for path in options.embeddings]
     for path, matrix, (_, sentences) in zip(options.embeddings, matrices, sides):
         if len(matrix) != sentences.total:
@@ -226,8 +230,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--neighbors",
         action=in_range(int, "1 or more", bounds.LARGEST_BEAM),
-        default=4,
-        help="neighbors in the margin (default: %(default)s)",
+        help=f"neighbors in the margin (default: {NEIGHBORS})",
     )
     parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
     parser.add_argument("--threshold", action=in_range(float), help="minimum margin of a pair")

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
-from fairseq_xl.io.flags import file_of, split_warmup_share
+from fairseq_xl.io.flags import file_of, overridden, split_warmup_share
 from fairseq_xl.rehearsal import DEADLINE
 
 PROGRAM = "fairseq-xl rehearse"
@@ -108,7 +108,7 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
             name = next(iter(given)).replace("_", "-")
             raise UserError(f"rehearse: --{name} cannot be used with --list: the list sets it")
         entries = read_list(Path(options.list))
-        chosen = options.only.split(",") if options.only else [each.system for each in entries]
+        chosen = names_of("--only", options.only) if options.only else [each.system for each in entries]
         unknown = set(chosen) - {each.system for each in entries}
         if unknown:
             systems = ", ".join(dict.fromkeys(each.system for each in entries))
@@ -127,9 +127,7 @@ def _check_keys(configs: list[str], flags: list[str]) -> None:
     """Raises `UserError` for a key of a YAML file that is no flag of fairseq-train; argparse does not name the file."""
     from fairseq import options
 
-    from fairseq_xl.rehearsal.setting import arguments_of
-
-    arguments, *_ = split_warmup_share(arguments_of(configs, flags))
+    arguments, *_ = split_warmup_share(overridden(configs, flags))
     arguments += ["--total-num-update", "1000"]  # a linear decay requires it
     _, unknown = options.parse_args_and_arch(options.get_training_parser(), ["data", *arguments], parse_known=True)
     for flag in unknown:

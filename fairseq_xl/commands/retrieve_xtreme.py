@@ -27,8 +27,9 @@ from fairseq_xl.bitext_mining import (
     rounded,
 )
 from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write
 from fairseq_xl.evaluation.xtreme import LANGUAGES
-from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.nearest import nearest
 from fairseq_xl.retrieval import Embedders, add_arguments, add_choice
 
@@ -48,6 +49,10 @@ def main(arguments: list[str] | None = None) -> None:
     for code, (_, english) in sentences.items():
         if english.ids != [str(number) for number in range(len(english.ids))]:
             raise UserError(f"{tatoeba / code}-en.en: expected a sentence on each line")
+    file, _ = found_in(options.checkpoint)
+    origins = {task: Origin.of_checkpoint(file, task) for task in languages}
+    for task, codes in languages.items():
+        check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
     spoken = {code for codes in languages.values() for code in codes}
     embed = Embedders(options.checkpoint, options.data, {*spoken, "en"}, options.lang, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
@@ -58,16 +63,19 @@ def main(arguments: list[str] | None = None) -> None:
         for choice, pairs in _mined(embed, code, sides, choices).items():
             tried[choice][code] = best_threshold(pairs, gold[code])
     choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
+    written: dict[str, dict[str, str]] = {BUCC: {}, TATOEBA: {}}
     for code, sides in test.items():
         threshold = tried[choice][code]["threshold"]
         pairs = [pair for pair in _mined(embed, code, sides, [choice])[choice] if pair.margin >= threshold]
-        found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}" for pair in pairs]
-        write_lines(options.destination / BUCC / f"test-{code}.tsv", found)
+        found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}\n" for pair in pairs]
+        written[BUCC][f"test-{code}.tsv"] = "".join(found)
     for code, sides in sentences.items():
         source, target = _embedded(embed, code, sides, [choice])
         _, numbers = nearest(target[choice], source[choice], 1)  # of each English sentence
-        found = [sides[0].ids[number] for number in numbers[:, 0].tolist()]
-        write_lines(options.destination / TATOEBA / f"test-{code}.tsv", found)
+        written[TATOEBA][f"test-{code}.tsv"] = "".join(f"{sides[0].ids[number]}\n" for number in numbers[:, 0].tolist())
+    for task, texts in written.items():
+        if texts:
+            write(options.destination / task, origins[task], texts)
     table = [
         {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in found.items()}}
         for (layer, pooling), found in tried.items()

@@ -26,6 +26,7 @@ from pathlib import Path
 from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles, unit_of_titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
+from fairseq_xl.evaluation.prediction_folders import Origin, write
 from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs, write_found
 from fairseq_xl.io.files import write_lines
 
@@ -61,16 +62,20 @@ def main(arguments: list[str] | None = None) -> None:
             sys.stdout.write(f"{code}: the first {number} {unit_of_titles(code)}\n")
         return
     trained = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
+    texts: dict[str, str] = {}
     if options.name in METHODS:
-        files = predict(options.name, options.method, options.files.split(":"), languages, trained, options.split)
-        for name, content in files:
-            write_lines(options.output / name, content.removesuffix("\n").split("\n"))
-        return
-    predicted = classify(options.name, options.files.split(":"), languages, trained, options.split)
-    for code, columns in predicted.items():
-        rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
-        rows = [f"{number}\t{row}" for number, row in enumerate(rows, start=1)]
-        write_lines(options.output / f"{options.split}.{code}.tsv", rows)
+        method = options.method
+        texts |= predict(options.name, method, options.files.split(":"), languages, trained, options.split)
+    else:
+        method = "trained"
+        predicted = classify(options.name, options.files.split(":"), languages, trained, options.split)
+        for code, columns in predicted.items():
+            rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
+            rows = [f"{number}\t{row}\n" for number, row in enumerate(rows, start=1)]
+            texts[f"{options.split}.{code}.tsv"] = "".join(rows)
+    model = f"the baseline {options.name}, {method} on {','.join(trained) or 'each language'}"
+    task = "classification" if options.name in CLASSIFIERS else options.name.replace("-", "_")
+    write(options.output, Origin(model, None, task), texts)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from pathlib import Path
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.evaluation.bleu import primary_code, read_lines, read_pair
 from fairseq_xl.evaluation.generation import averages, score
+from fairseq_xl.evaluation.prediction_folders import check_same_origin
 from fairseq_xl.io import bounds
 
 
@@ -25,6 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--among {options.among}: expected two languages or more")
     files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}
     result = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
+    check_same_origin(path for path in files.values() if path.is_file())
     if options.copy:
         result["copy"] = {"languages": {}}
     for code, path in files.items():

@@ -8,7 +8,7 @@ import numpy as np
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.shards import one_folder
-from fairseq_xl.data.vectors import Vectors, write
+from fairseq_xl.data.vectors import Vectors, own_space, write
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram import Sentences, train
 from fairseq_xl.errors import in_range
@@ -44,4 +44,5 @@ def main(arguments: list[str] | None = None) -> None:
     pieces = dictionary.pieces[np.argsort(-dictionary.counts[dictionary.pieces], kind="stable")]
     symbols = [dictionary.symbols[index] for index in pieces]
     symbols, rows = train(Sentences(text, dictionary), symbols, options)
-    write(Vectors(symbols, normalize(rows)), options.output)
+    rows = normalize(rows)
+    write(Vectors(symbols, rows, own_space(rows)), options.output)

@@ -113,6 +113,8 @@ def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np
     encode = TextEncoder(data, dictionary)
     for name in named:
         language, _, path = name.rpartition("=")
+        if language:
+            dictionary.language_id(language)
         for line in read_lines(path):
             used[encode(line, language)] = True
     return used

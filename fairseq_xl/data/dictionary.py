@@ -74,7 +74,8 @@ class XLDictionary(Dictionary):
         """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
         if language not in self.languages:
             known = ", ".join(self.languages) or "none"
-            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known})")
+            remedy = f"leave it out, or add it with `fairseq-xl extend-vocabulary --langs {language}`"
+            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known}): {remedy}")
         return self.languages.index(language)
 
     def language_symbol(self, language):

@@ -1,5 +1,10 @@
-"""Files of embeddings: .npz with `symbols` (V,), the most frequent first, and `rows` (V, C) of float32."""
+"""Files of embeddings: .npz with `symbols` (V,), the most frequent first, `rows` (V, C) of float32, and their `space`.
 
+The space is a hash: embeddings mapped into a space have that of the target, so that files of one space can be told from
+others. Files of earlier versions and other programs have none.
+"""
+
+import hashlib
 import os
 from typing import NamedTuple
 
@@ -11,16 +16,22 @@ from fairseq_xl.io.files import replacing
 
 
 class Vectors(NamedTuple):
-    """Symbols and their embeddings (V, C)."""
+    """Symbols and their embeddings (V, C), in a space ("" if it is not known)."""
 
     symbols: "list[str]"
     rows: np.ndarray
+    space: str = ""
+
+
+def own_space(rows):
+    """The space of embeddings (V, C) that were learned alone."""
+    return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
 
 
 def write(vectors, path):
     """Writes the file, complete or not at all."""
     with replacing(path) as stream:
-        np.savez(stream, symbols=np.array(vectors.symbols, dtype=np.str_), rows=vectors.rows)
+        np.savez(stream, symbols=np.array(vectors.symbols, dtype=np.str_), rows=vectors.rows, space=vectors.space)
 
 
 def read(path):
@@ -35,4 +46,4 @@ def read(path):
     symbols = symbols.tolist()
     if len(rows) != len(symbols) or not np.isfinite(rows).all():
         raise UserError(f"{path} is damaged: it needs a finite vector for each of its {len(symbols)} symbols")
-    return Vectors(symbols, rows)
+    return Vectors(symbols, rows, str(found.get("space", "")))

@@ -2,7 +2,8 @@
 
 The note, ``predictions.json``, has the model's file with its SHA-256, the task, and the SHA-256 of each file. Files of
 another model are not added, and a file that is not as the note has it is not scored. Folders without a note, of other
-programs and earlier versions, are read as they are. Imports neither torch nor fairseq.
+programs and earlier versions, are read as they are. Outputs of fairseq-generate and embeddings, of which each is a
+whole, have a note of their own, FILE.json: the model and its SHA-256. Imports neither torch nor fairseq.
 """
 
 import hashlib
@@ -14,7 +15,6 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object, replacing, sha256_of, write_json
 
 NOTE = "predictions.json"
-FIELDS = {"model": str, "sha256": str | None, "task": str, "files": dict}  # of the note
 
 
 class Origin(NamedTuple):
@@ -45,10 +45,17 @@ def read_note(folder: Path) -> tuple[Origin, dict[str, str]] | None:
     if not path.is_file():
         return None
     found = json_object(path)
-    for name, kind in FIELDS.items():
-        if not isinstance(found.get(name), kind):
-            raise UserError(f"{path} is damaged: {name} is {quoted(found.get(name))}")
-    return Origin(found["model"], found["sha256"], found["task"]), found["files"]
+    if not isinstance(found.get("files"), dict):
+        raise UserError(f"{path} is damaged: files is {quoted(found.get('files'))}")
+    return origin_in(path, found), found["files"]
+
+
+def origin_in(path: Any, note: dict[str, Any]) -> Origin:
+    """The origin in a note, the content of the file `path`; raises `UserError` for a damaged one."""
+    for name, kind in {"model": str, "sha256": str | None, "task": str}.items():
+        if not isinstance(note.get(name), kind):
+            raise UserError(f"{path} is damaged: {name} is {quoted(note.get(name))}")
+    return Origin(note["model"], note["sha256"], note["task"])
 
 
 def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str]) -> None:
@@ -116,3 +123,22 @@ def check(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
     if sha256_of(path) != files[path.name]:
         raise UserError(f"{path} is not as {origin.model} wrote it: {path.parent / NOTE} has another SHA-256")
     return origin
+
+
+def write_origin(path: Any, origin: Origin) -> None:
+    """Writes the note of a file, ``PATH.json``."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_json(f"{path}.json", origin._asdict())
+
+
+def check_same_origin(paths: Iterable[Any]) -> None:
+    """Raises `UserError` for files of which the notes name different models or tasks; those without a note may be."""
+    notes = [(path, Path(f"{path}.json")) for path in paths]
+    known = [(path, origin_in(note, json_object(note))) for path, note in notes if note.is_file()]
+    for path, origin in known[1:]:
+        first, expected = known[0]
+        if not origin.is_same(expected):
+            raise UserError(
+                f"{path} is of {origin.model} ({origin.task}), but {first} of {expected.model} ({expected.task}): "
+                "expected files of one model"
+            )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.errors import UserError, language_pair
+from fairseq_xl.errors import UserError, language_pair, named_values
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 from fairseq_xl.io.files import write_lines
@@ -105,15 +105,11 @@ def read_pairs(prefix, source, target):
 
 def read_named_pairs(named):
     """Arguments XX-YY=PREFIX -> {"XX-YY": the two lists of `read_pairs`}."""
-    files = {}
-    for argument in named:
-        pair, found, prefix = argument.partition("=")
-        if not found:
-            raise UserError(f"{argument}: expected XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY")
-        if pair in files:
-            raise UserError(f"{argument}: {pair} is named twice")
-        files[pair] = read_pairs(prefix, *language_pair(argument, pair))
-    return files
+    expected = "XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY"
+    return {
+        pair: read_pairs(prefix, *language_pair(f"{pair}={prefix}", pair))
+        for pair, prefix in named_values("", named, expected).items()
+    }
 
 
 def average(results, score):

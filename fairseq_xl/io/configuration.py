@@ -32,7 +32,7 @@ FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
 #: keys that are removed: sections that only fairseq's hub interface uses, and the name of the configuration
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name files to write: taken from the command line, never from a checkpoint
-OUTPUTS = {"corrupted_to", "predictions_to"}
+OUTPUTS = {"corrupted_to", "predictions_to", "results_path"}
 MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice counts twice
 OUR_PACKAGE = __package__.split(".")[0]
 

@@ -14,16 +14,26 @@ from fairseq_xl.io.yaml_files import load
 
 OBJECTIVE_OPTIONS = "--objective-options"
 WARMUP_SHARE = "--warmup-share"
+#: flags of 16 bits -> what they compute with; of two levels the later one replaces all flags of the other
+PRECISIONS = {
+    "fp16": "fp16",
+    "memory-efficient-fp16": "fp16",
+    "bf16": "bf16",
+    "memory-efficient-bf16": "bf16",
+    "amp": "amp",
+}
 
 
 def flags(paths: Sequence[str | Path]) -> list[str]:
     """Merges YAML files into a list of command-line arguments; later files override. Raises `UserError`."""
     merged: dict[str, Any] = {}
     settings: list[str] = []
-    for values in map(read, paths):
+    for path, values in zip(paths, map(read, paths)):
         if OBJECTIVE_OPTIONS[2:] in values:
             text = values[OBJECTIVE_OPTIONS[2:]]
             settings = [] if text is None else [*settings, str(text)]
+        if _precision(values, path):
+            merged = {flag: value for flag, value in merged.items() if flag not in PRECISIONS}
         merged |= values
     if settings:
         merged[OBJECTIVE_OPTIONS[2:]] = " ".join(settings)
@@ -34,6 +44,21 @@ def flags(paths: Sequence[str | Path]) -> list[str]:
         elif value is not None and value is not False:
             arguments += [f"--{key}", str(value)]
     return merge_objective_options(arguments)
+
+
+def overridden(paths: Sequence[str | Path], more: Sequence[str]) -> list[str]:
+    """The flags of YAML files and, overriding them, of a command line; raises `UserError`."""
+    precision = any(argument.partition("=")[0].removeprefix("--") in PRECISIONS for argument in more)
+    kept = [flag for flag in flags(paths) if not precision or flag.removeprefix("--") not in PRECISIONS]
+    return merge_objective_options([*kept, *more])
+
+
+def _precision(values: dict[str, Any], path: str | Path) -> str | None:
+    """What the flags of a file compute with; raises `UserError` for two precisions."""
+    chosen = {PRECISIONS[flag]: flag for flag, value in values.items() if flag in PRECISIONS and value is True}
+    if len(chosen) > 1:
+        raise UserError(f"{path}: {' and '.join(chosen.values())} exclude each other: choose one of them")
+    return next(iter(chosen), None)
 
 
 def file_of(paths: Sequence[str | Path], flag: str) -> str | Path | None:

@@ -85,7 +85,8 @@ def _check_command_line(original):
 
 
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
-BOTH_PRECISIONS = "--fp16 and --bf16, or their --memory-efficient- forms, exclude each other: choose one of them"
+BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
+PRECISIONS = ("fp16", "bf16", "amp")
 TASK_PREFIX = "xl_"  # in the names of our tasks
 
 
@@ -120,14 +121,34 @@ def _check_training_options(original):
     def build(self, cfg, *args, **kwargs):
         """Builds the trainer after its options are checked."""
         if str(cfg.task._name).startswith(TASK_PREFIX):
-            if cfg.common.fp16 and cfg.common.bf16:
-                raise UserError(BOTH_PRECISIONS)
+            _choose_precision(cfg.common)
             if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
                 raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
             _check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
         return original(self, cfg, *args, **kwargs)
 
     return build
+
+
+def _choose_precision(common) -> None:
+    """Replaces the precision of fairseq-hydra-train's files by that of its command line; `UserError` for two of them.
+
+    As in fairseq-train, a memory-efficient form is a precision too.
+    """
+    for kind in PRECISIONS[:2]:
+        common[kind] |= common[f"memory_efficient_{kind}"]
+    chosen = [kind for kind in PRECISIONS if common[kind]]
+    if len(chosen) < 2:
+        return
+    overrides = " ".join(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ""
+    named = [kind for kind in chosen if re.search(rf"\bcommon\.(memory_efficient_)?{kind}=", overrides)]
+    if len(named) != 1:
+        where = f"{HydraConfig.get().job.config_name}: " if HydraConfig.initialized() else ""
+        raise UserError(where + BOTH_PRECISIONS)
+    for kind in set(chosen) - set(named):
+        common[kind] = False
+        if kind != "amp":
+            common[f"memory_efficient_{kind}"] = False
 
 
 def _is_set_in_hydra(key: str) -> bool:
@@ -169,6 +190,8 @@ def _check_arguments(given: dict) -> None:
     for name in ("model_overrides", "optimizer_overrides"):
         if given.get(name) is not None:
             _check_overrides(f"--{name.replace('_', '-')}", given[name])
+    if sum(bool(given.get(kind)) for kind in PRECISIONS) > 1:
+        raise UserError(BOTH_PRECISIONS)
     if given.get("path", "") is None:
         raise UserError("--path is missing: name the checkpoint to load")
     check_number("--beam", given.get("beam", 1), "1 or more", bounds.LARGEST_BEAM)
@@ -196,6 +219,11 @@ def _check_arguments(given: dict) -> None:
         _check_arch_and_task(given["arch"], given["task"])
     if given.get("task") == "translation" and given.get("data"):  # the default of fairseq-generate
         _check_data_of_translation(given["data"])
+    if given.get("task") == "language_modeling" and given.get("data"):  # the default of fairseq-eval-lm
+        folder = Path(given["data"].split(os.pathsep)[0])
+        if (folder / "manifest.json").is_file():
+            ours = "--task xl_pretraining --objectives clm"
+            raise UserError(f"--task language_modeling (the default) does not read {folder}: use {ours}")
 
 
 def _check_evaluation(given: dict, command: str) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import logging
 import math
-import operator
 import os
 import re
 
@@ -14,6 +13,8 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.distributed.utils import _TensorPlaceholder
 from fairseq.file_io import PathManager
+from fairseq.optim import OPTIMIZER_REGISTRY, FairseqOptimizer
+from fairseq.tasks import TASK_REGISTRY
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.errors import UserError
@@ -26,6 +27,7 @@ from fairseq_xl.io.checkpoints import (
     readable,
 )
 from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration
+from fairseq_xl.io.literals import literal
 from fairseq_xl.patches import log, save_dir, training
 from fairseq_xl.patches.processes import check_processes_are_joined
 from fairseq_xl.renamed import refuse_old_options
@@ -33,15 +35,35 @@ from fairseq_xl.renamed import refuse_old_options
 logger = logging.getLogger(__name__)
 
 #: sections of a configuration whose options are settings of the training
-SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization")
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema", "bmuf")
+#: sections whose class is a setting too; the classes of the others are compared elsewhere
+CLASSES = {"criterion", "optimizer", "lr_scheduler"}
 #: options that a resumed run may change without a warning
-NO_SETTINGS = {"_name", "max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
-#: options of other sections that change batches or precision
+NO_SETTINGS = {"max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
+#: options of other sections that change batches, gradients, precision or the choice of the best checkpoint
 OTHER_SETTINGS = {
-    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"},
-    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"},
-    "distributed_training": {"distributed_world_size"},
+    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"}
+    | {"fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"}
+    | {"amp_init_scale", "amp_scale_window", "amp_batch_retries"},
+    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"}
+    | {"update_ordered_indices_seed", "valid_subset", "combine_valid_subsets", "max_valid_steps"},
+    "distributed_training": {"distributed_world_size", "ddp_comm_hook", "localsgd_frequency"}
+    | {"slowmo_momentum", "slowmo_base_algorithm"},
+    "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},
 }
+#: options that have no effect on a resumed run, since the checkpoint stores what they begin with -> why
+STORED = {
+    "fp16_init_scale": "no effect: the loss scale is the checkpoint's",
+    "amp_init_scale": "no effect: the loss scale is the checkpoint's",
+}
+TUPLES = str.maketrans("()", "[]")
+PLATEAU = "reduce_lr_on_plateau"
+#: options that decide which validation results compare with each other
+COMPARED = [
+    ("checkpoint", "best_checkpoint_metric"),
+    ("checkpoint", "maximize_best_checkpoint_metric"),
+    ("dataset", "valid_subset"),
+]
 
 #: flags of precision, those before others first ("": 32 bits) -> fairseq's class that wraps the optimizer
 PRECISIONS = {
@@ -58,7 +80,20 @@ def install() -> None:
     """Makes fairseq read checkpoints through this module only."""
     allow_plain_types()  # also in what ranks send each other
     torch.serialization.add_safe_globals([_TensorPlaceholder])
+    FairseqOptimizer.load_state_dict = _with_options_of_run(FairseqOptimizer.load_state_dict)
     _make_loading_safe()
+
+
+def _with_options_of_run(original):
+    """Gives a restored optimizer the run's options, such as --weight-decay; fairseq takes those of the checkpoint."""
+
+    @functools.wraps(original)
+    def load_state_dict(self, state_dict, optimizer_overrides=None):
+        """Restores the state; the scheduler sets the learning rate."""
+        options = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
+        original(self, state_dict, options | (optimizer_overrides or {}))
+
+    return load_state_dict
 
 
 class _TorchOfCheckpoints:
@@ -95,13 +130,14 @@ def _make_loading_safe() -> None:
         filenames, arg_overrides=None, task=None, strict=True, suffix="", num_shards=1, state=None
     ):
         """Loads models for evaluation, from checkpoints that fit the command and its task."""
-        overrides, read = arg_overrides or {}, checkpoint_utils.load_checkpoint_to_cpu
+        overrides, read = dict(arg_overrides or {}), checkpoint_utils.load_checkpoint_to_cpu
         refuse_old_options(f"--{name.replace('_', '-')}" for name in overrides)
         if state is not None:
             state = _check_buildable(functools.partial(_check_loaded_state, state), overrides)(filenames[0])
-        read = _with_path(_with_published_models(task, _check_buildable(read, overrides)))
+        read = _with_options(task, _check_buildable(read, overrides), overrides)
+        read = _with_path(_with_published_models(task, read))
         with _as_user_error(OSError, "Model file not found"), _name_misfit(filenames), _reading(read):
-            return ensemble(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+            return ensemble(filenames, overrides, task, strict, suffix, num_shards, state)
 
     @functools.wraps(resume)
     def load_checkpoint_and_iterator(cfg, trainer, **kwargs):
@@ -157,6 +193,7 @@ def _check_precision(cfg, read):
         unused = cfg.checkpoint.reset_optimizer or path == cfg.checkpoint.finetune_from_model
         if unused or state.get("last_optimizer_state") is None:
             return state
+        _check_optimizer(state.get("cfg"), cfg, path)
         before, now = (_precision(_options(each, "common")) for each in (state.get("cfg"), cfg))
         if PRECISIONS[before] != PRECISIONS[now]:
             trained, advice = (f"with {before}", f"add {before}") if before else ("in 32 bits", f"leave out {now}")
@@ -170,6 +207,17 @@ def _check_precision(cfg, read):
         return state
 
     return checked
+
+
+def _check_optimizer(before, now, path) -> None:
+    """Refuses the state of another class of optimizers, which fairseq does not notice in 16 bits."""
+    names = [_options(cfg, "optimizer").get("_name") for cfg in (before, now)]
+    classes = [getattr(OPTIMIZER_REGISTRY.get(name), "__name__", None) for name in names]
+    if None not in classes and classes[0] != classes[1]:
+        raise UserError(
+            f"Optimizer does not match: {path} was trained with --optimizer {names[0]}, this run has --optimizer "
+            f"{names[1]}: start with a new optimizer state (--reset-optimizer)"
+        )
 
 
 def _precision(common: dict) -> str:
@@ -236,6 +284,8 @@ def _report_changes(cfg, read):
             if not own or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
                 raise
             raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
+        if path != cfg.checkpoint.finetune_from_model:
+            _forget_incomparable(state, cfg)
         changes = other_settings(state.get("cfg"), cfg) if own else []
         if own:
             _check_combination(state.get("cfg"), cfg, changes, path)
@@ -244,6 +294,28 @@ def _report_changes(cfg, read):
         return state
 
     return report
+
+
+def _forget_incomparable(state: dict, now) -> None:
+    """Removes what a run with another scheduler, validation metric or split cannot use of a checkpoint's state.
+
+    fairseq would compare values of one metric with the best of another, and loads the state of any scheduler.
+    """
+    before, extra = state.get("cfg"), state.get("extra_state") or {}
+    worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
+    if any(_differs(before, now, *key) for key in COMPARED):
+        for stored in (extra, *extra.values()):  # also of --patience
+            for name in ("best", "num_runs") if isinstance(stored, dict) else ():
+                stored.pop(name, None)
+        state["optimizer_history"][-1]["lr_scheduler_state"]["best"] = worst
+    if _differs(before, now, "lr_scheduler", "_name"):
+        state["optimizer_history"][-1]["lr_scheduler_state"] = {"best": worst}
+
+
+def _differs(before, now, section: str, name: str) -> bool:
+    """Whether an option has another value in another configuration that has it too."""
+    old, new = (_options(cfg, section) for cfg in (before, now))
+    return name in old and name in new and str(old[name]) != str(new[name])
 
 
 def other_settings(before, now) -> list:
@@ -255,15 +327,20 @@ def other_settings(before, now) -> list:
 
     Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
     """
-    changes = {}
+    changes, stored = {}, dict(STORED)
+    if _options(now, "lr_scheduler").get("_name") == PLATEAU:
+        stored["lr"] = f"no effect after the warm-up: {PLATEAU} continues from the checkpoint's learning rate"
     for section in (*SETTINGS, *OTHER_SETTINGS):
         old, new = (_options(cfg, section) for cfg in (before, now))
         for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
-            same = _same_folders if name == "data" else operator.eq
+            if name == "_name" and section not in CLASSES:
+                continue
+            same = _same_folders if name == "data" else _same_values
             if not same(str(old[name]), str(new[name])):
-                option = "DATA" if name == "data" else f"--{name.replace('_', '-')}"
-                changes[name] = f"{option} {new[name]} (was {old[name]})"
-    return [changes[name] for name in sorted(changes)]
+                option = f"--{(section if name == '_name' else name).replace('_', '-')}"
+                remark = f"; {stored[name]}" if name in stored else ""
+                changes[option] = f"{'DATA' if name == 'data' else option} {new[name]} (was {old[name]}{remark})"
+    return [changes[option] for option in sorted(changes)]
 
 
 def _check_combination(before, now, changes, path) -> None:
@@ -288,6 +365,11 @@ def _check_combination(before, now, changes, path) -> None:
             f"{path} has another combination of the swept values than this job: {', '.join(dict.fromkeys(others))}; "
             "choose another checkpoint.save_dir"
         )
+
+
+def _same_values(one: str, other: str) -> bool:
+    """Whether two values are equal as text; a list equals a tuple of its items."""
+    return one.translate(TUPLES) == other.translate(TUPLES)
 
 
 def _same_folders(one: str, other: str) -> bool:
@@ -342,9 +424,60 @@ def _check_buildable(read, overrides):
         trained, named = state["cfg"].task._name, overrides.get("task")
         if isinstance(named, str) and named != trained:
             raise UserError(f"{path} was trained with --task {trained}, not with {named}")
+        trained, named = state["cfg"].criterion._name, overrides.get("criterion")
+        if isinstance(named, str) and named != trained:
+            raise UserError(f"--criterion {named}: {path} is evaluated with {trained}, as it was trained")
+        for part in ("optimizer", "lr_scheduler", "bpe", "tokenizer", "scoring"):
+            if isinstance(overrides.get(part), str):
+                raise UserError(f"--{part.replace('_', '-')} {overrides[part]} has no effect on fairseq-validate")
         return state
 
     return checked
+
+
+def _with_options(task, read, overrides: dict):
+    """Gives an evaluation the options of its command line and, for the others, those of the checkpoint.
+
+    Args:
+        task: the task that the command line made; None if the checkpoint's configuration makes it.
+        read: function that reads a checkpoint and overrides its options.
+        overrides: options of the command line or of a program; with a task, those of --model-overrides.
+    """
+
+    def overridden(path, *args, **kwargs):
+        """Reads a checkpoint with the options of the evaluation."""
+        state = read(path, *args, **kwargs)
+        cfg = state["cfg"]
+        if task is not None:
+            if hasattr(task, "adopt_options"):
+                task.adopt_options(cfg.task, _identity(state))
+            _check_model_overrides(overrides, {"model": cfg.model}, path, cfg.task)
+            return state
+        _check_model_overrides(literal(overrides.get("model_overrides") or "{}"), cfg, path)
+        owner = TASK_REGISTRY.get(cfg.task._name)
+        if hasattr(owner, "override_options"):
+            with omegaconf.open_dict(cfg.task):
+                owner.override_options(cfg.task, overrides, _identity(state))
+        return state
+
+    return overridden
+
+
+def _check_model_overrides(overrides: dict, sections, path, of_task=()) -> None:
+    """Raises `UserError` for an option of --model-overrides that the checkpoint's `sections` lack.
+
+    Args:
+        of_task: options of the checkpoint's task, which the command line sets.
+    """
+    for name in overrides:
+        if not any(name in (sections.get(part) or ()) for part in BUILT):
+            has = "takes no options of the task" if name in of_task else "has no such option"
+            raise UserError(f"--model-overrides {name}: the model of {path} {has}")
+
+
+def _identity(state: dict) -> dict:
+    """What a checkpoint's task has stored of itself."""
+    return (state.get("task_state") or {}).get("fairseq_xl") or {}
 
 
 def _with_path(read):

@@ -16,7 +16,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.io.flags import flags, merge_objective_options, split_warmup_share
+from fairseq_xl.io.flags import merge_objective_options, split_warmup_share
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.rehearsal.text import Size, write_labeled, write_text, write_vocabulary
 
@@ -49,11 +49,6 @@ class Prepared:
     cfg: Any
     folder: Path
     notes: list[str] = field(default_factory=list)  # how it differs from the flags
-
-
-def arguments_of(files: list[str], more: list[str]) -> list[str]:
-    """The flags of YAML files and, overriding them, of a command line; raises `UserError`."""
-    return merge_objective_options([*flags(files), *more])
 
 
 def parsed(arguments: list[str]) -> Any:

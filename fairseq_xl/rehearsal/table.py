@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.flags import overridden
 from fairseq_xl.io.yaml_files import load
 from fairseq_xl.rehearsal.counting import Counts
-from fairseq_xl.rehearsal.setting import Setting, arguments_of
+from fairseq_xl.rehearsal.setting import Setting
 from fairseq_xl.rehearsal.updates import PROCESSES, UpdateResult
 from fairseq_xl.versions import version
 
@@ -45,7 +46,7 @@ class Entry:
 
     def setting(self) -> Setting:
         """What is rehearsed; raises `UserError` for a wrong file."""
-        return Setting(tuple(arguments_of(list(self.files), list(self.flags))), **self.values)
+        return Setting(tuple(overridden(list(self.files), list(self.flags))), **self.values)
 
 
 def read_list(path: Path) -> list[Entry]:

@@ -310,6 +310,25 @@ class XLTask(FairseqTask):
             *(split, f"{len(sample):,}", f"{len(dataset):,}", f"{limit:,}", dataset.group_name),
         )
 
+    # --- options of evaluations --------------------------------------------------------------------------------
+
+    @classmethod
+    def override_options(cls, options, overrides, identity):
+        """Sets those options of a checkpoint's task that a command line or a program gives for an evaluation.
+
+        `fairseq_xl.patches` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
+
+        Args:
+            options: the checkpoint's task options.
+            overrides: {name: value}, also of other sections.
+            identity: the checkpoint's identity; {} if it has none.
+        """
+        known = getattr(cls, "__dataclass").__dataclass_fields__
+        for name in overrides.keys() & known.keys() - {"_name"}:  # also those that are newer than the checkpoint
+            options[name] = overrides[name]
+        if "valid_langs" in known and overrides.get("eval_langs") is not None:
+            options.valid_langs = overrides.get("valid_langs")
+
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):
@@ -338,6 +357,9 @@ class XLTask(FairseqTask):
                 f"{path} was trained with --framing {found['framing']}, the checkpoint before it with "
                 f"{self.loaded_framing}"
             )
+        default = getattr(type(self), "__dataclass").framing
+        if str(self.cfg.framing) not in (str(default), found["framing"]):
+            raise UserError(f"--framing {self.cfg.framing}: {path} was trained with --framing {found['framing']}")
         self.loaded_framing = found["framing"]
         self.framing = Framing.of(found["framing"], self.dictionary)
 
@@ -440,19 +462,24 @@ class XLTask(FairseqTask):
             if (self.folder() / name).is_file():
                 check_fingerprint(self.folder(), name)
 
+    def check_selection(self):
+        """Raises `UserError` unless --best-checkpoint-metric is a validation metric, with its best value."""
+        run = run_config(self.cfg)
+        known = None if run is None or run.dataset.disable_validation else self.metrics()
+        if known is not None:
+            metric = run.checkpoint.best_checkpoint_metric
+            if metric not in known:
+                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
+
     def begin_epoch(self, epoch, model):
         """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
 
         Nothing is validated then. A second Ctrl-C stops at once.
         """
-        run = run_config(self.cfg)
-        if run is None:  # a task created without a command
+        if run_config(self.cfg) is None:  # a task created without a command
             return
-        metric, known = run.checkpoint.best_checkpoint_metric, self.metrics()
-        if known is not None and not run.dataset.disable_validation:
-            if metric not in known:
-                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
-            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
+        self.check_selection()
 
         def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
             self.terminated = signal.Signals(signum).name

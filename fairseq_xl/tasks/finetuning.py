@@ -267,7 +267,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Reads and encodes the files of a split in its languages."""
-        if self.training_files:
+        if self.training_files:  # before anything is encoded
+            self.check_selection()
             warn_of_files(self.training_files + self._other_files())
             self.training_files = []
         examples = (split == "train" and self.training_examples) or [

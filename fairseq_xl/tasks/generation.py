@@ -19,13 +19,14 @@ from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
 from fairseq_xl.data.inputs import of_text
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.languages import LineSample, described, other_languages
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
-from fairseq_xl.tasks.base import named_languages
+from fairseq_xl.tasks.base import named_languages, run_config
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             self.valid_languages = named_languages("--valid-langs", cfg.valid_langs, dictionary)
         if cfg.length is not None and cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
+        self.begins = False  # whether a training has begun that has read no file yet
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
         self.weight_files = initial_weights(cfg)
@@ -180,6 +182,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         if length > cfg.max_positions:
             raise UserError(f"--length {length} is more than the model's --max-positions {cfg.max_positions}")
         model = super().build_model(cfg, from_checkpoint)
+        self.begins = not from_checkpoint and run_config(self.cfg) is not None
         if not isinstance(model, XLDenoisingModel):
             raise UserError(f"xl_generation needs {XLDenoisingModel.described}")
         if self.denoiser is not None and self.denoiser.input_length.positions > cfg.max_positions:
@@ -198,8 +201,10 @@ class XLGenerationTask(XLSeq2SeqTask):
         if self.denoiser is not None:
             self._load_corrupted(split)
             return
-        named = {"train": self.train_languages, "valid": self.valid_languages}
-        languages = named.get(split, self.eval_languages)
+        if self.begins:
+            self._check_files()
+            self.begins = False
+        languages = self._languages(split)
         encode = TextEncoder(self.folder(), self.dictionary)
         directions = []
         for language in languages:
@@ -224,14 +229,30 @@ class XLGenerationTask(XLSeq2SeqTask):
         self.datasets[split] = dataset
         if split == "train":
             self.inputs.check_complete(split)
-            self._check_test_files()
 
-    def _check_test_files(self):
-        """Raises `UserError` before training for an error in a test file that exists."""
-        for language in self.eval_languages:
-            prefix = self._prefix("test", language)
-            if stored(f"{prefix}.src").is_file():
-                read_pairs(prefix, every=False)
+    def _languages(self, split):
+        return {"train": self.train_languages, "valid": self.valid_languages}.get(split, self.eval_languages)
+
+    def _check_files(self):
+        """Reads all files of a training before any is encoded; raises `UserError` for their errors.
+
+        Test files may be missing. Warns of files that look like another language.
+        """
+        self.check_selection()
+        dataset, found = run_config(self.cfg).dataset, {}
+        validated = [] if dataset.disable_validation else dataset.valid_subset.split(",")
+        for split in dict.fromkeys(("train", *validated, "test")):
+            for language in self._languages(split):
+                prefix = self._prefix(split, language)
+                if split != "test" or stored(f"{prefix}.src").is_file():
+                    for end, lines in zip(("src", "tgt"), read_pairs(prefix, every=split != "test")):
+                        sample = LineSample()
+                        sample.add([line.encode() for line in lines])
+                        found[f"{prefix}.{end}"] = language, sample.languages()
+        for path, (other, _) in other_languages(found).items():
+            language, counts = found[path]
+            seen = described(counts, other)
+            logger.warning("%s %s instead of %s, first line %d", path, seen, language, counts[other][1])
 
     def _prefix(self, split, language, end=".src"):
         if not self.cfg.task_files:

@@ -24,6 +24,7 @@ from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.tasks.base import XLTask, run_config
@@ -352,6 +353,22 @@ class XLPretrainingTask(PlannedTask, XLTask):
         self.update_num = update_num
         return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
+    @classmethod
+    def override_options(cls, options, overrides, identity):
+        """As the base; --objective-options override single options of the checkpoint's objectives."""
+        super().override_options(options, overrides, identity)
+        if overrides.get("objective_options") is not None:
+            options.objective_options = merged_options(identity, overrides["objective_options"])
+
+    def adopt_options(self, options, identity):
+        """Takes the checkpoint's languages, pairs and options of objectives, unless the command line names others.
+
+        `fairseq_xl.patches` calls it where the command line makes the task (fairseq-eval-lm).
+        """
+        self.cfg.objective_options = merged_options(identity, self.cfg.objective_options)
+        self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")
+        self.cfg.pairs = self.cfg.pairs or options.get("pairs")
+
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 
     def eval_lm_dataloader(
@@ -383,6 +400,12 @@ class XLPretrainingTask(PlannedTask, XLTask):
             "target": target,
             "net_input": {"compute": self.objectives["clm"].scores, "batch": batch},
         }
+
+
+def merged_options(identity, options):
+    """The objective options of a checkpoint's identity and, overriding them, other ones."""
+    texts = (identity.get("objective_options"), settings_as_text(options))
+    return merge_objective_options([word for text in texts for word in (OBJECTIVE_OPTIONS, text or "")])[1]
 
 
 def with_defaults(options, defaults):

@@ -22,6 +22,7 @@ from fairseq_xl.data.subwords import in_folder, vocabulary_kind
 from fairseq_xl.data.text import place_of_subwords
 from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 from fairseq_xl.tasks.generation_options import check_generation, check_run, option
@@ -96,11 +97,26 @@ class XLSeq2SeqTask(XLTask):
     generates = True
     #: whether `_warn_of_unknown` has warned already
     warned_of_unknown = False
+    #: origins of the checkpoints of fairseq-generate, with --results-path
+    models = ()
 
     @property
     def inference_pair(self):
         """Source and target language of fairseq-generate and fairseq-interactive."""
         raise NotImplementedError(f"{type(self).__name__}.inference_pair")
+
+    def load_state_dict(self, state_dict):
+        """As the base class; beside the output of fairseq-generate, a note names the checkpoints."""
+        super().load_state_dict(state_dict)
+        run = run_config(self.cfg)
+        folder = None if run is None else OmegaConf.select(run, "common_eval.results_path")
+        if folder and "path" in state_dict:
+            self.models = (*self.models, Origin.of_checkpoint(state_dict["path"], self.cfg._name))
+            origin = self.models[0]
+            if len(self.models) > 1:  # an ensemble
+                names, digests = (os.pathsep.join(map(str, of)) for of in zip(*(each[:2] for each in self.models)))
+                origin = Origin(names, digests, origin.task)
+            write_origin(os.path.join(folder, f"generate-{run.dataset.gen_subset}.txt"), origin)
 
     # --- data --------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,9 @@ for argument; do
     [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:MODULE"
     [[ $argument != *:* ]] || [ -f "${argument#*:}" ] || refuse "$argument: there is no MODULE ${argument#*:}"
     [[ ,$languages, != *,${argument%%=*},* ]] || refuse "$argument: ${argument%%=*} is named twice"
+    data=${argument#*=}
+    check_language "${data%%:*}" "${argument%%=*}"
+    check_files "$files" "$split" "${argument%%=*}" "$suffix"
     languages+=${languages:+,}${argument%%=*}
 done
 labeled=$(python -m recipes.finetuning labeled "$type:$files" "$split" "$languages")

@@ -86,6 +86,8 @@ def test_files_that_an_archive_refuses(file, tmp_path):
     language_modules.pack(archive_path, [file("de"), file("fr")])
     before = archive_path.read_bytes()
     language_modules.pack(archive_path, [file("de", name="again.pt")])  # the same once more
+    with pytest.raises(UserError, match="fr.* is named twice"):
+        language_modules.pack(archive_path, [file("fr")] * 2)
     other = file("de", fill=5.0, name="other.pt")
     with pytest.raises(UserError, match="has another language module of de already"):
         language_modules.pack(archive_path, [other])

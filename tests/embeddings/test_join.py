@@ -56,10 +56,12 @@ def test_shares_are_compared_not_counts(tmp_path, capsys):
 def test_mistakes(data, files, tmp_path):
     output = str(tmp_path / "joint.npz")
     write(Vectors(["▁house"], np.ones((1, 3), dtype=np.float32)), tmp_path / "three.npz")
+    write(read(tmp_path / "de.npz")._replace(space="of German"), tmp_path / "unmapped.npz")
     for given, message in (
         (files[:1], "expected LANGUAGE=FILE for two languages or more"),
         ([files[0], files[0]], "expected LANGUAGE=FILE for two languages or more"),
         ([files[0], f"de={tmp_path}/three.npz"], "differ in their channels: {'en': 4, 'de': 3}"),
+        ([files[0], f"de={tmp_path}/unmapped.npz"], "unmapped.npz is not in the space of .*en.npz"),
         ([files[0], f"de={tmp_path}/none.npz"], "no such file of embeddings"),
         ([files[0], files[1].replace("de=", "it=")], "it"),
     ):

@@ -12,6 +12,7 @@ from fairseq_xl.commands.score_generation import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.generation import WordTokenizer, rouge_l, wrong_language
+from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 
 TITLES = {
     "en": ["Working with the styles of a document", "Saving a file in another format", "How to print the whole page"],
@@ -183,6 +184,15 @@ def test_files_that_are_wrong(folders, capsys, spoil, sentence):
     with pytest.raises(UserError) as error:
         scored(folders, capsys)
     assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+def test_outputs_of_several_models_are_refused(folders, capsys):
+    """A note beside the output of fairseq-generate names the checkpoint."""
+    for number, code in enumerate(OUTPUTS):
+        write_origin(folders / f"out/{code}/generate-test.txt", Origin(f"{number}.pt", str(number), "xl_generation"))
+    with pytest.raises(UserError, match=r"de/generate-test.txt is of 1.pt .* but .*en/generate-test.txt of 0.pt"):
+        scored(folders, capsys)
+    scored(folders, capsys, langs="en")
 
 
 def test_no_output_at_all(folders, capsys):

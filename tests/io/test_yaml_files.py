@@ -6,7 +6,7 @@ import pytest
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.bounds import LARGEST_SETTINGS
-from fairseq_xl.io.flags import flags
+from fairseq_xl.io.flags import flags, overridden
 from fairseq_xl.io.yaml_files import load, parse
 from fairseq_xl.rehearsal.table import read_list
 from recipes.experiment_file import Experiment
@@ -71,3 +71,17 @@ def test_what_is_no_file(tmp_path, name):
     for read in (lambda path: flags([path]), read_list, lambda path: Experiment(path).steps):
         with pytest.raises(UserError, match=name):
             read(tmp_path / name)
+
+
+def test_one_precision_replaces_another(tmp_path):
+    for name, text in (
+        ("a", "fp16: true\nlr: 1"),
+        ("b", "memory-efficient-bf16: true"),
+        ("two", "amp: true\nbf16: true"),
+    ):
+        (tmp_path / name).write_text(text)
+    files = [tmp_path / "a", tmp_path / "b"]
+    assert flags(files) == ["--lr", "1", "--memory-efficient-bf16"]
+    assert overridden(files, ["--fp16"]) == ["--lr", "1", "--fp16"]
+    with pytest.raises(UserError, match=f"{tmp_path}/two: amp and bf16"):
+        flags([tmp_path / "two"])

@@ -13,6 +13,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.flags import merge_objective_options
 from preprocess.sample.__main__ import main as write_sample
 from recipes import corpus, launch, quickstart as quickstart_script, test_set
 from recipes.experiment_file import Experiment
@@ -293,10 +294,10 @@ def test_a_later_file_changes_the_settings_that_it_names(tmp_path, files, merged
     ],
 )
 def test_the_command_line_changes_the_settings_that_it_names(given, others):
-    assert launch.merge_objective_options(given + others + ["--cpu"]) == cli(
+    assert merge_objective_options(given + others + ["--cpu"]) == cli(
         objective_options="mlm.length=64 mlm.mask_prob=0.2", lr="1", cpu=True
     )
-    assert launch.merge_objective_options(["--lr", "1"]) == ["--lr", "1"]
+    assert merge_objective_options(["--lr", "1"]) == ["--lr", "1"]
 
 
 def test_the_settings_of_files_reach_the_command(tmp_path, monkeypatch):

@@ -9,11 +9,11 @@ import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.flags import overridden
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment, experiment_file, report
 from recipes.experiment_file import Experiment
-from recipes.launch import flags as merged_flags, merge_objective_options
 from recipes.settings import Digests
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.recipes.test_lohelp import run, write_pairs
@@ -337,7 +337,7 @@ def test_models_read_as_much_in_an_update(tmp_path):
             rest = step.commands[0][script + 4 :]  # after DATA, SAVE_DIR and INIT
             while rest[0].endswith(".yaml"):
                 configs.append(RECIPES.parent / rest.pop(0))
-            words = merge_objective_options([*merged_flags(configs), *rest])
+            words = overridden(configs, rest)
             flags = dict(itertools.pairwise(words))
             settings = flags["--objective-options"].split()
             limits = dict(re.findall(r"(\w+)\.batch_tokens=(\d+)", flags["--objective-options"]))

@@ -6,8 +6,9 @@ import pytest
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.flags import overridden
 from fairseq_xl.rehearsal.counting import count
-from fairseq_xl.rehearsal.setting import Setting, arguments_of, parsed
+from fairseq_xl.rehearsal.setting import Setting, parsed
 
 fairseq_xl.register()
 
@@ -131,8 +132,8 @@ def test_rehearse_refuses_other_tasks_and_files(tmp_path):
     with pytest.raises(UserError, match="--task masked_lm: a rehearsal is of this package's tasks"):
         parsed(["--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam"])
     with pytest.raises(UserError, match="absent.yaml: no such file"):
-        arguments_of([str(tmp_path / "absent.yaml")], [])
+        overridden([str(tmp_path / "absent.yaml")], [])
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text("lr: [1, 2]\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"wrong.yaml: lr: a flag has one value"):
-        arguments_of([str(wrong)], [])
+        overridden([str(wrong)], [])

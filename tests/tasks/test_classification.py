@@ -217,13 +217,17 @@ def test_a_checkpoint_with_the_earlier_name_of_the_number_of_texts(data_bin, tas
 
 
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
+    """--eval-langs of the command line wins over --valid-langs of the training."""
     folder, _ = learned[1]
-    output = validate(data_bin, folder / "checkpoint_best.pt", "--eval-langs", "fr", "--predictions-to", tmp_path)
+    state = load_checkpoint(folder / "checkpoint_best.pt")
+    state["cfg"]["task"]["valid_langs"] = "en"
+    save_checkpoint(state, tmp_path / "english.pt")
+    output = validate(data_bin, tmp_path / "english.pt", "--eval-langs", "fr", "--predictions-to", tmp_path / "to")
     (found,) = validation_losses(output)
     assert float(found["accuracy"]) == pytest.approx(float(found["accuracy_fr"]), abs=0.01)
     assert "accuracy_en" not in found
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions.json", "valid.fr.tsv"]
-    labels, predictions = scores.read_predictions(tmp_path / "valid.fr.tsv")
+    assert sorted(path.name for path in (tmp_path / "to").iterdir()) == ["predictions.json", "valid.fr.tsv"]
+    labels, predictions = scores.read_predictions(tmp_path / "to" / "valid.fr.tsv")
     assert float(found["accuracy_fr"]) == scores.score(labels, predictions)["accuracy"]
 
 
@@ -446,6 +450,24 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
 )
 def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, sentence):
     refused(classification(data_bin, changed(name, content), tmp_path / "run"), sentence)
+
+
+def test_mistakes_are_found_before_anything_is_encoded(data_bin, task_files, changed, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairseq_xl.tasks.finetuning.TextEncoder", None)
+    line = classification(data_bin, task_files[1], tmp_path / "run")
+    refused([*line, "--best-checkpoint-metric", "f1"], "--best-checkpoint-metric f1: choose one of accuracy")
+    refused([*line, "--valid-subset", "valid,valid1"], "valid1.en.tsv: no such file")
+    line = classification(data_bin, changed("test.de.tsv", b"river\ta\nriver\n"), tmp_path / "run")
+    refused(line, "test.de.tsv, line 2")
+    (tmp_path / "changed/test.de.tsv").write_text("river\ta\n_\ta\n")
+    refused(line, "test.de.tsv, line 2: no label")
+
+
+def test_test_files_without_labels_are_said_before_training(data_bin, changed, tmp_path):
+    line = classification(data_bin, changed("test.de.tsv", b"_\ta\n"), tmp_path / "run")
+    log = run_train([*line, "--max-update", 1, "--no-save"]).log
+    said = log.index("without labels, to be predicted and not scored: ")
+    assert "test.de.tsv" in log[said:].split("\n")[0] and "test.en.tsv" not in log[said:].split("\n")[0]
 
 
 def test_one_label_only(data_bin, changed, tmp_path):

@@ -122,6 +122,26 @@ def test_options_without_effect_are_refused(data_bin, language_model):
             run_validate([data_bin, *cli(task="xl_pretraining", path=checkpoint, user_dir="fairseq_xl"), *more])
 
 
+def test_the_checkpoint_sets_what_the_command_line_does_not(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path, *cli(max_update=2, langs="en,fr"), objectives="clm")
+    run_train([*line, "--disable-validation"])
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    found = float(eval_lm(data_bin, checkpoint, "--objectives", "clm").result["loss"])
+    assert found == eval_lm(data_bin, checkpoint, *CLM, "--langs", "en,fr").result["loss"]
+    command = cli(task="xl_pretraining", path=checkpoint, max_tokens=256, user_dir="fairseq_xl")
+    (valid,) = validation_losses(run_validate([data_bin, *command, *CLM[2:3], "clm.batch_sentences=2"]))
+    assert float(valid["clm_loss"]) == pytest.approx(found, abs=6e-4) and "clm_de_loss" not in valid
+    for more, message in (
+        (["--framing", "bert"], "--framing bert: .*checkpoint_last.pt was trained with --framing xl"),
+        (["--criterion", "cross_entropy"], "--criterion cross_entropy: .* is evaluated with xl_pretraining"),
+        (["--model-overrides", "{'dropuot': 0.1}"], "--model-overrides dropuot: .* has no such option"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run_validate([data_bin, *command, *more])
+    with pytest.raises(UserError, match="language_modeling .* does not read .*: use --task xl_pretraining"):
+        run_eval_lm([data_bin, *command[2:]])
+
+
 def test_only_a_causal_model_has_a_perplexity(data_bin, tmp_path, language_model):
     checkpoint, _ = language_model
     with pytest.raises(UserError, match="give --objectives clm"):

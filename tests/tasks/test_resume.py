@@ -199,6 +199,11 @@ BATCHES_AND_PRECISION = {
     "--bf16": (True, "False"),
     "--amp": (True, "False"),
     "--distributed-world-size": (2, "1"),
+    "--optimizer": ("xl_adam", "adam"),
+    "--lr-scheduler": (loading.PLATEAU, "fixed"),
+    "--ema-decay": (0.5, "0.9999"),
+    "--valid-subset": ("test", "valid"),
+    "--best-checkpoint-metric": ("ppl", "loss"),
 }
 
 
@@ -209,6 +214,20 @@ def test_other_batches_and_another_precision_are_told(data_bin, tmp_path, option
     changed = [*line, option] if value is True else [*line, option, value]
     old, new = (configuration(options.get_training_parser(), each) for each in (line, changed))
     assert loading.other_settings(old, new) == [f"{option} {value} (was {before})"]
+
+
+def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
+    line = [*RUNS["clm"](data_bin, tmp_path), "--max-update"]
+    run_train([*line, 1])
+    other = cli(weight_decay=0.25, adam_betas="(0.5, 0.6)", best_checkpoint_metric="ppl")
+    log = run_train([*line, 2, *other, *cli(lr_scheduler=loading.PLATEAU, lr=0.5)]).log
+    assert "--lr [0.5] (was [0.003]; no effect after the warm-up" in log
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    (group,) = state["last_optimizer_state"]["param_groups"]
+    assert (group["weight_decay"], group["betas"], group["lr"]) == (0.25, (0.5, 0.6), 0.003)
+    assert state["extra_state"]["best"] == state["extra_state"]["val_loss"]  # not the loss of the first validation
+    with pytest.raises(UserError, match="with --optimizer adam, .* --optimizer sgd: .*--reset-optimizer"):
+        run_train([*line, 3, "--optimizer", "sgd"])
 
 
 def test_another_data_folder_is_told(data_bin, tmp_path):

@@ -10,7 +10,7 @@ import fairseq_xl
 from fairseq_xl.commands.retrieve import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval import average, evaluate, read_pairs
-from fairseq_xl.retrieval import Embedder, batches, pool
+from fairseq_xl.retrieval import Embedder, Embedders, batches, pool
 from tests.commands import classification, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
 from tests.tasks.tiny_text import sentences, write
@@ -159,7 +159,7 @@ def test_sentences_longer_than_the_model(data_bin, checkpoints, caplog):
     assert len(row) == 40 and row[-1] == 2 and "1 sentences are truncated to 40 tokens" in caplog.text
 
 
-def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
+def test_mistakes(data_bin, checkpoints, pairs, tmp_path, monkeypatch):
     checkpoint, good = checkpoints["pretraining"], f"en-de={pairs / 'test'}"
     write(tmp_path / "short.en", ["a"])
     write(tmp_path / "short.de", ["a", "b"])
@@ -190,5 +190,8 @@ def test_mistakes(data_bin, checkpoints, pairs, tmp_path):
     ):
         with pytest.raises(UserError, match=sentence):
             main([str(argument) for argument in (checkpoint, *arguments)])
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="extend-vocabulary --langs xx"):
+        patched.setattr(Embedder, "__call__", None)  # before the sentences of other languages are encoded
+        Embedders(checkpoint, data_bin, ["en", "xx"])
     with pytest.raises(UserError, match="no.pt"):
         main([str(argument) for argument in (tmp_path / "no.pt", data_bin, "--test", good, *chosen)])

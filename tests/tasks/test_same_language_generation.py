@@ -5,6 +5,7 @@ import itertools
 import json
 import lzma
 import math
+import shutil
 from contextlib import redirect_stdout
 
 import pytest
@@ -17,6 +18,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
 from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.io.files import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms
 from tests.command_line import cli
@@ -107,6 +109,8 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
     assert result["missing"] == [] and result["languages"]["de"]["n"] == SPLITS["test"]
     assert result["average"]["rouge_l"] > 60
     for code in ("en", "de"):
+        note = json.loads((tmp_path / code / "generate-test.txt.json").read_text(encoding="utf-8"))
+        assert note["sha256"] == sha256_of(folder / "checkpoint_best.pt")
         texts = detokenized(tmp_path / code / "generate-test.txt")
         expected = (task_files / f"test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]
@@ -420,6 +424,20 @@ def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, 
     )
     with pytest.raises(UserError, match="not fine-tuned by xl_generation: start fine-tuning from it with --init-from"):
         generate(data_bin, task_files, pretrained["xdae"], "de")
+
+
+def test_files_are_checked_before_anything_is_encoded(data_bin, task_files, tmp_path, monkeypatch):
+    files = tmp_path / "files"
+    shutil.copytree(task_files, files)
+    german = "der Ausschuss hat seinen Bericht über die Straßen im Norden veröffentlicht\n"
+    (files / "train.en.tgt").write_text(german * SPLITS["train"], encoding="utf-8")
+    line = generation(data_bin, files, tmp_path / "run")
+    log = run_train([*line, "--max-update", 1, "--no-save"]).log
+    assert "train.en.tgt looks like de (120 of 120 sampled texts) instead of en, first line 1" in log
+    monkeypatch.setattr("fairseq_xl.tasks.generation.TextEncoder", None)
+    (files / "test.de.tgt").write_text("one\n")
+    refused(line, "test.de.src has 11 lines", "test.de.tgt has 1")
+    refused([*line, "--best-checkpoint-metric", "bleu"], "--best-checkpoint-metric bleu")
 
 
 def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):

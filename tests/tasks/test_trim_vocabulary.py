@@ -350,6 +350,7 @@ def test_files_that_do_not_fit(english, checkpoint, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
     assert "latin.txt, line 1: not UTF-8" in error(checkpoint, "--keep", str(tmp_path / "latin.txt"))
     assert "none.txt: no such file" in error(checkpoint, "--keep", "en=none.txt")
+    assert "xx" in error(checkpoint, "--keep", "xx=none.txt")
     assert f"{english} exists: name a new folder" in error(checkpoint, output=english)
     below = tmp_path / "half.pt" / "no" / "out"
     assert f"{below} was not written: {tmp_path / 'half.pt'} is a file" in error(checkpoint, output=below)

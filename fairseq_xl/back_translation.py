@@ -251,10 +251,14 @@ def write_binarized(prefix: str, sentences: Iterable[np.ndarray], symbols: int) 
     """Writes sentences of ids below `symbols` as fairseq's PREFIX.bin and PREFIX.idx; returns their lengths."""
     lengths = []
     builder = MMapIndexedDatasetBuilder(f"{prefix}.bin.tmp", dtype=np.uint16 if symbols < 65500 else np.int32)
-    for sentence in sentences:
-        builder.add_item(torch.from_numpy(sentence.astype(np.int64)))
-        lengths.append(len(sentence))
-    builder.finalize(f"{prefix}.idx.tmp")
-    for end in ("bin", "idx"):
-        os.replace(f"{prefix}.{end}.tmp", f"{prefix}.{end}")
+    try:
+        for sentence in sentences:
+            builder.add_item(torch.from_numpy(sentence.astype(np.int64)))
+            lengths.append(len(sentence))
+        builder.finalize(f"{prefix}.idx.tmp")
+        for end in ("bin", "idx"):
+            os.replace(f"{prefix}.{end}.tmp", f"{prefix}.{end}")
+    finally:
+        for end in ("bin", "idx"):
+            Path(f"{prefix}.{end}.tmp").unlink(missing_ok=True)
     return np.array(lengths)

@@ -8,6 +8,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import NO_PLACE, NO_ROOM, SIZE_LIMIT
 from fairseq_xl.io.text import use_utf8
 
+NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"  # a RuntimeError of torch
+
 
 def install() -> None:
     """Makes the interpreter show `message` of an uncaught exception, where there is one; the exit status is 1.
@@ -47,7 +49,9 @@ def message(error) -> "str | None":
 
 
 def _system_message(error) -> "str | None":
-    """The message of a full disk, an unreadable file or input that is not text; None for other errors."""
+    """The message of a full disk or memory, an unreadable file or input that is not text; None for other errors."""
+    if isinstance(error, MemoryError) or NO_MEMORY in str(error):
+        return f"there is not enough memory ({' '.join(str(error).split())[:200] or 'of this process'})"
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         if error.errno == errno.EFBIG:
             where = f" for {error.filename}" if error.filename else ""

@@ -20,6 +20,8 @@ _REPR.maxlevel, _REPR.maxlist, _REPR.maxtuple, _REPR.maxdict, _REPR.maxstring, _
 RANGES = {
     "0 or more": lambda number: number >= 0,
     "1 or more": lambda number: number >= 1,
+    "1 to 1000": lambda number: 1 <= number <= 1000,
+    "0 to 1000": lambda number: 0 <= number <= 1000,
     "more than 0": lambda number: number > 0,
     "probability": lambda number: 0 <= number < 1,
 }
@@ -41,7 +43,10 @@ class UserError(ValueError):
 
 def quoted(value: object) -> str:
     """A value as messages show it: at most `QUOTED` characters of its repr."""
-    text = " ".join(_REPR.repr(value).split())
+    try:
+        text = " ".join(_REPR.repr(value).split())
+    except ValueError:  # an integer of more digits than Python writes (sys.set_int_max_str_digits)
+        text = f"a {type(value).__name__} with a number of thousands of digits"
     return text if len(text) <= QUOTED else f"{text[:QUOTED]} …"
 
 

@@ -15,7 +15,8 @@ from fairseq_xl.data.encoding import OTHER_SYMBOLS, PADDING
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.subwords import Source, Subwords
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import read_whole
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config, Vocabulary
 from preprocess.files import read_blocks, replacing
@@ -217,12 +218,11 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
     """
     symbols = []
     try:
-        with open(path, encoding="utf-8-sig", newline="\n") as lines:
-            for number, line in enumerate(lines, start=1):
-                symbol, _, count = line.rstrip().rpartition(" ")
-                if not symbol or not count.isdigit():
-                    raise UserError(f"{path}: line {number} is not 'symbol count': {line.rstrip()!r}")
-                symbols.append(symbol)
+        for number, line in enumerate(io.StringIO(read_whole(path, vocabulary=True).decode("utf-8-sig")), start=1):
+            symbol, _, count = line.rstrip().rpartition(" ")
+            if not symbol or not count.isdigit():
+                raise UserError(f"{path}: line {number} is not 'symbol count': {quoted(line.rstrip())}")
+            symbols.append(symbol)
     except OSError as error:
         raise UserError(f"{path} is not a dictionary: {error.strerror}") from error
     except UnicodeDecodeError as error:

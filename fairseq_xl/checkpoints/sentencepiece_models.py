@@ -15,6 +15,7 @@ from fairseq_xl.checkpoints.formats import sentencepiece_proto as proto
 from fairseq_xl.checkpoints.formats.sentencepiece_proto import BPE, NORMAL, UNIGRAM, Piece
 from fairseq_xl.data.sentencepiece_model import opened
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import read_whole
 from fairseq_xl.io.protobuf import field, fields
 
 _PIECE, _TRAINER, _NORMALIZER, _SELF_TEST = 1, 2, 3, 4  # fields of a model
@@ -91,7 +92,7 @@ class ModelFile:
 def read_model(path: str | Path) -> ModelFile:
     """Reads a SentencePiece model; raises `UserError` for a file that is missing or not a model."""
     opened(Path(path))
-    model = model_of(Path(path).read_bytes())
+    model = model_of(read_whole(path))
     if not model.pieces:  # as that of an empty file
         raise UserError(f"{path} is not a SentencePiece model: it has no pieces")
     return model

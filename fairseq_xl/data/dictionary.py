@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.files import read_whole, write_lines
 
 SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
 BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
@@ -47,7 +47,9 @@ class XLDictionary(Dictionary):
         dictionary = cls()
         try:
             # given a path, fairseq hides the encoding error
-            dictionary.add_from_file(io.StringIO(Path(path).read_bytes().decode("utf-8-sig")))
+            dictionary.add_from_file(io.StringIO(read_whole(path, vocabulary=True).decode("utf-8-sig")))
+        except UserError:
+            raise
         except (ValueError, RuntimeError) as error:
             message = " ".join(str(error).split())  # fairseq quotes a line with its newline
             raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {message}") from error

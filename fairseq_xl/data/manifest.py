@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json
+from fairseq_xl.io.files import read_json, read_whole
 
 #: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)
 SAMPLES, SAMPLE_BYTES = 256, 4096
@@ -30,7 +30,7 @@ def read_manifest(folder):
 def _read(path, state):
     """The manifest in the file `path`, cached until its `state` (size, time, inode) changes."""
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8-sig"))
+        manifest = json.loads(read_whole(path).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
     kinds = dict.fromkeys(("dictionary", "config", "fingerprints", "vocabulary", "versions"), dict) | {"shards": list}

@@ -5,6 +5,7 @@ from pathlib import Path
 import sentencepiece
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
 
 
 class SentencePieces:
@@ -44,6 +45,8 @@ def opened(file: Path) -> sentencepiece.SentencePieceProcessor:
     """The model in a file; raises `UserError` for a missing or damaged one."""
     if not file.is_file():
         raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")
+    if file.stat().st_size > bounds.LARGEST_FILE:
+        raise UserError(f"{file}: more than {bounds.LARGEST_FILE >> 20} MiB, which no SentencePiece model has")
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=file.read_bytes())
     except (RuntimeError, OSError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import read_whole
 from fairseq_xl.io.text import decoded
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def read_vocabulary(path: Path) -> list[str]:
     """The pieces of vocab.txt in order, the special ones among them."""
     if not path.is_file():
         raise UserError(f"{path}: no such file, expected a WordPiece vocabulary")
-    pieces = [line.rstrip("\r") for line in decoded(path.read_bytes(), path).split("\n")]
+    pieces = [line.rstrip("\r") for line in decoded(read_whole(path, vocabulary=True), path).split("\n")]
     pieces = pieces[:-1] if pieces[-1] == "" else pieces
     missing = [piece for piece in SPECIAL if piece not in pieces]
     if missing:

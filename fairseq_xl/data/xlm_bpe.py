@@ -14,7 +14,7 @@ from pathlib import Path
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
 from fairseq_xl.data.xlm_text import places_without_accents, without_accents
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.files import json_object
+from fairseq_xl.io.files import json_object, read_whole
 from fairseq_xl.io.text import decoded
 
 END, CONTINUES = "</w>", "@@"  # behind the last piece of a word in codes, behind all others in text
@@ -186,7 +186,7 @@ def _listed(text: str, path: Path) -> list[str]:
 def _read(path: Path, described: str) -> str:
     if not path.is_file():
         raise UserError(f"{path}: no such file, expected the {described}")
-    return decoded(path.read_bytes(), path)
+    return decoded(read_whole(path, vocabulary=True), path)
 
 
 def _check_pair(ranks: dict[Pair, int], words: list[str], codes: Path, vocab: Path) -> None:

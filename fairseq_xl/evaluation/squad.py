@@ -10,11 +10,10 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, listed, quoted
 from fairseq_xl.io.compressed import read_text, stored
-from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.files import SURROGATE, parsed_json
 from fairseq_xl.io.text import decoded, is_blank
 
 ID = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?\d+)')  # in a string of JSON, quotes have a backslash
-SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)

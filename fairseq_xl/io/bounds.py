@@ -8,7 +8,7 @@ LARGEST = 2**31  # of all of them
 LARGEST_BEAM = 10_000  # hypotheses, candidates or neighbors of a line
 MOST_RESAMPLES = 100_000  # of a bootstrap
 MOST_PROCESSES = 4096
-LARGEST_VOCABULARY = 10_000_000  # pieces: ten times as many as the largest published one has
+LARGEST_VOCABULARY = 2_000_000  # pieces or lines: twice as many as the largest published one has (XLM-V)
 
 LONGEST_LINE = 64 << 20  # bytes; a longer line is not a sentence
 MOST_LINES = 1 << 24  # lines of a file whose lines are in memory at the same time, such as task files and references
@@ -20,5 +20,5 @@ FREE_GROWTH = 16 << 20  # bytes
 XZ_MEMORY = 256 << 20  # bytes that a decompressor of xz may take; `xz -9` needs 65 MiB
 
 LARGEST_SETTINGS = 1 << 20  # bytes of a YAML file
-LARGEST_FILE = 1 << 30  # bytes of a file that is read in one piece, such as a vocabulary or JSON
+LARGEST_FILE = 1 << 27  # bytes of a file that is read in one piece, such as a vocabulary or JSON
 MOST_VALUES = 1 << 23  # values of a JSON file: numbers, strings, lists, objects

@@ -17,13 +17,17 @@ import omegaconf
 import torch
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import SURROGATE, replacing
 
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 NOT_FINITE = "has NaN or infinite values"
 #: names of the checkpoint in a folder, in the order in which they are looked for
 DICTIONARY = "dict.txt"
 CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt", "checkpoint_last.pt")
+#: types of the tensors in checkpoints: weights, and counters and indices
+DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16}
+DTYPES |= {torch.int32, torch.int64, torch.bool}
+DEEPEST = 50  # levels of data in a checkpoint; fairseq's have 6
 ZIP = b"PK\x03\x04"  # the first bytes of a file of torch.save since torch 1.6
 
 
@@ -93,9 +97,13 @@ def _check_types(state: dict, name: object) -> None:
 
 
 def check_finite(state: dict, path: object) -> None:
-    """Raises `UserError` for a checkpoint, read from the file `path`, with NaN or infinite weights."""
+    """Raises `UserError` for a checkpoint, read from the file `path`, with weights that are not finite numbers."""
     for name, value in state["model"].items():
-        if torch.is_tensor(value) and value.is_floating_point() and not is_finite(value):
+        if not isinstance(value, torch.Tensor):
+            raise UserError(f"{path} has {quoted(value)} in {name}, expected a tensor")
+        if value.numel() > 1 and not value.is_floating_point():  # a single integer may be a counter
+            raise UserError(f"{path} has values of {value.dtype} in {name}, expected floating-point numbers")
+        if value.is_floating_point() and not is_finite(value):
             raise UserError(f"{path} {NOT_FINITE} in {name}: the training that wrote it had diverged")
 
 
@@ -136,11 +144,11 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
     if not begins:
         raise UserError(f"{name} {NO_CHECKPOINT} (it is empty)")
     mapped = mapped and begins == ZIP  # earlier formats cannot be mapped
-    if begins == ZIP and not mapped:
-        _check_parts(stream, name)
+    if begins == ZIP:
+        _check_parts(stream, name, sums=not mapped)
     try:
         allow_plain_types()
-        return torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
+        content = torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
     except MemoryError:
         raise
     except Exception as error:  # a damaged file ends in nearly any exception, IndexError and KeyError included
@@ -152,15 +160,61 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
                 "(nothing in the file was run)"
             ) from error
         raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
+    _check_content(content, name)
+    return content
 
 
-def _check_parts(stream: BinaryIO, name: str) -> None:
-    """Compares the checksums of a zip file, which torch does not: zeros in its middle would become weights."""
+def _check_content(content: Any, name: str) -> None:
+    """Raises `UserError` for what torch reads and no program writes: each tensor is plain and has a value per element.
+
+    A tensor of another kind, or one with a stride of 0, may be far larger than its file. Text is Unicode, integers have
+    at most 64 bits, and nothing is nested deeper than `DEEPEST`.
+    """
+    left: list[tuple[Any, str, int]] = [(content, "", 0)]
+    seen = set()
+    while left:
+        value, key, depth = left.pop()
+        problem = None
+        if isinstance(value, torch.Tensor):
+            if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+                problem = "a sparse or quantized tensor, or one without values, expected a plain one"
+            elif value.dtype not in DTYPES:
+                problem = f"a tensor of {value.dtype}, expected one of floating-point numbers of 16 bits or more"
+            elif value.numel() * value.element_size() > value.untyped_storage().nbytes():
+                problem = f"a tensor of shape {tuple(value.shape)}, of which the file has only a part"
+        elif isinstance(value, str):
+            if not value.isascii() and SURROGATE.search(value):
+                problem = "text that is not Unicode"
+        elif isinstance(value, int):
+            if abs(value) >= 1 << 64:
+                problem = "an integer of more than 64 bits"
+        elif isinstance(value, (dict, list, tuple, argparse.Namespace)) and id(value) not in seen:
+            seen.add(id(value))
+            if depth > DEEPEST:
+                problem = f"data that is nested more than {DEEPEST} times"
+            elif isinstance(value, (list, tuple)):
+                left += [(each, key, depth + 1) for each in value]
+            else:
+                items = value.items() if isinstance(value, dict) else vars(value).items()
+                left += [(each, key, depth + 1) for each, _ in items if not isinstance(each, (int, float))]
+                left += [(each, f"{key}.{place}" if key else f"{place}", depth + 1) for place, each in items]
+        if problem:
+            raise UserError(f"{name} was refused: {quoted(key)} is {problem} (nothing in the file was run)")
+
+
+def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
+    """Compares the sizes in a zip file and, if asked, its checksums, which torch does not.
+
+    Zeros in its middle would become weights, and torch would decompress any amount, though torch.save compresses none.
+    """
     try:
         with zipfile.ZipFile(stream) as parts:
-            damaged = parts.testzip()
+            size, stored = sum(part.file_size for part in parts.infolist()), parts.start_dir
+            damaged = parts.testzip() if sums and size <= stored else None
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
+    if size > stored:
+        raise UserError(f"{name} {NO_CHECKPOINT} (its {stored:,} bytes declare {size:,} bytes)")
     if damaged:
         raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
     stream.seek(0)

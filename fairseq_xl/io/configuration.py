@@ -7,9 +7,12 @@ the class and the strings: without these checks it could run any code on the mac
 import argparse
 import dataclasses
 import enum
+import math
+import re
 import types
 import typing
 
+import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.logging import meters
@@ -33,6 +36,11 @@ FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name files to write: taken from the command line, never from a checkpoint
 OUTPUTS = {"corrupted_to", "predictions_to", "results_path"}
+#: options of models that say how many parameters they have
+SIZES = ("layers", "encoder_layers", "decoder_layers", "embed_dim", "ffn_dim", "adapters", "max_positions")
+SIZES += ("position_offset", "predicting_streams", "relative_buckets", "heads")
+#: parameters with a row for each symbol, also of earlier versions
+OF_SYMBOLS = re.compile(r"(token_embeddings\.table|bank\.tokens|words)\.weight$")
 MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice counts twice
 OUR_PACKAGE = __package__.split(".")[0]
 
@@ -71,7 +79,32 @@ def check_configuration(state: dict, path) -> dict:
             if kind is None and not _is_plain(plain):
                 raise _refusal(path, key, "plain data", section)
             known[field.name] = section if kind is None else _known_options(section, kind, key, path, or_none=True)
+    check_size(known.get("model") or {}, state.get("model"), path)
     return {**state, "cfg": {name: section for name, section in known.items() if name in state["cfg"]}}
+
+
+def check_size(options, parameters, path) -> None:
+    """Raises `UserError` for a model that is larger than the file's parameters: it would be built before they are read.
+
+    Args:
+        options: options of the model, {name: value}.
+        parameters: {name: tensor}; anything else is refused elsewhere.
+    """
+    if not isinstance(parameters, dict):
+        return
+    shapes = {name: tuple(value.shape) for name, value in parameters.items() if isinstance(value, torch.Tensor)}
+    weights = sum(map(math.prod, shapes.values()))
+    size = {name: max(0, options.get(name) or 0) for name in SIZES}
+    width, layers = size["embed_dim"], size["layers"] + size["encoder_layers"] + size["decoder_layers"]
+    rows = max((shape[0] for name, shape in shapes.items() if shape and OF_SYMBOLS.search(name)), default=0)
+    layer = width**2
+    if "ffn_dim" in options:  # a Transformer, with position embeddings
+        layer = width * (4 * width + 2 * size["ffn_dim"] + 2 * size["adapters"])
+        rows += size["max_positions"] + size["position_offset"] + size["predicting_streams"]
+    least = layers * layer + width * (rows + size["decoder_layers"] * size["relative_buckets"] * size["heads"])
+    if least > weights:
+        sizes = ", ".join(f"{name} {number}" for name, number in size.items() if number)
+        raise UserError(f"{path} was refused: it has {weights:,} weights, and a model of {sizes} has {least:,} or more")
 
 
 def check_values(values: dict, kinds: dict, key: str, path) -> None:

@@ -4,7 +4,9 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ SIZE_LIMIT = "the limit on file sizes (ulimit -f) is reached"  # EFBIG
 #: errors that a second attempt does not change
 NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 NO_PLACE |= {errno.ENAMETOOLONG}
+SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding of text has
 BLOCK_BYTES = 1 << 20  # bytes in memory at a time
 
 
@@ -102,7 +105,8 @@ def write_lines(path, lines) -> None:
 def parsed_json(text: str, path):
     """The content of JSON text of the file `path`.
 
-    Raises `UserError` for other text, a key that occurs twice in an object, and more than `bounds.MOST_VALUES`.
+    Raises `UserError` for other text, a key that occurs twice in an object, numbers that are not finite, and more than
+    `bounds.MOST_VALUES`.
     """
     if sum(map(text.count, ",:[{")) > bounds.MOST_VALUES:  # an upper bound: text in strings counts as well
         raise UserError(f"{path}: more than {bounds.MOST_VALUES:,} values, which are too many to be read at once")
@@ -114,8 +118,13 @@ def parsed_json(text: str, path):
             raise UserError(f"{path}: the key {quoted(repeated)} occurs twice in one object")
         return content
 
+    def finite(number):
+        if not math.isfinite(float(number)):
+            raise UserError(f"{path}: {number} is not a finite number")
+        return float(number)
+
     try:
-        return json.loads(text, object_pairs_hook=checked)
+        return json.loads(text, object_pairs_hook=checked, parse_float=finite, parse_constant=finite)
     except UserError:
         raise
     except json.JSONDecodeError as error:
@@ -125,20 +134,41 @@ def parsed_json(text: str, path):
 
 
 def json_object(path) -> dict[str, Any]:
-    """The object in a JSON file; raises `UserError` for a file that is missing, is not JSON or holds anything else."""
+    """The object in a JSON file.
+
+    Raises `UserError` for a file that is missing, is not JSON, holds anything else, or text that is not Unicode.
+    """
     try:
-        content = parsed_json(decoded(Path(path).read_bytes(), path), path)
+        text = decoded(read_whole(path), path)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    content = parsed_json(text, path)
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object")
+    if "\\ud" in text.lower() and (half := SURROGATE.search(json.dumps(content, ensure_ascii=False))):
+        raise UserError(f"{path}: {half[0]!a} is half of a character, which no text has")
+    return content
+
+
+def read_whole(path, vocabulary: bool = False) -> bytes:
+    """The content of a file that is not compressed.
+
+    Raises `OSError`, and `UserError` above `bounds.LARGEST_FILE`, and for a `vocabulary`, which has a symbol on a line,
+    of more than `bounds.LARGEST_VOCABULARY` lines.
+    """
+    with open(path, "rb") as file:
+        content = file.read(bounds.LARGEST_FILE + 1)
+    if len(content) > bounds.LARGEST_FILE:
+        raise UserError(f"{path}: more than {bounds.LARGEST_FILE >> 20} MiB, which are too many to be read at once")
+    if vocabulary and content.count(b"\n") > bounds.LARGEST_VOCABULARY:
+        raise UserError(f"{path}: more than {bounds.LARGEST_VOCABULARY:,} lines, which are too many to be read at once")
     return content
 
 
 def read_json(path):
     """The content of a JSON file; None for a missing or damaged one, whose content is then made again."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        return json.loads(read_whole(path).decode("utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
 

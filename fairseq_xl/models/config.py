@@ -157,7 +157,7 @@ class EncoderConfig(BackboneConfig):
 
     layers: int = field(
         default=12,
-        metadata={"help": "layers of the encoder (Lample & Conneau 2019, section 5.1: 12)", "range": "1 or more"},
+        metadata={"help": "layers of the encoder (Lample & Conneau 2019, section 5.1: 12)", "range": "1 to 1000"},
     )
 
 
@@ -167,11 +167,11 @@ class EncoderDecoderConfig(BackboneConfig):
 
     encoder_layers: int = field(
         default=6,
-        metadata={"help": "layers of the encoder (Lample & Conneau 2019, section 5.1: 6)", "range": "1 or more"},
+        metadata={"help": "layers of the encoder (Lample & Conneau 2019, section 5.1: 6)", "range": "1 to 1000"},
     )
     decoder_layers: int = field(
         default=6,
-        metadata={"help": "layers of the decoder (Lample & Conneau 2019, section 5.1: 6)", "range": "1 or more"},
+        metadata={"help": "layers of the decoder (Lample & Conneau 2019, section 5.1: 6)", "range": "1 to 1000"},
     )
     share_embeddings: bool = field(
         default=False, metadata={"help": "share the token embeddings between encoder and decoder"}
@@ -184,13 +184,13 @@ class DenoisingConfig(BackboneConfig):
 
     encoder_layers: int = field(
         default=12,
-        metadata={"help": "layers of the encoder (Liang et al. 2020, section 4.1: 12)", "range": "1 or more"},
+        metadata={"help": "layers of the encoder (Liang et al. 2020, section 4.1: 12)", "range": "1 to 1000"},
     )
     decoder_layers: int = field(
         default=6,
         metadata={
             "help": "layers of the decoder (Liang et al. 2020, section 4.1: 6; the released model has 12)",
-            "range": "1 or more",
+            "range": "1 to 1000",
         },
     )
 

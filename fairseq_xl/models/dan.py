@@ -21,7 +21,7 @@ class DANConfig(FairseqDataclass):
         default=512,
         metadata={"help": "channels of token and sentence embeddings", "range": "1 or more", "transfer": "embeddings"},
     )
-    layers: int = field(default=2, metadata={"help": "feed-forward layers after the average", "range": "0 or more"})
+    layers: int = field(default=2, metadata={"help": "feed-forward layers after the average", "range": "0 to 1000"})
     dropout: float = field(
         default=0.1, metadata={"help": "probability of dropping a token from the average", "range": "probability"}
     )

@@ -24,9 +24,10 @@ from fairseq_xl.io.checkpoints import (
     allow_plain_types,
     check_finite,
     load_checkpoint,
+    load_plain,
     readable,
 )
-from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration
+from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration, check_size
 from fairseq_xl.io.literals import literal
 from fairseq_xl.patches import log, save_dir, training
 from fairseq_xl.patches.processes import check_processes_are_joined
@@ -146,7 +147,7 @@ def _make_loading_safe() -> None:
         check_processes_are_joined(trainer.cfg)
         if hasattr(trainer.task, "begin_training"):
             trainer.task.begin_training()
-        _check_restore_file(cfg, trainer.checkpoint_suffix)
+        _check_restore_file(cfg, trainer)
         read = _report_changes(trainer.cfg, checkpoint_utils.load_checkpoint_to_cpu)
         read = _check_precision(trainer.cfg, _with_position(trainer.cfg, read))
         read = _check_with_task(trainer.task, read)
@@ -430,6 +431,7 @@ def _check_buildable(read, overrides):
         for part in ("optimizer", "lr_scheduler", "bpe", "tokenizer", "scoring"):
             if isinstance(overrides.get(part), str):
                 raise UserError(f"--{part.replace('_', '-')} {overrides[part]} has no effect on fairseq-validate")
+        check_size(state["cfg"].model, state.get("model"), path)  # again, with the options of the command line
         return state
 
     return checked
@@ -567,15 +569,33 @@ def _stop_if_done(trainer) -> None:
     trainer.cfg.optimization.stop_min_lr = math.inf  # compared before each epoch
 
 
-def _check_restore_file(cfg, suffix: str) -> None:
+def _check_restore_file(cfg, trainer) -> None:
     """Refuses a missing --restore-file, with which fairseq trains from scratch, unless it is checkpoint_last.pt."""
-    path = cfg.restore_file.replace(".pt", f"{suffix or ''}.pt")
+    suffix = trainer.checkpoint_suffix or ""
+    path = cfg.restore_file.replace(".pt", f"{suffix}.pt")
     if os.path.basename(cfg.restore_file) != "checkpoint_last.pt" and not PathManager.isfile(path):
         raise UserError(f"--restore-file {path} does not exist")
     last = os.path.join(cfg.save_dir, path)  # a --restore-file that is a whole path is not looked up in --save-dir
     if os.path.lexists(last) and not os.path.isfile(last):
         raise UserError(f"{last} is not a file: it is where the run's last checkpoint is read and written")
-    save_dir.check_last_checkpoint(cfg, suffix or "")
+    joined = torch.distributed.is_initialized()
+    try:
+        if not joined or torch.distributed.get_rank() == 0:
+            save_dir.check_last_checkpoint(cfg, suffix, functools.partial(_is_of_run, trainer.cfg))
+    finally:
+        if joined:
+            torch.distributed.barrier()  # all ranks then see the same files
+
+
+def _is_of_run(run, path: str) -> bool:
+    """Whether a checkpoint was saved by this run: in the same --save-dir, with the same settings."""
+    try:
+        before = load_plain(path, mapped=True)["cfg"]
+        return _same_folders(before["checkpoint"]["save_dir"], run.checkpoint.save_dir) and not other_settings(
+            before, run
+        )
+    except (UserError, LookupError, TypeError, AttributeError):
+        return False
 
 
 @contextlib.contextmanager

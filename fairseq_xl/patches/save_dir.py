@@ -5,10 +5,12 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
@@ -55,12 +57,16 @@ def swept_options(hydra: Any) -> list[str]:
     return [override.key_or_group for override in parsed if override.is_sweep_override()]
 
 
-def check_last_checkpoint(cfg: Any, suffix: str) -> None:
-    """Refuses to train from scratch over checkpoints without a checkpoint_last.pt.
+def check_last_checkpoint(cfg: Any, suffix: str, is_of_run: Callable[[str], bool] = lambda path: False) -> None:
+    """Refuses to train from scratch over checkpoints without a checkpoint_last.pt, unless this run saved them.
+
+    fairseq saves a checkpoint, and at the end copies it to checkpoint_last.pt. If a full disk or a kill came in between
+    when the first one was saved, the copy is made here.
 
     Args:
         cfg: the run's `checkpoint` options.
         suffix: --checkpoint-suffix, which stands before ``.pt``.
+        is_of_run: whether a checkpoint is of this run.
 
     Raises:
         UserError: --save-dir holds checkpoints but not the last one, and --restore-file names no other.
@@ -75,6 +81,10 @@ def check_last_checkpoint(cfg: Any, suffix: str) -> None:
     paths = [path for path in paths if os.path.abspath(path) not in initial]
     if paths:
         newest = max(paths, key=os.path.getmtime)
+        if is_of_run(newest):
+            logger.warning("%s is missing: the run continues from %s", last, newest)
+            PathManager.copy(newest, last)
+            return
         raise UserError(
             f"{last} is missing, and training from scratch would overwrite {newest}: continue from it with "
             f"--restore-file {newest}, or choose an empty --save-dir"

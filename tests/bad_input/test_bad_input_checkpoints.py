@@ -1,6 +1,7 @@
 """Damaged and foreign checkpoints: every command that reads one says so, and no file is lost."""
 
 import os
+import zipfile
 
 import pytest
 import torch
@@ -47,6 +48,36 @@ def of_transformers(loaded):
     return {"roberta.embeddings.word_embeddings.weight": torch.zeros(5, 4)}
 
 
+def with_table(change):
+    """An error: other values of the first table of token embeddings."""
+
+    def spoil(loaded):
+        name = min(name for name in loaded["model"] if name.endswith("table.weight"))
+        loaded["model"][name] = change(loaded["model"][name])
+
+    return state(spoil)
+
+
+def compressed(path):
+    with zipfile.ZipFile(path) as archive:
+        parts = {part: archive.read(part) for part in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for part, content in parts.items():
+            archive.writestr(part, content)
+
+
+def deeper(loaded):
+    """Layers that would be built before the parameters are read."""
+    for name in {"layers", "encoder_layers"} & loaded["cfg"]["model"].keys():
+        loaded["cfg"]["model"][name] = 10**9
+
+
+def nested(loaded):
+    inner = loaded["extra_state"]
+    for _ in range(100):
+        inner["inner"] = inner = {}
+
+
 def zeros(raw):
     """Zeros in the middle of the largest tensor, as in a block that was never written to the disk."""
     place = len(raw) // 3
@@ -67,11 +98,23 @@ MISTAKES = {
     "not finite": (state(not_finite), NAN),
     "weights alone": (state(lambda loaded: loaded["model"]), "is not a fairseq checkpoint"),
     "of transformers": (state(of_transformers), "is not a fairseq checkpoint"),
+    "compressed": (compressed, "bytes declare"),
+    "a sparse table": (with_table(lambda table: table.to_sparse()), "table.weight' is a sparse"),
+    "a table of one number": (with_table(lambda table: torch.zeros(1, 1).expand(10**6, 10**6)), "(1000000, 1000000)"),
+    "complex numbers": (with_table(lambda table: table.to(torch.complex64)), "torch.complex64"),
+    "integers": (with_table(lambda table: table.long()), "values of torch.int64"),
+    "a billion layers": (state(deeper), "layers 1000000000"),
+    "nested": (state(nested), "nested more than"),
+    "half of a character": (
+        state(lambda loaded: loaded["cfg"]["task"].update(data="\ud800")),
+        "'cfg.task.data' is text",
+    ),
     "of another fairseq task": (state(lambda loaded: loaded.pop("task_state") and None), NOT_OURS),
     "of another program": (state(lambda loaded: loaded["task_state"].update(fairseq_xl=[1])), NOT_OURS),
     "without its framing": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].pop("framing") == 0), "framing"),
     "of a later format": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(format=2)), "has format 2"),
 }
+FOR_A_MODEL = ["not finite", "integers", "a billion layers"]
 FOR_A_TASK = ["of another fairseq task", "of another program", "without its framing", "of a later format"]
 
 
@@ -91,7 +134,7 @@ def check(place, tmp_path, mistake, names):
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_what_is_no_checkpoint_of_ours(place, tmp_path, mistake):
-    check(place, tmp_path, mistake, ["generate"] + ["average"] * (mistake not in [*FOR_A_TASK, "not finite"]))
+    check(place, tmp_path, mistake, ["generate"] + ["average"] * (mistake not in [*FOR_A_TASK, *FOR_A_MODEL]))
 
 
 @pytest.mark.parametrize("name", WITH_MODEL)

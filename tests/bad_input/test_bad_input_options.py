@@ -606,7 +606,7 @@ def test_line_that_is_longer_than_a_batch_of_translation(data_bin, tmp_path):
     "flags, sentence",
     [
         (["--embed-dim", 0], "--embed-dim 0: 1 or more is needed"),
-        (["--layers", -1], "--layers -1: 0 or more is needed"),
+        (["--layers", -1], "--layers -1: 0 to 1000 is needed"),
         (["--objective-options", "paraphrase_similarity.scale=-1"], "scale=-1.0 should be more than 0"),
         (["--objective-options", "paraphrase_similarity.scale=0"], "scale=0.0 should be more than 0"),
     ],

@@ -187,7 +187,7 @@ BAD = {
     ),
     "a sparse table": (
         *("fairseq", of_model(**{f"{PREFIX}embed_tokens.weight": torch.zeros(17, 16).to_sparse()}), "model.pt"),
-        "embed_tokens.weight is a sparse or quantized tensor",
+        "embed_tokens.weight' is a sparse or quantized tensor",
     ),
     "a table is a number": (
         *("fairseq", of_model(**{f"{PREFIX}embed_tokens.weight": torch.tensor(1.0)}), "model.pt"),

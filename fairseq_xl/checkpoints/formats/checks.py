@@ -6,7 +6,6 @@ V symbols, C channels.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.keys import OF_SYMBOLS
@@ -30,8 +29,6 @@ def check_parameters(content: Any) -> dict[str, Tensor]:
             raise UserError(f"a parameter has the name {quoted(name)}, expected text")
         if not isinstance(value, Tensor):
             raise UserError(f"{quoted(value)} stands in place of the parameter {name}, expected a tensor")
-        if value.layout is not torch.strided or value.is_quantized:
-            raise UserError(f"{name} is a sparse or quantized tensor, expected a plain one")
     return {name: value.detach() for name, value in content.items()}
 
 

@@ -18,6 +18,7 @@ from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.data.wordpiece import read_vocabulary
 from fairseq_xl.data.xlm_bpe import read_numbered
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import read_whole
 
 #: language codes of mBART in the order of its rows; mBART-50 has the others behind them
 MBART_LANGUAGES = (
@@ -73,7 +74,7 @@ def _file_of(path: Path) -> Path:
 def _dictionary(file: Path) -> list[str]:
     """Symbols of fairseq's dict.txt, a line "symbol count" each."""
     try:
-        lines = file.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_whole(file, vocabulary=True).decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not a fairseq dictionary: {error}") from error
     return [line.rstrip().rpartition(" ")[0] for line in lines if line]

@@ -14,7 +14,7 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, names_of, quoted
 from fairseq_xl.evaluation import bootstrap, classification, question_answering, ranking, spans
-from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.bleu import letters_of, read_lines
 from fairseq_xl.evaluation.prediction_folders import check, write
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
@@ -23,6 +23,7 @@ from fairseq_xl.versions import version
 
 logger = logging.getLogger(__name__)
 
+SEVERAL = 10  # answers
 NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
@@ -415,10 +416,21 @@ def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -
 
 
 def answer_scores(predictions: Path, references: Path, language: str, normalization: str) -> Scores:
-    """F1 and exact match of a JSON object {id: answer} against a file in SQuAD's format."""
-    questions = read_questions(references, language, check_offsets=False)
+    """F1 and exact match of a JSON object {id: answer} against a file in SQuAD's format.
+
+    Raises `UserError` if less than half of `SEVERAL` answers or more are in the contexts: the ids of parallel data sets
+    are equal in all languages.
+    """
+    questions, answers = read_questions(references, language, check_offsets=False), read_answers(predictions)
+    given = [question for question in questions if answers.get(question.id, "").strip()]
+    inside = sum(letters_of(answers[question.id]) in letters_of(question.context) for question in given)
+    if len(given) >= SEVERAL and 2 * inside < len(given):
+        raise UserError(
+            f"{predictions}: only {inside} of {len(given)} answers are in the contexts of {references}: expected the "
+            "references of the same language"
+        )
     expected = {question.id: [text for text, _ in question.answers] for question in questions}
-    return question_answering.score(read_answers(predictions), expected, normalization, language, predictions)
+    return question_answering.score(answers, expected, normalization, language, predictions)
 
 
 def read_answers(path: Path) -> dict[str, str]:

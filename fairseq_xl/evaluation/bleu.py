@@ -94,7 +94,7 @@ def read_pair(generated, references):
     if len(hypotheses) != len(expected):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")
     compared = [number for number, text in targets.items() if "<unk>" not in text]
-    equal = sum(_letters(targets[number]) == _letters(expected[number]) for number in compared)
+    equal = sum(letters_of(targets[number]) == letters_of(expected[number]) for number in compared)
     if 2 * equal < len(compared):
         raise UserError(
             f"{references}: only {equal} of {len(compared)} lines equal the target text (T-) in {generated}: expected "
@@ -103,7 +103,7 @@ def read_pair(generated, references):
     return hypotheses, expected
 
 
-def _letters(text):
+def letters_of(text):
     """Letters and digits without accents and case: what sub-words, Moses' tokenizer and XLM's text keep."""
     text = unicodedata.normalize("NFKD", html.unescape(re.sub(r"@@|[\s▁]", "", text)))
     return "".join(filter(str.isalnum, text.casefold()))

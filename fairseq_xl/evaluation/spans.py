@@ -77,6 +77,9 @@ def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
         raise UserError(f"{path} is not complete: there is no empty line at its end")
     if not any(sentences):
         raise UserError(f"{path} holds no predictions")
+    half = len(sentences) // 2
+    if half > 1 and sentences[:half] == sentences[half:]:
+        raise UserError(f"{path}: the second half repeats the first, {half} sentences")
     return sentences
 
 

@@ -10,7 +10,7 @@ from fairseq_xl import __version__
 from fairseq_xl.commands import score_xglue, score_xtreme, submission
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap, prediction_folders, published, xglue, xtreme
-from fairseq_xl.evaluation.benchmarks import accuracy_scores
+from fairseq_xl.evaluation.benchmarks import accuracy_scores, answer_scores
 from fairseq_xl.evaluation.prediction_folders import Origin
 
 QUESTIONS = {
@@ -266,6 +266,23 @@ def test_predictions_that_do_not_fit(xglue_files, capsys, name, content, message
         printed(capsys, score_xglue.main, xglue_files, "--split", "dev")
 
 
+def test_answers_in_another_language_than_the_references(tmp_path):
+    """The ids are the same; an answer is a part of its context."""
+    files = {"de": ("Der Fluss heißt Elbe", "Fluss"), "en": ("The river is called Elbe", "river")}
+    for language, (context, answer) in files.items():
+        asked = [
+            {"id": str(number), "question": "?", "answers": [{"text": answer, "answer_start": 4}]}
+            for number in range(10)
+        ]
+        write(
+            tmp_path / f"{language}.json", json.dumps({"data": [{"paragraphs": [{"context": context, "qas": asked}]}]})
+        )
+    write(tmp_path / "answers", json.dumps(dict.fromkeys(map(str, range(10)), "Fluss")))
+    assert answer_scores(tmp_path / "answers", tmp_path / "de.json", "de", "squad")["f1"] == 100
+    with pytest.raises(UserError, match="answers: only 0 of 10 answers are in the contexts of .*en.json"):
+        answer_scores(tmp_path / "answers", tmp_path / "en.json", "en", "squad")
+
+
 @pytest.mark.parametrize(
     "name, content, message",
     [
@@ -348,6 +365,7 @@ RATED = "1\t4\t3\t0.9\n2\t_\t0\t0.8\n"  # WPR trained as classification
         ("xglue", "NC", "1\tq\t2\t-0.5\n", "line 1: expected 1 TAB label TAB prediction TAB probability"),
         ("xglue", "NC", CLASSES * 2, "line 3: expected 3 TAB label"),
         ("xglue", "NC", "a\tO\tO\n\n", "line 1: expected 1 TAB label"),
+        ("xglue", "NER", "a\tO\tO\n\nb\tO\tO\n\n" * 2, "the second half repeats the first, 2 sentences"),
         ("xglue", "WPR", "1\tq\t2\t0.5\n2\tr\t2\t0.5\n" * 2, "line 3: the query 'q' is there before"),
         ("xglue", "WPR", "1\tq\t2\t0.5\n3\tr\t2\t0.5\n", "lines 1 to 2, found line 3"),
     ],

@@ -229,6 +229,7 @@ def _check_arguments(given: dict) -> None:
 def _check_evaluation(given: dict, command: str) -> None:
     """Raises `UserError` for options without effect in fairseq-validate or fairseq-eval-lm."""
     defaults = {"results_path": None, "quiet": False, "max_valid_steps": None, "valid_subset": "valid"}
+    defaults |= dict.fromkeys(("bf16", "amp"), False)
     if command == "fairseq-validate":
         del defaults["valid_subset"]
         defaults |= {"gen_subset": "test", "post_process": None}

@@ -190,6 +190,17 @@ def test_an_ensemble_and_prefixes(dictionary):
     assert [beam[0]["tokens"][:2].tolist() for beam in ours][::2][:2] == [[5, 9], [8, 8]]
 
 
+def test_a_prefix_may_repeat_itself(dictionary):
+    generation.install()
+    model, start = make(dictionary, 6, ends=2), dictionary.language_symbol("en")
+    made = XLSequenceGenerator([model], dictionary, beam_size=3, max_len_b=12, no_repeat_ngram_size=1)
+    prefix = torch.tensor([[8, 8, 9], [PAD, PAD, PAD]] * (SENTENCES // 2))
+    for row, beam in enumerate(made.generate([model], sample(4), prefix_tokens=prefix, bos_token=start)):
+        for tokens in (each["tokens"].tolist() for each in beam):
+            assert row % 2 or tokens[:3] == [8, 8, 9]
+            assert len(set(tokens)) == len(tokens) - (row % 2 == 0)
+
+
 def test_attention_of_the_last_layer(dictionary):
     model = make(dictionary, 8, ends=2)
     model.decoder.keep_attention()

@@ -108,8 +108,10 @@ def wrong_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
     for file, name in rows:
         if spelled[plain(name)] != name:
             add(file, name, f"differs from {spelled[plain(name)]!r} in case, blanks or invisible characters only")
+        elif file.classes[name] == 1 and file.first[name] == 1:
+            add(file, name, "is it a header line?")
         elif training[name] == 1:
-            add(file, name, "is it a header line?" if file.first[name] == 1 else "occurs once in the training files")
+            add(file, name, "occurs once in the training files")
     for file, name in rows:
         if plain(name) not in named and (reason := _rare_elsewhere(file, name, files)):
             add(file, name, reason)

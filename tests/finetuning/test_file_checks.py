@@ -28,13 +28,15 @@ def labels(*groups):
 
 
 BALANCED = labels(("a", 60), ("b", 60))
+HEADED = f"label\tt\n{BALANCED}"
 
 
 @pytest.mark.parametrize(
     "files, expected",
     [
         ({"train.en": BALANCED, "valid.de": labels(("a", 50), ("b", 70)), "test.en": labels(("a", 3))}, []),
-        ({"train.en": "label\tt\n" + BALANCED}, ["train.en", "'label' (1 of 121, first line 1)", "a header line?"]),
+        ({"train.en": HEADED}, ["train.en", "'label' (1 of 121, first line 1)", "a header line?"]),
+        ({"train.en": HEADED, "train.de": BALANCED, "valid.de": HEADED}, ["train.en", "'label'", "a header line?"]),
         ({"train.en": BALANCED + "c\tt\n", "train.de": BALANCED}, ["train.en", "'c' (1 of 121, first line 121)"]),
         (
             {"train.en": BALANCED, "train.de": labels(("A ", 60), ("b", 61))},

@@ -164,6 +164,8 @@ def test_tags_are_learned_and_tested_without_a_pooler(nano, made, tmp_path):
     succeed(*command, "--split", "valid", PREDICT="--batch-size 1")
     scores = json.loads((tmp_path / "scores/scores.json").read_text())
     assert "f1" in scores["languages"]["en"] and "--batch-size 1" in (tmp_path / "scores/valid.en.log").read_text()
+    (tmp_path / "test.en.tsv").write_text("the\t_\nriver\t_\n\n", encoding="utf-8")
+    assert succeed(*command).stdout == f"not scored (no labels): {tmp_path}/scores/predictions\n"
     done = run(*command[:4], languages[1], "--type", "tagging")
     assert done.returncode == 1 and f"{languages[1]}: it has no MODULE\n" in done.stderr
     for script in (["finetune.sh", "data", "save", tmp_path, "en", body], command[:5]):

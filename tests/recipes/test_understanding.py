@@ -257,12 +257,15 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         "ner": ("tagging", "tsv", TAGGED),
         "rank": ("ranking", "tsv", RANKED),
         "qa": ("question-answering", "json", asked("1")),
+        "nc": ("classification", "tsv", "a\tthe\nb\triver\n"),
     }
     for name, (_, suffix, content) in contents.items():
         (tmp_path / name).mkdir()
         for split in ("train", "valid", "test"):
             for code in ("en", "de") if name != "qa" else ("en",):
                 (tmp_path / name / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
+    for code in ("en", "de"):
+        (tmp_path / f"nc/test.{code}.tsv").write_text("_\tthe\n", encoding="utf-8")
     subtasks = "\n".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
     config = RECIPES / "xlm/config/finetune-toy.yaml"
     arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de", config, tmp_path / "own.yaml"]
@@ -272,7 +275,9 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]
     limits = ["--layers", 1, "--cpu", "--question-length", 8, *LINEAR]
     shown, printed = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits))
-    assert "--total-num-update 9 " in shown  # a batch of each task in three epochs
+    assert (
+        "--total-num-update 12 " in shown and f"{tmp_path}/nc: no labels in test of en, de" in shown
+    )  # a batch of each task in three epochs
     scores = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "run/scores").iterdir()}
     assert {name: list(found["languages"]) for name, found in scores.items()} == {
         "ner": ["en", "de"],
@@ -281,12 +286,10 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
     }
     assert scores["qa"]["normalization"] == "mlqa"
     assert f"rank ndcg {scores['rank']['ndcg']:.2f} (average of en, de)\n" in printed
+    assert f"not scored (no labels): {tmp_path}/run/predictions/nc\n" in printed
     assert f"qa f1 {scores['qa']['f1']:.2f}\n" in printed and printed.endswith(f"{tmp_path}/run/scores/qa.json\n")
     _, printed = succeeded(run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--no-scores"))
     assert printed.endswith(f"not scored (--no-scores): {tmp_path}/run/predictions\n")
-    messages, printed = succeeded(run("bash", "recipes/finetune.sh", "tagging", *arguments, *small, *limits))
-    assert printed.endswith(f"not scored (no labels): {tmp_path}/run/predictions\n")
-    assert f"{tmp_path}: no labels in test of en" in messages
     done = run("bash", "recipes/multitask.sh", *arguments, *small, *limits, "--seed", 2)
     assert done.returncode == 1 and f"{tmp_path}/run was made with other settings" in done.stderr
     wrong = run("bash", "recipes/multitask.sh", data_bin, tmp_path / "run", "ner", "en", "en")

@@ -3,7 +3,7 @@
 A sentence embedding is the mean of one layer's hidden states over the tokens, or the hidden state of the first token.
 The text is read from standard input or --input, any number of lines; a part of it is in memory at a time. A blank line
 has a row of zeros, and a line that is longer than the model's positions is truncated, with a warning. FILE.npy.json
-names the checkpoint, layer and pooling. Prints one JSON line.
+names the checkpoint, layer, pooling and language. Prints one JSON line.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
             append(embed(sentences, options.lang, [choice], options.max_tokens)[choice])
             lines += len(sentences)
             progress.update(len(sentences))
-    write_origin(options.output, origin)
+    write_origin(options.output, origin, language=options.lang)
     result = {"lines": lines, "channels": embed.channels, "layer": choice[0], "pooling": choice[1]}
     sys.stdout.write(json.dumps(result) + "\n")
 

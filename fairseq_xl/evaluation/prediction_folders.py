@@ -125,10 +125,18 @@ def check(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
     return origin
 
 
-def write_origin(path: Any, origin: Origin) -> None:
-    """Writes the note of a file, ``PATH.json``."""
+def write_origin(path: Any, origin: Origin, **more: str) -> None:
+    """Writes the note of a file, ``PATH.json``, with `more` entries."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_json(f"{path}.json", origin._asdict())
+    write_json(f"{path}.json", origin._asdict() | more)
+
+
+def check_language(path: Any, language: str) -> None:
+    """Raises `UserError` if the note of a file names another language; a file without a note may be of any."""
+    note = Path(f"{path}.json")
+    found = json_object(note).get("language", language) if note.is_file() else language
+    if found != language:
+        raise UserError(f"{path} is of text in {quoted(found)}: expected {language}")
 
 
 def check_same_origin(paths: Iterable[Any]) -> None:

@@ -145,6 +145,8 @@ def test_wrong_files_of_embeddings(data_bin, checkpoint, files, tmp_path):
         with pytest.raises(UserError, match="--embeddings: leave out --layer, --pooling, --lang and --fp16"):
             mined(tmp_path, "--embeddings", *rows, *texts, *more)
     assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="two.npy is of text in 'en': expected de"):
+        mined(tmp_path, "--embeddings", *rows, texts[0], texts[1].replace("en=", "de="))
     note = Path(f"{rows[1]}.json")
     note.write_text(note.read_text().replace("layer 1", "layer 2"))
     with pytest.raises(UserError, match=r"two.npy is of .*checkpoint_last.pt \(layer 2, mean\), but .*one.npy of"):

@@ -177,6 +177,12 @@ def test_a_folder_has_predictions_of_one_checkpoint(data_bin, learned, tmp_path,
         score_classification.main(score)
 
 
+def test_models_of_an_ensemble_have_learned_the_same_classes(learned):
+    files = [str(learned[sides][0] / "checkpoint_best.pt") for sides in (1, 2)]
+    with pytest.raises(UserError, match=f"{files[1]} was trained on other files than the checkpoint before it"):
+        checkpoint_utils.load_model_ensemble_and_task(files)
+
+
 def is_evaluated_and_resumed(data_bin, files, folder, original):
     """Asserts that the checkpoint in a folder has the loss of the original one, and that training continues from it."""
     seen = [

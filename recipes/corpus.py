@@ -72,9 +72,9 @@ def description(
 ) -> dict[str, Any]:
     """Makes the corpus description. Raises `UserError` if a language has no training text in the folder."""
     first, others = languages[0], [] if monolingual else languages[1:]
-    needed = {code: f"mono/train.{code}" for code in languages if monolingual}
-    needed |= {code: f"bitext/train.{first}-{code}.{code}" for code in others}
-    for name in needed.values():
+    needed = [f"mono/train.{code}" for code in languages]
+    needed += [f"bitext/train.{first}-{code}.{side}" for code in others for side in (first, code)]
+    for name in needed:
         if not stored(folder / name).is_file():
             raise UserError(f"{folder} is not a corpus of {','.join(languages)}: it has no {name}")
     sizes = {"model": "unigram", "size": vocabulary, "alpha": 0.5}
@@ -154,6 +154,8 @@ def main(arguments: list[str] | None = None) -> None:
     make(folder, languages, options.zero_shot or "")
     if not folder.is_dir():
         raise UserError(f"{options.folder}: there is no such corpus folder")
+    if not any(folder.iterdir()):
+        raise UserError(f"{options.folder} is empty: expected a corpus of {','.join(languages)}")
     for named in options.descriptions:
         codes, _, path = named.rpartition("=")
         chosen = language_codes(named, codes) if codes else languages

@@ -28,6 +28,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.io.configuration import check_configuration
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.zip_files import is_nothing_else
 
 logger = logging.getLogger(__name__)
 
@@ -271,11 +272,13 @@ def _members(path):
     """{languages: name of the file in the archive}, or None if the file is not an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
+            names, whole = archive.namelist(), is_nothing_else(archive)
     except (OSError, zipfile.BadZipFile):
         return None  # the next function that reads the file says what is wrong with it
     if not names or not all(name.endswith(SUFFIXES) for name in names):
         return None
+    if not whole:
+        raise UserError(f"{path} is damaged: there are other bytes before it or after its end")
     members = {re.sub("|".join(map(re.escape, SUFFIXES)), "", name): name for name in names}
     check_languages([language for name in members for language in name.split("+")], path)
     return members

@@ -18,6 +18,7 @@ import torch
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import SURROGATE, replacing
+from fairseq_xl.io.zip_files import is_nothing_else
 
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 NOT_FINITE = "has NaN or infinite values"
@@ -203,16 +204,19 @@ def _check_content(content: Any, name: str) -> None:
 
 
 def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
-    """Compares the sizes in a zip file and, if asked, its checksums, which torch does not.
+    """Compares the sizes in a zip file with those of the file and, if asked, its checksums, which torch does not.
 
     Zeros in its middle would become weights, and torch would decompress any amount, though torch.save compresses none.
     """
     try:
         with zipfile.ZipFile(stream) as parts:
             size, stored = sum(part.file_size for part in parts.infolist()), parts.start_dir
+            whole = is_nothing_else(parts)
             damaged = parts.testzip() if sums and size <= stored else None
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
+    if not whole:
+        raise UserError(f"{name} {NO_CHECKPOINT} (other bytes stand before or after its content)")
     if size > stored:
         raise UserError(f"{name} {NO_CHECKPOINT} (its {stored:,} bytes declare {size:,} bytes)")
     if damaged:

@@ -1,6 +1,7 @@
 """Matrices in .npy files, written row by row and read as memory maps. `n` rows, `C` columns."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
@@ -46,7 +47,8 @@ def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
 def open_matrix(path: str) -> Any:
     """The matrix (n, C) of floats of an .npy file, as a memory map.
 
-    Raises `UserError` for a missing, damaged or truncated file, and for other content, such as rows of no number.
+    Raises `UserError` for a missing, damaged or truncated file, for one with bytes after the matrix, and for other
+    content, such as rows of no number.
     """
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -59,6 +61,9 @@ def open_matrix(path: str) -> Any:
     if not isinstance(found, np.ndarray) or found.ndim != 2 or not found.shape[1] or found.dtype.kind != "f":
         shown = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else "an archive"
         raise UserError(f"{path}: expected a matrix of floats, a row for each sentence, found {shown}")
+    expected, size = found.offset + found.nbytes, os.stat(path).st_size  # type: ignore[attr-defined]
+    if size != expected:
+        raise UserError(f"{path} is damaged: expected {expected} bytes, as its header says, found {size}")
     return found
 
 

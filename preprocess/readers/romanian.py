@@ -30,10 +30,14 @@ def normalize(text: str, remove_diacritics: bool = False) -> str:
 
 
 def check_without_diacritics(path: Path) -> None:
-    """Raises UserError if a text file, compressed or not, has Romanian diacritics."""
+    """Raises UserError if a text file, compressed or not, has Romanian diacritics or is not UTF-8."""
     number, letter = 1, re.compile(f"[{DIACRITICS}]")
     for block in read_blocks(stored(path)):
-        text = block.decode("utf-8", "replace")
+        try:
+            text = block.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = number + block.count(b"\n", 0, error.start)
+            raise UserError(f"{path}, line {line}: not UTF-8") from error
         if found := letter.search(text):
             number += text.count("\n", 0, found.start())
             raise UserError(

@@ -155,8 +155,10 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
     assert "another checksum" in refusal(tmp_path / "zeros")
     archive_path = tmp_path / "archive"
     language_modules.pack(archive_path, [file("fr")])
-    archive_path.write_bytes(archive_path.read_bytes().replace(b"\x00\x00\x80?" * 6, bytes(24), 1))
-    assert "damaged" in refusal(archive_path, "fr")
+    whole = archive_path.read_bytes()
+    for content in (whole.replace(b"\x00\x00\x80?" * 6, bytes(24), 1), whole + bytes(9), whole + whole):
+        archive_path.write_bytes(content)
+        assert "damaged" in refusal(archive_path, "fr")
     torch.save({"model": {}}, tmp_path / "other.pt")
     assert "has no language module: it is not a checkpoint of an xl_monotrans_* model" in refusal(tmp_path / "other.pt")
     torch.save([1, 2], tmp_path / "list.pt")

@@ -291,6 +291,10 @@ def test_arrays_are_mapped(tmp_path, order):
         name: array.tolist() for name, array in arrays_of_file.items()
     }
     assert all(isinstance(array, np.memmap) for array in found.values())
+    whole = (tmp_path / "file.npz").read_bytes()
+    for content in (whole + b"x", b"x" + whole, whole * 2):
+        (tmp_path / "file.npz").write_bytes(content)
+        assert arrays.map_arrays(tmp_path / "file.npz") is arrays.read_arrays(tmp_path / "file.npz") is None
 
 
 @pytest.fixture

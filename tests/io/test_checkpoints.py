@@ -121,11 +121,19 @@ def write_old_truncated(path):
     path.write_bytes(content[: len(content) // 2])
 
 
+def write_with_more(path, before=b"", behind=b""):
+    torch.save(checkpoint(), path)
+    path.write_bytes(before + path.read_bytes() + behind)
+
+
 @pytest.mark.parametrize(
     "write",
     [
         write_truncated,
         write_old_truncated,
+        lambda path: write_with_more(path, behind=b"x"),
+        lambda path: write_with_more(path, behind=bytes(30)),
+        lambda path: write_with_more(path, before=b"PK\x03\x04x"),
         lambda path: path.write_text("the cat\nsat on the mat\n" * 30),
         lambda path: path.write_text("Hello.\n"),
         lambda path: path.write_bytes(b""),
@@ -139,7 +147,8 @@ def write_old_truncated(path):
         lambda path: None,
     ],
     ids=(
-        "truncated truncated-legacy text sentence empty pickle list tensor weights no-history no-names folder missing"
+        "truncated truncated-legacy more zeros before text sentence empty pickle list tensor weights no-history "
+        "no-names folder missing"
     ).split(),
 )
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

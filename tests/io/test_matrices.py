@@ -50,6 +50,9 @@ def test_what_is_refused(tmp_path):
         np.save(path, array)
         with pytest.raises(UserError, match=f"a row for each sentence, found {shown}"):
             open_matrix(str(path))
+    path.write_bytes(whole + b"x")
+    with pytest.raises(UserError, match=f"x.npy is damaged: expected {len(whole)} bytes, .* found {len(whole) + 1}"):
+        open_matrix(str(path))
     np.save(path, np.array([{"run": "me"}]), allow_pickle=True)
     with pytest.raises(UserError, match="is not an .npy file of numbers"):
         open_matrix(str(path))

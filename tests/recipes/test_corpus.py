@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.locks import locked
 from preprocess.readers.libreoffice_help import packages
 from recipes import corpus
@@ -36,6 +37,15 @@ def read_languages(tmp_path, monkeypatch):
 
     monkeypatch.setattr(packages, "fetch", fetch)
     return fetched
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    for more in ([], [str(tmp_path / "out.yaml")]):
+        with pytest.raises(UserError, match=f"{tmp_path} is empty: expected a corpus of en,de"):
+            corpus.main([str(tmp_path), *more, "--langs", "en,de"])
+    (tmp_path / "mono").mkdir()
+    with pytest.raises(UserError, match=f"{tmp_path} is not a corpus of en: it has no mono/train.en"):
+        corpus.main([str(tmp_path), str(tmp_path / "out.yaml")])
 
 
 def files(folder):

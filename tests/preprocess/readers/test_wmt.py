@@ -170,6 +170,12 @@ def test_romanian_letters():
     assert romanian.normalize(f"{cedilla}{comma}ăâîĂÂÎ ç", remove_diacritics=True) == "stSTstSTaaiAAI ç"
 
 
+def test_a_check_of_what_is_not_utf_8(tmp_path, capsys):
+    (tmp_path / "text").write_bytes(b"unu\ndoi\nsi a\xfea\n")
+    assert romanian.main(["--check", str(tmp_path / "text")]) == 1
+    assert f"{tmp_path}/text, line 3: not UTF-8" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "options, written", [([], "Acțiune\n\nși așa\n"), (["--remove-diacritics"], "Actiune\n\nsi asa\n")]
 )

@@ -207,11 +207,11 @@ class XLSequenceGenerator(SequenceGenerator):
             if self.token_indices_to_suppress is not None:
                 found[:, self.token_indices_to_suppress] = -math.inf
         if self.repeat_ngram_blocker is not None:
-            prefixed = None if beams.prefix is None or step >= beams.prefix.size(1) else found.clone()
+            forced = None if beams.prefix is None or step >= beams.prefix.size(1) else beams.prefix[:, step]
+            before = found if forced is None else found.clone()
             found = self.repeat_ngram_blocker(beams.tokens, found, len(beams.rows), self.beam_size, step)
-            if prefixed is not None:  # a prefix may repeat itself
-                free = beams.prefix[:, step].eq(self.pad).repeat_interleave(self.beam_size)
-                found = torch.where(free[:, None], found, prefixed)
+            if forced is not None:  # a prefix may repeat itself
+                found = torch.where(forced.eq(self.pad).repeat_interleave(self.beam_size)[:, None], found, before)
         return found
 
     @torch.inference_mode(False)  # the results are ordinary tensors

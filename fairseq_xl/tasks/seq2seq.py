@@ -143,8 +143,8 @@ class XLSeq2SeqTask(XLTask):
             for name in ("prefix_size", "score_reference"):
                 if run.generation[name]:
                     raise UserError(f"{option(name)}: the text has no targets")
-        shards, shard = run.dataset.num_shards, run.dataset.shard_id
-        if shards == 1:
+        shards, shard = (OmegaConf.select(run, f"dataset.{name}") for name in ("num_shards", "shard_id"))
+        if shards in (None, 1):  # None: a checkpoint without this section
             return super().get_batch_iterator(dataset, **kwargs)
         iterator = super().get_batch_iterator(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
         if shard >= len(iterator.frozen_batches):

@@ -189,8 +189,7 @@ def retrieve(place, folder):
 
 
 def average(place, folder):
-    inputs = [str(place.pretraining)] * 2
-    average_command.main(["--inputs", *inputs, "--output", str(folder / "average.pt")])
+    average_command.main(["--inputs", str(place.pretraining), "--output", str(folder / "average.pt")])
 
 
 #: name -> function of a `Place` and a folder to write in

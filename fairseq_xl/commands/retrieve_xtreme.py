@@ -53,11 +53,11 @@ def main(arguments: list[str] | None = None) -> None:
     origins = {task: Origin.of_checkpoint(file, task) for task in languages}
     for task, codes in languages.items():
         check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
+    if not dev and (options.layer is None or options.pooling is None):
+        raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
     spoken = {code for codes in languages.values() for code in codes}
     embed = Embedders(options.checkpoint, options.data, {*spoken, "en"}, options.lang, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
-    if len(choices) > 1 and not dev:
-        raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
     tried: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():
         for choice, pairs in _mined(embed, code, sides, choices).items():

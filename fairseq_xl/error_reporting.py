@@ -22,10 +22,10 @@ def install() -> None:
 
 
 def showing_messages(previous):
-    """An excepthook that shows `message` of an exception, and leaves an exception without one to `previous`."""
+    """An excepthook that shows `message` of an exception, or that Ctrl-C ended the command; others are `previous`'s."""
 
     def show(kind, error, trace):
-        sentence = message(error)
+        sentence = "interrupted" if isinstance(error, KeyboardInterrupt) else message(error)
         if sentence is None:
             previous(kind, error, trace)
         else:

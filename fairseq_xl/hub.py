@@ -47,8 +47,14 @@ class HubInterface:
         return iter((self.model, self.task))
 
     def to(self, *where: Any) -> "HubInterface":
-        """Moves the model as `torch.nn.Module.to` does, and returns the interface."""
-        self.model.to(*where)
+        """Moves the model as `torch.nn.Module.to` does, and returns the interface.
+
+        Raises `UserError` for a device that the machine lacks.
+        """
+        try:
+            self.model.to(*where)
+        except (AssertionError, RuntimeError) as error:  # torch without CUDA; no GPU, no such one, no such type
+            raise UserError(f"to({', '.join(map(repr, where))}): {str(error).splitlines()[0]}") from error
         self._predictors.clear()  # a generator may hold tensors on the earlier device
         return self
 

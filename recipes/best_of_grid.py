@@ -13,9 +13,9 @@ import os
 import sys
 from pathlib import Path
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
+from recipes.words import call
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")  # the first that a point has
 
@@ -46,7 +46,10 @@ def choose(validation: Path, metric: str, output: Path, values: list[str]) -> st
     return best
 
 
+def main(validation: str, metric: str, output: str, *values: str) -> None:
+    """Prints the chosen setting."""
+    sys.stdout.write(choose(Path(validation), metric, Path(output), list(values)) + "\n")
+
+
 if __name__ == "__main__":
-    error_reporting.install()
-    validation, metric, output, *values = sys.argv[1:]
-    sys.stdout.write(choose(Path(validation), metric, Path(output), values) + "\n")
+    call(main, __doc__)

@@ -8,12 +8,13 @@ import json
 import sys
 from pathlib import Path
 
-from fairseq_xl import error_reporting, register
+from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.checkpoints import load_checkpoint
+from recipes.words import call
 
 
 def check(classifier: str, body: str) -> None:
@@ -45,5 +46,4 @@ def choose(folder: str, seeds: str) -> None:
 
 
 if __name__ == "__main__":
-    error_reporting.install()
-    {"check": check, "choose": choose}[sys.argv[1]](*sys.argv[2:])
+    call({"check": check, "choose": choose}, __doc__)

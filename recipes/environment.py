@@ -54,7 +54,7 @@ def torchaudio_is_broken() -> bool:
 
 
 if __name__ == "__main__":
-    question, *rest = sys.argv[1:]
+    question, *rest = sys.argv[1:] or sys.exit("usage: python recipes/environment.py QUESTION [ARGUMENT]")
     if question == "python":
         sys.exit(sys.version_info < (3, 10))
     elif question == "headers":

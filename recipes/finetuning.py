@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.squad import read_questions
@@ -27,6 +26,7 @@ from fairseq_xl.evaluation.task_files import NO_RELEVANCE, file_in, read_example
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.flags import flags
+from recipes.words import call
 
 
 def check(train: str, evaluate: str, *words: str) -> None:
@@ -122,8 +122,4 @@ def show(*files: str) -> None:
 
 
 if __name__ == "__main__":
-    error_reporting.install()
-    commands: dict[str, Callable[..., None]] = {
-        **{"check": check, "labeled": labeled, "setting": setting, "show": show}
-    }
-    commands[sys.argv[1]](*sys.argv[2:])
+    call({"check": check, "labeled": labeled, "setting": setting, "show": show}, __doc__)

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
+from recipes.words import call
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
@@ -170,7 +170,6 @@ def main(folder: Path, arguments: list[str], may_grow: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    error_reporting.install()
-    may_grow = sys.argv[1] == "--may-grow"
-    folder, *given = sys.argv[2 if may_grow else 1 :]
-    main(Path(folder), given, may_grow)
+    may_grow = sys.argv[1:2] == ["--may-grow"]
+    del sys.argv[1 : 2 if may_grow else 1]
+    call(lambda folder, *given: main(Path(folder), list(given), may_grow), __doc__)

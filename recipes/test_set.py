@@ -4,13 +4,12 @@ python -m recipes.test_set CORPUS.yaml FOLDER     # FOLDER/source.XX and FOLDER/
 """
 
 import shutil
-import sys
 from pathlib import Path
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import text_of
 from preprocess.config import Config, Side, read_config
+from recipes.words import call
 
 
 def first_test_set(description: Path) -> tuple[Config, list[Side]]:
@@ -36,5 +35,4 @@ def main(description: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    error_reporting.install()
-    main(*sys.argv[1:])
+    call(main, __doc__)

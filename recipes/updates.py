@@ -17,6 +17,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_xl import error_reporting, register
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.finetuning import FineTuningTask
+from recipes.words import call
 
 
 def configuration(arguments: list[str]) -> Any:
@@ -89,4 +90,4 @@ def main(share: str, arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    call(lambda share, *arguments: main(share, list(arguments)), __doc__)

@@ -71,6 +71,8 @@ def pair_of(direction: str) -> str:
 
 def parse(words: list[str]) -> Arguments:
     """Parses the command line. Raises `UserError` for wrong arguments."""
+    if len(words) < 5:
+        raise UserError("expected SYSTEM DIRECTIONS DATA CHECKPOINT OUTPUT_DIR")
     system, named, data, checkpoint, output, *flags = words
     arguments = Arguments(system, named, data, checkpoint, output)
     if system not in SYSTEMS:

@@ -41,6 +41,31 @@ def test_one_group_is_listed_alone(capsys):
     assert ended.value.code == 0 and "score bleu" in shown and "retrieve" not in shown
 
 
+@pytest.mark.parametrize(
+    "words, meant", [("preditc", "predict"), ("score-bleu x", "score bleu"), ("score blue", "score bleu")]
+)
+def test_a_misspelled_command_is_named(words, meant, capsys):
+    with pytest.raises(SystemExit):
+        commands.main(words.split())
+    assert f"did you mean {meant!r}?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "predict {}",
+        "embed {} --lang en --output o",
+        "convert {} o",
+        "describe {}",
+    ],
+)
+def test_names_of_a_hub_are_no_files(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("xlm-roberta-base", "FacebookAI/xlm-roberta-base"):
+        with pytest.raises(UserError, match=f"{name}: .*nothing is downloaded: `fairseq-xl convert"):
+            commands.main(line.format(name).split())
+
+
 @pytest.mark.parametrize("words, wrong", [(["scores"], "'scores'"), (["score", "blue"], "'score blue'")])
 def test_an_unknown_command_is_refused(words, wrong, capsys):
     with pytest.raises(SystemExit) as ended:
@@ -70,7 +95,6 @@ def test_every_command_shows_its_arguments(name, capsys):
         ("curves a=x a=y --output z.json", "a=y: a is named twice"),
         ("retrieve x d --layer 1 --pooling mean --test en-en=p", "en-en=p: 'en-en' is not a pair of two different"),
         ("retrieve x d --layer 1 --pooling mean --test en-de=p en-de=q", "en-de=q: en-de is named twice"),
-        ("average --inputs a a --output o", "--inputs a: the checkpoint is named twice"),
         ("back-translate x d -s en -t de --seed 3", "--seed 3: only --sampling is random"),
         ("mine-bitext --embeddings a b en=x de=y --nearest --neighbors 3", "leave out --gold, --threshold and --neigh"),
         ("mine-negatives x d --exact-below -1", "--exact-below -1: 0 or more is needed"),

@@ -22,7 +22,7 @@ from fairseq_xl.checkpoints.identity import check_identity, head_of, type_state_
 from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS, upgrade_keys
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint
+from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint, refuse_hub_name
 from fairseq_xl.io.configuration import check_configuration
 from fairseq_xl.io.files import json_object
 
@@ -40,6 +40,7 @@ def describe(path: Path) -> Description:
     Raises `UserError` for something that is missing, damaged or of no known kind.
     """
     if not path.exists():
+        refuse_hub_name(path)
         raise UserError(f"{path}: there is no such file or folder")
     if path.is_dir():
         return _folder(path)

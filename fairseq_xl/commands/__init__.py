@@ -3,6 +3,7 @@
 This module imports neither torch nor fairseq, so that ``--help`` and scores need not wait for them.
 """
 
+import difflib
 import importlib
 import logging
 import os
@@ -105,7 +106,9 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
     rest = words[len(group) :]
     if not found or (rest and rest[0] not in HELP):
         wrong, expected = " ".join(words[: len(group) + bool(found)]), ", ".join(found or COMMANDS)
-        sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: expected one of {expected}\n")
+        near = [one for text in (" ".join(words[:2]), wrong) for one in difflib.get_close_matches(text, COMMANDS, 1)]
+        meant = f"did you mean {near[0]!r}? Otherwise " if near else ""
+        sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {meant}expected one of {expected}\n")
         sys.exit(2)
     title = " ".join(["fairseq-xl", *group])
     width = max(map(len, found)) + 2

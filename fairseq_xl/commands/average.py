@@ -34,9 +34,6 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--epochs and --updates choose among the files of --last; --inputs names them")
     else:
         paths = options.inputs
-    for path in paths:
-        if paths.count(path) > 1:
-            raise UserError(f"--inputs {path}: the checkpoint is named twice")
     register()  # architectures say which of their options change the meaning of weights
     folder = os.path.dirname(options.output) or "."
     if not os.path.isdir(folder):

@@ -28,10 +28,11 @@ def main(arguments: list[str] | None = None) -> None:
     register()
     from fairseq_xl import conversion
     from fairseq_xl.checkpoints import published
-    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in
+    from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in, refuse_hub_name
 
     source, output = Path(options.input), Path(options.output)
     if not source.exists():
+        refuse_hub_name(source)
         raise UserError(f"{source}: there is no such file or folder")
     if source.is_dir() and any((source / name).is_file() for name in CHECKPOINTS):
         source, _ = found_in(source)

@@ -5,7 +5,7 @@ Adding one takes one file in this package or in another one (`fairseq_xl/README.
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +20,7 @@ from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.modules.initialization import init_weights
 
+MANY_CLASSES = 10  # from here on their number is compared with that of the texts
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
@@ -48,6 +49,13 @@ class FirstTokenConfig(TypeConfig):
             "prediction if the checkpoint of --init-from has them"
         },
     )
+
+
+def check_columns(path: Any, labels: Collection[str], texts: Collection[str], expected: str) -> None:
+    """Raises `UserError` if a task's file has many more different labels than different texts."""
+    if len(labels) >= MANY_CLASSES and len(labels) > 2 * len(texts):
+        found = f"{len(labels)} different labels and {len(texts)} different texts"
+        raise UserError(f"{path}: expected {expected}, found {found}: are the columns swapped?")
 
 
 class TaskType(ABC):

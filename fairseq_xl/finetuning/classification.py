@@ -14,7 +14,16 @@ from fairseq_xl.data.finetuning import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.task_files import ANY_LABELED, LABELED, LabeledExample, read_examples
-from fairseq_xl.finetuning.base import NO_CLASS, Encode, FirstTokenConfig, Metric, Sample, TaskType, fields_of
+from fairseq_xl.finetuning.base import (
+    NO_CLASS,
+    Encode,
+    FirstTokenConfig,
+    Metric,
+    Sample,
+    TaskType,
+    check_columns,
+    fields_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +70,7 @@ class Classification(TaskType):
         """Takes the classes and the number of texts from the training examples."""
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.num_texts = len(examples[0].texts)
+        check_columns(examples[0].file, self.labels, {example.texts[-1] for example in examples}, "label TAB text")
         if len(self.labels) < 2:
             found = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
             raise UserError(f"{Path(examples[0].file).parent}: the training files have {found}")
@@ -76,9 +86,10 @@ class Classification(TaskType):
                     f"found {len(example.texts) + 1} fields"
                 )
             if example.label not in (*self.labels, UNLABELED):
+                swapped = ": are the columns swapped?" if example.texts[-1] in self.labels else ""
                 raise UserError(
                     f"{example.file}, line {example.line}: label {example.label!r} is not one of the classes "
-                    f"{', '.join(self.labels)}"
+                    f"{', '.join(self.labels)}{swapped}"
                 )
 
     def inputs(self, example: LabeledExample, encode: Encode) -> list[Input]:

@@ -16,7 +16,7 @@ from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.spans import f1, labeled_words, spans
 from fairseq_xl.evaluation.task_files import TaggedSentence, format_tags, read_sentences
-from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType
+from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType, check_columns
 from fairseq_xl.io.text import is_blank
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class Tagging(TaskType):
         self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
         if not self.labels:
             raise UserError(f"{Path(examples[0].file).parent}: the training files have no tag")
+        words = {word for example in examples for word in example.words}
+        check_columns(examples[0].file, self.labels, words, "word TAB tag")
 
     def check(self, examples: list[TaggedSentence]) -> None:
         """Warns of tags that no training sentence has."""

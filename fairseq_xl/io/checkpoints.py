@@ -20,6 +20,8 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import SURROGATE, replacing
 from fairseq_xl.io.zip_files import is_nothing_else
 
+#: names such as xlm-roberta-base and FacebookAI/xlm-roberta-base
+HUB_NAME = re.compile(r"([\w.-]+/)?\w[\w.-]*")
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 NOT_FINITE = "has NaN or infinite values"
 #: names of the checkpoint in a folder, in the order in which they are looked for
@@ -136,7 +138,18 @@ def readable(path: "str | os.PathLike") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        refuse_hub_name(path)
         raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
+
+
+def refuse_hub_name(path: "str | os.PathLike") -> None:
+    """Raises `UserError` if a path does not exist and looks like the name of a published model on a hub."""
+    name = os.fspath(path)
+    if HUB_NAME.fullmatch(name) and not name.endswith((".pt", ".pth")) and not os.path.exists(os.path.dirname(name)):
+        raise UserError(
+            f"{name}: there is no such file or folder, and nothing is downloaded: `fairseq-xl convert FOLDER OUT` "
+            "makes a checkpoint of a published model's files"
+        )
 
 
 def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
@@ -238,6 +251,8 @@ def found_in(place: str | os.PathLike) -> tuple[Path, Path | None]:
     `UserError` for a folder without a checkpoint.
     """
     checkpoint = Path(place)
+    if not checkpoint.exists():
+        refuse_hub_name(place)
     if checkpoint.is_dir():
         found = (checkpoint / name for name in CHECKPOINTS if (checkpoint / name).is_file())
         checkpoint = next(found, checkpoint)

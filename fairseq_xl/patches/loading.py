@@ -26,6 +26,7 @@ from fairseq_xl.io.checkpoints import (
     load_checkpoint,
     load_plain,
     readable,
+    refuse_hub_name,
 )
 from fairseq_xl.io.configuration import BUILT, OUTPUTS, check_configuration, check_size
 from fairseq_xl.io.literals import literal
@@ -133,6 +134,9 @@ def _make_loading_safe() -> None:
         """Loads models for evaluation, from checkpoints that fit the command and its task."""
         overrides, read = dict(arg_overrides or {}), checkpoint_utils.load_checkpoint_to_cpu
         refuse_old_options(f"--{name.replace('_', '-')}" for name in overrides)
+        for name in filenames if state is None else ():
+            if not os.path.exists(name):
+                refuse_hub_name(name)
         if state is not None:
             state = _check_buildable(functools.partial(_check_loaded_state, state), overrides)(filenames[0])
         read = _with_options(task, _check_buildable(read, overrides), overrides)

@@ -9,9 +9,10 @@ from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.finetuning import FineTuningDataset, Input, SubtaskDataset, frame, segments, shares_of
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.task_files import LabeledExample, read_examples
+from fairseq_xl.evaluation.task_files import LabeledExample, TaggedSentence, read_examples
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.finetuning.subtasks import SubtaskExample
+from fairseq_xl.finetuning.tagging import Tagging
 
 S, PAD, END = 0, 1, 2
 
@@ -138,6 +139,20 @@ def test_files_that_are_wrong(tmp_path, content, sentence):
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path}, {sentence}"):
         read_examples(path, "en")
+
+
+def test_columns_that_are_swapped():
+    rows = [(f"text {number}", "ab"[number % 2]) for number in range(20)]
+    examples = [LabeledExample(text, (label,), "en", "train.en.tsv", 1) for text, label in rows]
+    tags = [(f"w{number}", f"x{number}") for number in range(9)]
+    sentences = [TaggedSentence(("O", "B"), words, "en", "train.en.tsv", 1) for words in tags]
+    for task, data in ((Classification(None, None), examples), (Tagging(None, None), sentences)):
+        with pytest.raises(UserError, match="train.en.tsv: .*are the columns swapped?"):
+            task.learn(data)
+    task = Classification(None, None)
+    task.learn([LabeledExample(label, (text,), "en", "train.en.tsv", 1) for text, label in rows])
+    with pytest.raises(UserError, match="valid.en.tsv, line 1: label 'text 0' .*are the columns swapped?"):
+        task.check([LabeledExample("text 0", ("a",), "en", "valid.en.tsv", 1)])
 
 
 def test_a_label_that_was_not_trained():

@@ -68,6 +68,8 @@ def test_model_and_task(data_bin, checkpoints):
     model, task = hub
     assert isinstance(hub, HubInterface) and model is hub.model and task is hub.task
     assert not model.training and task.cfg.langs == "de" and hub.to("cpu") is hub
+    with pytest.raises(UserError, match="to\\('cuda:99'\\): "):
+        hub.to("cuda:99")
 
 
 @pytest.mark.parametrize("kind", ["mlm", "translation", "classification"])

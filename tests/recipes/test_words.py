@@ -1,0 +1,23 @@
+"""Recipes that read words of the command line: too few or too many of them, an unknown subcommand."""
+
+import importlib
+import runpy
+import sys
+
+import pytest
+
+MODULES = ["best_of_grid", "best_seed", "finetuning", "settings", "updates"]
+
+
+@pytest.mark.parametrize("words", [[], ["nothing"]])
+@pytest.mark.parametrize("name", MODULES)
+def test_usage(name, words, monkeypatch, capsys):
+    if words and name in ("settings", "updates"):  # one word is enough
+        return
+    monkeypatch.setattr(sys, "argv", ["x", *words])
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    sys.modules.pop(f"recipes.{name}", None)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(f"recipes.{name}", run_name="__main__")
+    importlib.import_module(f"recipes.{name}")
+    assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"usage: python -m recipes.{name} ")

@@ -1,5 +1,6 @@
 """Checks of the options of fairseq's commands."""
 
+import difflib
 import functools
 import os
 import re
@@ -72,8 +73,9 @@ def _check_command_line(original):
         if input_args is None:  # a command, not a program that calls fairseq
             error_reporting.install()
             end_by_exception()
-        refuse_old_options(sys.argv[1:] if input_args is None else input_args)
-        parser.error = functools.partial(_refuse_arguments, parser)
+        given = list(map(str, sys.argv[1:] if input_args is None else input_args))
+        refuse_old_options(given)
+        parser.error = functools.partial(_refuse_arguments, parser, given)
         for action in parser._actions:
             if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
                 action.required = True
@@ -121,6 +123,8 @@ def _check_training_options(original):
     def build(self, cfg, *args, **kwargs):
         """Builds the trainer after its options are checked."""
         if str(cfg.task._name).startswith(TASK_PREFIX):
+            if cfg.optimizer is None:
+                raise UserError("--optimizer is missing: choose one, such as xl_adam")
             _choose_precision(cfg.common)
             if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
                 raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
@@ -285,8 +289,64 @@ def _check_task_of_model(original):
     return build_model
 
 
-def _refuse_arguments(parser, message):
-    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours."""
+#: options of other toolkits -> what fairseq has in their place
+ELSEWHERE = {
+    **dict.fromkeys(("learning_rate",), "--lr"),
+    **dict.fromkeys(("num_train_epochs", "num_epochs", "epochs"), "--max-epoch"),
+    **dict.fromkeys(("max_steps", "num_steps", "train_steps"), "--max-update"),
+    **dict.fromkeys(("warmup_steps", "num_warmup_steps"), "--warmup-updates"),
+    **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "--batch-size"),
+    "gradient_accumulation_steps": "--update-freq",
+    "max_grad_norm": "--clip-norm",
+    "lr_scheduler_type": "--lr-scheduler",
+    **dict.fromkeys(("output_dir", "save_path"), "--save-dir"),
+    **dict.fromkeys(("resume_from_checkpoint", "resume"), "--restore-file"),
+    **dict.fromkeys(("model_name_or_path", "pretrained_model"), "--init-from"),
+    "logging_steps": "--log-interval",
+    "save_steps": "--save-interval-updates",
+    "eval_steps": "--validate-interval-updates",
+    **dict.fromkeys(("max_seq_length", "max_length"), "--length in fine-tuning"),
+    **dict.fromkeys(("device", "no_cuda", "gpu", "gpus"), "GPUs, which are used if there are any, or --cpu"),
+}
+
+
+def _value(given: list, option: str) -> "str | None":
+    """The last value of an option among arguments."""
+    found = None
+    for number, argument in enumerate(given):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            found = value if equals else next(iter(given[number + 1 :]), None)
+    return found
+
+
+def _hint(parser, given: list, unknown: list) -> "str | None":
+    """What to give in place of the first unknown argument."""
+    first = unknown[0]
+    options = parser._option_string_actions
+    if first.startswith("--"):
+        name = first.partition("=")[0]
+        dashes, plain = name.replace("_", "-"), name[2:].replace("-", "_")
+        close = difflib.get_close_matches(dashes, options, 1, 0.8)
+        instead = ELSEWHERE.get(plain) or (dashes if dashes in options else None) or next(iter(close), None)
+        return instead and f"did you mean {instead}?"
+    before = (
+        [argument for argument in given[: given.index(first)] if argument.startswith("--")] if first in given else []
+    )
+    action = options.get(before[-1]) if before else None
+    if action is None:
+        return None
+    if action.nargs == 0:
+        return f"{before[-1]} takes no value"
+    return f"{before[-1]} takes one value; several are joined by commas"
+
+
+def _refuse_arguments(parser, given, message):
+    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours.
+
+    Args:
+        given: all arguments.
+    """
     wrong, listed, choices = message.partition("(choose from ")
     if listed:
         ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
@@ -294,6 +354,12 @@ def _refuse_arguments(parser, message):
     unknown = wrong.removeprefix("unrecognized arguments: ").split()
     if wrong.startswith("unrecognized arguments: ") and all(map(os.path.exists, unknown)):  # of DATA/* without quotes
         wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
+    elif wrong.startswith("unrecognized arguments: "):
+        task, arch = TASK_REGISTRY.get(_value(given, "--task")), _value(given, "--arch")
+        if _is_ours(task) and arch in ARCH_MODEL_REGISTRY and not _is_ours(ARCH_MODEL_REGISTRY[arch]):
+            kind = "an encoder-decoder of fairseq_xl: xl_mt_…" if task.generates else "a model of fairseq_xl: xl_…"
+            raise UserError(f"--arch {arch} does not fit --task {_value(given, '--task')}: expected {kind}")
+        wrong += "".join(f": {hint}" for hint in filter(None, [_hint(parser, given, unknown)]))
     # fairseq's parsers of lists have no name
     wrong = wrong.replace("invalid <lambda> value:", "expected a finite number, or several joined by commas, found")
     parser.exit(2, f"{parser.prog}: error: {wrong}\n")

@@ -29,6 +29,7 @@ from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.io.text import text_of_line
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches import generation
 from fairseq_xl.patches.compilation import check_compiler
@@ -36,6 +37,7 @@ from fairseq_xl.patches.log import STOP_HOURS
 from fairseq_xl.patches.processes import any_rank, end_as_stopped
 from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 from fairseq_xl.tasks.subwords import XLSubwords
+from fairseq_xl.tasks.training_options import without_effect
 
 logger = logging.getLogger(__name__)
 
@@ -195,7 +197,8 @@ class XLTask(FairseqTask):
         """Raises `UserError` for the config of a model that is not of this package, and for a number out of range."""
         name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
         if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
-            raise UserError(f"--arch {name}: choose one of {', '.join(_architectures())}")
+            kind = XLEncoderDecoderModel if self.generates else object
+            raise UserError(f"--arch {name}: choose one of {', '.join(_architectures(kind))}")
         check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
 
     def metrics(self):
@@ -458,6 +461,11 @@ class XLTask(FairseqTask):
         Raises `UserError` if the sub-words of the data folder have changed, which binarized text does not need.
         """
         self.training_begun = True
+        run = run_config(self.cfg)
+        if run is not None and not run.distributed_training.distributed_rank:
+            unused = self.options_without_effect(run)
+            if unused:
+                logger.warning("no effect: %s", "; ".join(f"{option} ({reason})" for option, reason in unused.items()))
         for name in chain.from_iterable(FILES.values()):
             if (self.folder() / name).is_file():
                 check_fingerprint(self.folder(), name)
@@ -471,6 +479,10 @@ class XLTask(FairseqTask):
             if metric not in known:
                 raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
             _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
+
+    def options_without_effect(self, run):
+        """Options that have no effect on this training: {``--option value``: reason}."""
+        return without_effect(run, planned=False)
 
     def begin_epoch(self, epoch, model):
         """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
@@ -503,10 +515,12 @@ class XLTask(FairseqTask):
             run.dataset.disable_validation = True
 
 
-def _architectures():
-    """The registered architectures by family: ["xl_dan", "xl_mt_{base,big,small,tiny}", …]."""
+def _architectures(kind):
+    """The registered architectures of a class by family: ["xl_dan", "xl_mt_{base,big,small,tiny}", …]."""
     families = {}
     for name in sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_")):
+        if not issubclass(ARCH_MODEL_REGISTRY[name], kind):
+            continue
         family, _, size = name.rpartition("_")
         several = size in ("tiny", "small", "base", "big", "large")
         families.setdefault(family if several else name, []).extend([size] if several else [])

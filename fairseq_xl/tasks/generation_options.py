@@ -94,7 +94,7 @@ def check_generation(args: Any, symbols: int) -> None:
     for name, (expected, below) in _NUMBERS.items():
         check_number(option(name), getattr(args, name), expected, below)
     if args.score_reference:
-        others = set(_changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
+        others = set(changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
         if others:
             raise UserError(f"{option(min(others))} has no effect with --score-reference, which generates nothing")
         return
@@ -103,7 +103,7 @@ def check_generation(args: Any, symbols: int) -> None:
     _check_search(args, symbols)
     if args.unnormalized and args.lenpen != 1:
         logger.warning("--lenpen %s has no effect with --unnormalized", args.lenpen)
-    if args.match_source_len and {"max_len_a", "max_len_b"} & {*_changed(args, GenerationConfig)}:
+    if args.match_source_len and {"max_len_a", "max_len_b"} & {*changed(args, GenerationConfig)}:
         raise UserError("--max-len-a and --max-len-b have no effect with --match-source-len")
 
 
@@ -152,12 +152,12 @@ def _check_search(args: Any, symbols: int) -> None:
 
 def _check_unused(sections: dict[str, Any], unused: dict[str, dict[str, str]]) -> None:
     for section, names in unused.items():
-        for name in _changed(sections[section], SECTIONS[section]) if section in sections else ():
+        for name in changed(sections[section], SECTIONS[section]) if section in sections else ():
             if name in names:
                 raise UserError(f"{option(name)} has no effect on generation: {names[name]}; leave it out")
 
 
-def _changed(options: Any, dataclass: type) -> Iterable[str]:
+def changed(options: Any, dataclass: type) -> Iterable[str]:
     """The names of the options that are not at their default."""
     fields = dataclass.__dataclass_fields__  # type: ignore[attr-defined]
     for name, field in fields.items():

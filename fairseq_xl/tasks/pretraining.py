@@ -1,5 +1,6 @@
 """Pre-training with any set of objectives."""
 
+import logging
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +31,9 @@ from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.tasks.base import XLTask, run_config
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
+from fairseq_xl.tasks.training_options import without_effect
+
+logger = logging.getLogger(__name__)
 
 MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 # type of corpus -> its class
@@ -40,6 +44,8 @@ ONE_LANGUAGE = {
     "documents": AdjacentSegments,
 }
 TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
+
+LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
 
 PAIR = re.compile(r"(\w+)-(\w+)")
 
@@ -368,6 +374,30 @@ class XLPretrainingTask(PlannedTask, XLTask):
         self.cfg.objective_options = merged_options(identity, self.cfg.objective_options)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")
         self.cfg.pairs = self.cfg.pairs or options.get("pairs")
+
+    def options_without_effect(self, run):
+        """As the base, with limits of batches, languages, pairs and options of objectives that no objective reads."""
+        found, kinds = without_effect(run, planned=True), {each.corpus_type for each in self.objectives.values()}
+        for name in ("max_tokens", "batch_size"):
+            limited = {
+                objective: [f"{objective}.{limit}" for limit in LIMITS if getattr(each.cfg, limit) is not None]
+                for objective, each in self.objectives.items()
+            }
+            if run.dataset[name] is not None and all(limited.values()):
+                limits = ", ".join(limit for limits in limited.values() for limit in limits)
+                found[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"{limits} is the limit"
+        if self.cfg.langs and not kinds & ONE_LANGUAGE.keys():
+            found[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"
+        if self.cfg.pairs and not kinds & TWO_LANGUAGES.keys():
+            found[f"--pairs {self.cfg.pairs}"] = "no objective reads parallel text"
+        if self.cfg.tokens_per_sample:
+            found[f"--tokens-per-sample {self.cfg.tokens_per_sample}"] = "the option length of each objective is used"
+        if self.cfg.init_across_heads and not self.cfg.init_from:
+            found["--init-across-heads"] = "--init-from is needed"
+        owners = {setting.partition(".")[0] for setting in (self.cfg.objective_options or "").split()}
+        if others := sorted(owners - self.objectives.keys()):
+            logger.info("--objective-options: those of %s are not used (--objectives)", ", ".join(others))
+        return found
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ else
     [ -n "${HEAD:-}" ] || refuse "with NODES, name the first machine: HEAD=host:port"
     meeting=(--nnodes "$NODES" --rdzv_backend c10d --rdzv_id "${RUN:-fairseq_xl}" --rdzv_endpoint "$HEAD")
 fi
+[ -n "${PROCESSES:-}" ] || python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
+    refuse "there is no GPU: set PROCESSES=number of processes"
 mkdir -p "$save"
 exec torchrun "${meeting[@]}" --nproc_per_node "${PROCESSES:-gpu}" "$recipes/launch.py" train "$data" "$@" \
     --save-dir "$save" --log-file "$save/train.log"

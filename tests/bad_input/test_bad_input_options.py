@@ -374,6 +374,10 @@ def test_split_to_train_on_that_is_another(data_bin, tmp_path):
         (["--lr", "nan"], "--lr.*: expected a finite number, or several joined by commas, found 'nan'"),
         (["--lr", "0.1,inf"], "--lr.*: expected a finite number, or several joined by commas, found '0.1,inf'"),
         (["--nonsense", "3"], "unrecognized arguments: --nonsense 3"),
+        (["--fp16", "True"], "unrecognized arguments: True: --fp16 takes no value"),
+        (["--learning_rate", "1"], r"--learning_rate 1: did you mean --lr\?"),
+        (["--save_dir", "x"], r"--save_dir x: did you mean --save-dir\?"),
+        (["--objectives", "mlm", "tlm"], "tlm: --objectives takes one value; several are joined by commas"),
     ],
 )
 def test_argument_that_is_wrong_without_the_usage_of_all(data_bin, tmp_path, capsys, flags, sentence):
@@ -388,6 +392,19 @@ def changed(line, option, value):
     line = [*line]
     line[line.index(option) + 1] = value
     return line
+
+
+def test_a_model_of_fairseq_with_options_of_ours(data_bin, tmp_path):
+    line = changed(translation(data_bin, tmp_path, "-s", "en", "-t", "de"), "--arch", "transformer")
+    with pytest.raises(UserError, match="--arch transformer .* --task xl_translation: .*encoder-decoder .*xl_mt_"):
+        run_train(line)
+
+
+def test_no_optimizer(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path)
+    place = line.index("--optimizer")
+    with pytest.raises(UserError, match="--optimizer is missing"):
+        run_train([*line[:place], *line[place + 2 :]])
 
 
 SHAPE = ["--layers", "--embed-dim", "--ffn-dim", "--heads", "--max-positions"]  # options of our encoders

@@ -12,6 +12,7 @@ from fairseq_xl.evaluation.curves import read_log
 from fairseq_xl.patches import log
 from fairseq_xl.tasks import planned_batches
 from recipes.progress import summary
+from tests.command_line import cli
 from tests.commands import configuration, pretraining, run_train, run_validate, validation
 
 STOPPING = "Stopping training due to cumulative_training_time: "
@@ -132,3 +133,16 @@ def test_the_share_of_padding_is_logged_once_an_epoch(data_bin, tmp_path):
     shown = re.findall(r"^batches of epoch (\d): (\d+\.\d) % of the tokens are padding$", run_train(line).log, re.M)
     assert [epoch for epoch, _ in shown] == ["1", "2"]
     assert all(0 < float(share) < 50 for _, share in shown)
+
+
+def test_options_without_effect_are_named(data_bin, tmp_path):
+    line = pretraining(data_bin, tmp_path, *cli(max_update=1, no_save=True, disable_validation=True), objectives="clm")
+    named = cli(required_batch_size_multiple=16, curriculum=2, fp16_init_scale=4, ema_decay=0.5, pairs="en-de")
+    limits = ["--objective-options", "clm.length=32 clm.batch_tokens=64 veco_bi.length=32"]
+    log = run_train([*line, *named, *limits]).log
+    (text,) = [message for message in log.splitlines() if message.startswith("no effect: ")]
+    values = zip(named[::2], named[1::2])
+    assert {name for name, value in values if f"{name} {value} (" in text} == {*named[::2]}
+    assert "--max-tokens 256 (clm.batch_tokens is the limit)" in text
+    assert "--objective-options: those of veco_bi are not used" in log
+    assert "no effect: " not in run_train([*line, "--max-update", 2]).log

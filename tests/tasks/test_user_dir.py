@@ -36,6 +36,15 @@ def test_user_dir(data_bin, tmp_path, place):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_link_of_another_name_is_refused(tmp_path):
+    (tmp_path / "other").symlink_to(ROOT / "fairseq_xl")
+    code = (
+        "import sys; from fairseq_cli.validate import cli_main; sys.argv[1:] = ['x', '--user-dir', 'other']; cli_main()"
+    )
+    done = subprocess.run([python(), "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.endswith("must be called fairseq_xl, found other\n")
+
+
 def test_mistake_is_one_sentence_on_the_command_line(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path / "run", "--langs", "en,xx", "--cpu")
     done = subprocess.run(

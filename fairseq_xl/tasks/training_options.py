@@ -1,0 +1,71 @@
+"""Options of fairseq-train that have no effect on a run, for a warning: many are fairseq's and expected by habit."""
+
+from typing import Any
+
+from fairseq.dataclass.configs import FairseqConfig
+
+from fairseq_xl.tasks.generation_options import changed, option
+
+#: section -> option without effect -> reason
+UNUSED: dict[str, dict[str, str]] = {
+    "common": {
+        "fp16_no_flatten_grads": "gradients are never flattened",
+        **dict.fromkeys(("use_plasma_view", "plasma_path"), "text is memory-mapped"),
+    },
+    "dataset": {
+        "required_batch_size_multiple": "batches keep their size",
+        "required_seq_len_multiple": "batches are not padded further",
+        "dataset_impl": "the data folder says how its text is stored",
+        "skip_invalid_size_inputs_valid_test": "validation leaves out no text",
+        "combine_valid_subsets": "--valid-subset names the splits",
+        "gen_subset": "it is for fairseq-generate",
+        **dict.fromkeys(("num_shards", "shard_id"), "--distributed-world-size is the number of processes"),
+    },
+}
+#: options that have an effect with another one only -> the other one; both in one section
+NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
+    "common": {
+        **dict.fromkeys(("fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance"), ("fp16",)),
+        **dict.fromkeys(("min_loss_scale", "threshold_loss_scale"), ("fp16", "amp")),
+        **dict.fromkeys(("amp_init_scale", "amp_scale_window", "amp_batch_retries"), ("amp",)),
+    },
+    "ema": dict.fromkeys(("ema_decay", "ema_start_update", "ema_seed_model", "ema_update_freq"), ("store_ema",)),
+    "checkpoint": {
+        "keep_interval_updates": ("save_interval_updates",),
+        "keep_interval_updates_pattern": ("keep_interval_updates",),
+    },
+}
+#: of a task whose batches are planned
+PLANNED = {
+    "dataset": ("curriculum", "grouped_shuffling", "update_ordered_indices_seed"),
+    "optimization": ("skip_remainder_batch",),
+}
+HARMLESS = {("required_batch_size_multiple", 1)}
+
+
+def without_effect(run: Any, planned: bool) -> dict[str, str]:
+    """Options of fairseq's sections that are not at their default and have no effect: {``--option value``: reason}.
+
+    Args:
+        run: the configuration of a training by a task of this package.
+        planned: whether the task plans its batches.
+    """
+    found = {}
+    for section in {**UNUSED, **NEEDED, **PLANNED}:
+        values, kind = run.get(section), FairseqConfig.__dataclass_fields__[section].type
+        for name in changed(values, kind) if values is not None else ():
+            reason, others = UNUSED.get(section, {}).get(name), NEEDED.get(section, {}).get(name)
+            if others and not any(_is_set(values, other, kind) for other in others):
+                reason = f"{' or '.join(map(option, others))} is needed"
+            if planned and name in PLANNED.get(section, ()):
+                reason = "an epoch is a planned number of updates"
+            if reason and (name, values[name]) not in HARMLESS:
+                found[f"{option(name)} {values[name]}"] = reason
+    if run.optimization.sentence_avg and "sentence_avg" not in run.criterion:
+        found["--sentence-avg"] = "a loss is a mean over predictions"
+    return found
+
+
+def _is_set(values: Any, name: str, kind: Any) -> bool:
+    """Whether an option is not at its default, or is a flag that is given."""
+    return values[name] not in (None, False, kind.__dataclass_fields__[name].default)

@@ -138,7 +138,7 @@ def test_import_and_the_command_work_in_any_folder(world):
     command, packages = world.environment / "bin/fairseq-xl", world.environment / "lib/python3/site-packages"
     code = f"import runpy, site, sys; site.addsitedir({str(packages)!r}); sys.argv[:] = sys.argv[2:]; "
     code += "runpy.run_module('fairseq_xl', run_name='__main__')"
-    (world.environment / "bin/python").write_text(f"""#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n""")
+    (world.environment / "bin/python").write_text(f"""#!/bin/sh\nexec {sys.executable} -S -c "{code}" "$@"\n""")
     for folder, shown in (("repo", "repo"), ("other", "other"), ("bin", "repo")):
         done = subprocess.run([command, "score", "a b"], cwd=world.folder / folder, capture_output=True, text=True)
         assert done.stdout == f"{shown} score a b\n", done.stderr

@@ -9,6 +9,7 @@ from fairseq_xl.errors import UserError, language_pair, named_values
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.text import text_of_line
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def read_pairs(prefix, source, target):
     if len(sides[0]) != len(sides[1]):
         raise UserError(f"{prefix}: {len(sides[0])} lines of {source!r} but {len(sides[1])} of {target!r}")
     kept, seen = [], (set(), set())
-    for pair in zip(*(map(str.strip, side) for side in sides)):
+    for pair in zip(*(map(text_of_line, side) for side in sides)):
         if all(pair) and not any(sentence in before for sentence, before in zip(pair, seen)):
             kept.append(pair)
         for sentence, before in zip(pair, seen):

@@ -20,6 +20,8 @@ INVISIBLE = (
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+#: what Python's `str.split` divides at, as ranges of a regular expression
+SPACES = "\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 BYTE_ORDER_MARK = "\ufeff"
 
 # a word of them alone; the set comes first, since a search for a set is twice as fast as one for the place before it

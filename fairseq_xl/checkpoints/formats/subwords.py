@@ -2,6 +2,7 @@
 
 A SentencePiece model becomes these steps, in which spaces are ▁ at the end:
 
+- the text of a line: spaces of all kinds, invisible words;
 - the model's own rules of normalization;
 - spaces: removed at both ends, merged, and one put in front of the text, as far as the model does so;
 - Unigram or BPE. Words are separated before, which changes no result unless a piece has ▁ inside.
@@ -40,6 +41,7 @@ from fairseq_xl.data.subwords import FILES, open_model, open_subwords
 from fairseq_xl.data.symbols import SPECIAL, WORD_START
 from fairseq_xl.data.wordpiece import CONTINUATION, WordPieces
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.text import BYTE_ORDER_MARK, INVISIBLE, SPACES
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer, normalizers
@@ -86,7 +88,7 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
 
 def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
     """The tokenizer of a WordPiece vocabulary; arguments and errors as in `sentencepiece_tokenizer`."""
-    from tokenizers import decoders, models
+    from tokenizers import decoders, models, normalizers
 
     opened = open_subwords(folder)
     assert isinstance(opened, WordPieces)
@@ -97,6 +99,7 @@ def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = ""
     assert isinstance(given, models.WordPiece)
     numbers = {row: number for number, row in enumerate(rows)}
     tokenizer.model = models.WordPiece(numbers, unk_token=UNK, max_input_chars_per_word=given.max_input_chars_per_word)
+    tokenizer.normalizer = normalizers.Sequence([*_text_steps(), tokenizer.normalizer])
     tokenizer.decoder = decoders.WordPiece(CONTINUATION, cleanup=False)
     return tokenizer
 
@@ -143,10 +146,27 @@ def _check(model: Model, path: Path) -> None:
             raise UserError(f"{path} cannot be expressed as a transformers tokenizer: {reason}")
 
 
+def _text_steps() -> list[normalizers.Normalizer]:
+    """The steps from a line to its text (`fairseq_xl.io.text.text_of_line`)."""
+    from tokenizers import Regex, normalizers
+
+    spaces, invisible = (
+        "".join(char if char == "-" else f"\\x{{{ord(char):X}}}" for char in ranges) for ranges in (SPACES, INVISIBLE)
+    )
+    replaced = {
+        rf"\A\x{{{ord(BYTE_ORDER_MARK):X}}}+": "",
+        f"[{spaces}]+": " ",
+        f"[{invisible}](?<![^ ][{invisible}])[{invisible}]*(?![^ ])": "",
+        " {2,}": " ",
+        r"\A | \z": "",
+    }
+    return [normalizers.Replace(Regex(pattern), content) for pattern, content in replaced.items()]
+
+
 def _normalizer(model: Model) -> normalizers.Normalizer:
     from tokenizers import Regex, normalizers
 
-    steps: list[normalizers.Normalizer] = []
+    steps = _text_steps()
     if model.charsmap:
         steps.append(normalizers.Precompiled(model.charsmap))
     if model.remove_extra_spaces:

@@ -71,7 +71,7 @@ def test_rows_of_xlm(tmp_path):
         ("vocab.json", b'{"a": 0', "vocab.json, line 1: not JSON"),
         ("vocab.json", b"[]", "vocab.json holds no JSON object"),
         ("vocab.txt", b"a\nb\n", r"vocab.txt is not a WordPiece vocabulary: it has no line \[CLS\]"),
-        ("vocab.txt", b"a\xff\n", "vocab.txt is not a WordPiece vocabulary: .utf-8"),
+        ("vocab.txt", b"a\xff\n", "vocab.txt, line 1: not UTF-8"),
         ("dict.txt", b"a 1\nb 1\na 1\n", "dict.txt has 1 symbols more than once, such as 'a'"),
         ("sentencepiece.bpe.model", b"half", "sentencepiece.bpe.model is not a SentencePiece model"),
         ("dict.txt", b"a\xff 1\n", "dict.txt is not a fairseq dictionary"),

@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.corpus:
         for name in ("pretrain", "translate"):
             values.append(f"{name}-configs={CONFIGS}/{name}-toy.yaml {CONFIGS}/{name}-longer.yaml")
-        values.append(f"random={RANDOM}")
+        values += ["pretrain-flags=", f"random={RANDOM}"]
     experiment.main([str(ROOT / "recipes/quickstart.yaml"), *values, "--output", str(output), *updates])
 
 

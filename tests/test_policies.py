@@ -409,3 +409,18 @@ def test_every_objective_has_its_test():
     files = {path.stem for path in (ROOT / "fairseq_xl" / "objectives").glob("*.py")} - {"__init__", "base"}
     tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "objectives").glob("test_*.py")}
     assert not files - tests
+
+
+def _depends_on_the_locale(node):
+    """Whether a call opens a file of text without saying its encoding."""
+    if not isinstance(node, ast.Call) or any(keyword.arg == "encoding" for keyword in node.keywords):
+        return False
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("read_text", "write_text")
+    modes = [ast.unparse(mode) for mode in node.args[1:2]]
+    return ast.unparse(node.func) == "open" and not any("b" in mode for mode in modes)
+
+
+def test_text_is_utf8_whatever_the_locale():
+    found = [(path, node) for path in MODULES for node in nodes(parse(path)) if _depends_on_the_locale(node)]
+    assert [f"{name(path)}:{node.lineno}" for path, node in found] == []

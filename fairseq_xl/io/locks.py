@@ -19,7 +19,7 @@ def locked(path: str | os.PathLike[str], message: str | None) -> Iterator[None]:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     except OSError as error:
         raise UserError(f"{path}: cannot be made, which locks the folder: {error.strerror}") from error
-    with open(descriptor, "a") as file:
+    with open(descriptor, "a", encoding="utf-8") as file:
         if message is None:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

@@ -146,3 +146,13 @@ def test_raw_text_is_encoded_as_preprocess_encodes_it(kind, tokenizer, tmp_path)
             assert ids.tolist() == [number for number in expected if len(ids)]  # text without a piece has no <unk> here
             joined = "".join(line[begin:end] for begin, end in places.tolist())
             assert not len(ids) or re.findall("[a-z]", joined) == re.findall("[a-z]", line)
+
+
+def test_answers_are_found_behind_other_white_space(data_bin):  # noqa: F811
+    """Places are those of the raw text, whatever the text that is encoded leaves out."""
+    encoder = TextEncoder(data_bin, XLDictionary.load(data_bin / "dict.txt"))
+    raw = "\ufeff das\u3000\u200b\n\n Haus \u200b ist\u00a0\u202f gruen\r\n"
+    ids, places = encoder.spans(raw, "de")
+    assert ids.tolist() == encoder("das Haus ist gruen", "de")[:-1].tolist() == encoder(raw, "de")[:-1].tolist()
+    begin, end = answer_tokens(("gruen", raw.index("gruen")), places)
+    assert raw[places[begin, 0] : places[end, 1]].strip() == "gruen"

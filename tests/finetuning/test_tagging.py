@@ -134,7 +134,7 @@ def test_tags_without_training_sentence_are_named(task, caplog):
     )
 
 
-def test_words_of_a_line_are_separated_by_spaces_and_tabs(type_of_words=Tagging):
+def test_words_of_a_line_are_separated_by_spaces_and_tabs(task):
     """As many tags as words: other white space is part of a word, and a word is not invisible."""
-    example = type_of_words.from_line(None, "a\u00a0b  c\td \u200b ", "en", "file", 1)
+    example = task.from_line("a\u00a0b  c\td \u200b ", "en", "file", 1)
     assert example.words == ("a\u00a0b", "c", "d") and len(example.tags) == 3

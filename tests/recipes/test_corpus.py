@@ -97,3 +97,14 @@ def test_a_second_process_waits(lohelp, monkeypatch):
 def test_other_folders_are_left_alone(lohelp, tmp_path):
     corpus.make(tmp_path / "mine", ["en", "de"])
     assert not list(tmp_path.iterdir())  # not even a lock
+
+
+def test_only_a_line_feed_ends_a_line_of_test_sets(tmp_path):
+    """Lines of two languages stay aligned."""
+    (tmp_path / "bitext").mkdir()
+    for code in ("de", "fr"):
+        text = f"{code} 1\r2\u2028\x85\x0b\r\n{code} 3\n"
+        (tmp_path / f"bitext/test.en-{code}.{code}").write_bytes(b"\xef\xbb\xbf" + text.encode())
+        (tmp_path / f"bitext/test.en-{code}.ids").write_bytes(b"a\r\nb\n")
+    prefix = corpus.zero_shot_test(tmp_path, "en", "de-fr", tmp_path / "out")
+    assert Path(f"{prefix}.fr").read_bytes() == "fr 1\r2\u2028\x85\x0b\nfr 3\n".encode()

@@ -28,6 +28,7 @@ from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
+from fairseq_xl.io.files import sha256_of
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.stack import Stack
@@ -250,6 +251,10 @@ class XLTask(FairseqTask):
                 raise UserError(f"--bpe sentencepiece needs --sentencepiece-model {path}")
             model = open_model(args.sentencepiece_model, self.folder())
             check_pieces(model, Path(args.sentencepiece_model), self.dictionary)
+            digest = sha256_of(args.sentencepiece_model)
+            if self.encoding.get("sentencepiece.model", digest) != digest:
+                path = self.folder() / "sentencepiece.model"
+                raise UserError(f"--sentencepiece-model {args.sentencepiece_model}: expected a copy of {path}")
         if name == "xl_subwords":
             language = self.inference_pair[0] if self.generates else None
             bpe = XLSubwords(args, self.folder(), self.dictionary, language)

@@ -19,7 +19,7 @@ from fairseq_xl.io.files import write_json
 from preprocess import binarize, files, stages
 from preprocess.__main__ import main
 from preprocess.config import read_config
-from preprocess.fingerprints import verify
+from preprocess.fingerprints import fingerprint, verify
 from preprocess.pipeline import prepare
 from preprocess.stages import Stages, locked
 
@@ -174,7 +174,8 @@ def back_translated(data_bin, digest):
     for language in ("en", "de"):
         for end in ("bin", "idx"):
             prefix.with_name(f"{prefix.name}.{language}.{end}").write_text(language + end)
-    write_json(note_path(prefix), {"made_with": {"dictionary": digest}})
+    written = {path.name: fingerprint(path) for path in sorted(prefix.parent.glob("back-*"))}
+    write_json(note_path(prefix), {"made_with": {"dictionary": digest}, "fingerprints": written})
     parts.begin(parts_path(prefix), {"dictionary": digest})
     return pairs_of(data_bin)
 

@@ -3,6 +3,7 @@
 import argparse
 import configparser
 import importlib
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl import commands
+from fairseq_xl.commands import curves
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 from fairseq_xl.renamed import RENAMED_COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -140,6 +143,8 @@ def test_help_and_scores_import_neither_torch_nor_fairseq():
     code = """
 import contextlib, io, sys
 from fairseq_xl import commands
+from fairseq_xl.commands import curves
+from fairseq_xl.io.files import replacing
 light = [name.split() for name in commands.COMMANDS if name.startswith(("score", "cur", "results"))]
 for words in [["--help"], *([*name, "--help"] for name in light)]:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
@@ -158,12 +163,27 @@ def test_a_mistake_is_one_sentence():
     assert done.returncode == 1 and done.stderr == "fairseq_xl: error: absent: no such file\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_removes_what_is_incomplete(tmp_path, monkeypatch, number):
+    def work(words):
+        with replacing(tmp_path / "out") as file:
+            file.write(b"a part")
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(curves, "main", work)
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["curves"])
+    assert ended.value.code == 128 + number and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_output_that_is_closed_ends_the_command(lines):
     """Whether the output is written while the command runs, or what is left of it at its end; so does --help."""
     code = f"""
 import sys
 from fairseq_xl import commands
+from fairseq_xl.commands import curves
+from fairseq_xl.io.files import replacing
 from fairseq_xl.commands import curves
 curves.main = lambda words: [sys.stdout.write("a line of output\\n") for _ in range({lines})]
 commands.main(sys.argv[1:])

@@ -10,7 +10,7 @@ import zstandard
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import lines_of, read_text, text_of
-from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.files import json_object, parsed_json, read_whole
 
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}
 
@@ -52,6 +52,30 @@ def test_values_of_json_are_bounded(monkeypatch):
     assert parsed_json('{"a": [1, 2]}', "file") == {"a": [1, 2]}
     with pytest.raises(UserError, match="file: more than 4 values"):
         parsed_json("[[],[],[]]", "file")
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_numbers_of_json_are_finite(number):
+    with pytest.raises(UserError, match=f"file: {number} is not a finite number"):
+        parsed_json(f"[{number}]", "file")
+
+
+def test_text_of_settings_is_unicode(tmp_path):
+    (tmp_path / "config.json").write_text(r'{"a": ["\ud83d\ude00"]}')
+    assert json_object(tmp_path / "config.json") == {"a": ["\U0001f600"]}
+    (tmp_path / "config.json").write_text(r'{"a": ["\ud83d"]}')
+    with pytest.raises(UserError, match=r"config.json: '\\ud83d' is half of a character"):
+        json_object(tmp_path / "config.json")
+
+
+def test_vocabularies_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "LARGEST_VOCABULARY", 3)
+    monkeypatch.setattr(bounds, "LARGEST_FILE", 9)
+    path = tmp_path / "dict.txt"
+    for content, problem in ((b"a\n" * 4, "more than 3 lines"), (b"a" * 10, "more than 0 MiB")):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"dict.txt: {problem}"):
+            read_whole(path, vocabulary=True)
 
 
 def test_numbers_have_a_bound_of_their_option():

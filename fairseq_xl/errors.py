@@ -25,6 +25,7 @@ RANGES = {
     "more than 0": lambda number: number > 0,
     "probability": lambda number: 0 <= number < 1,
 }
+QUOTED_NAME = "a name is expected; fairseq-hydra-train reads no, on and off in YAML as false or true: quote it, 'no'"
 #: of a task, for messages
 GENERATES_NOTHING = (
     "generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes, tags and answers of unlabeled text"
@@ -70,6 +71,8 @@ def names_of(option: str, text: str) -> list[str]:
     for name in names:
         if not name or name != name.strip():
             raise UserError(f"{option} {quoted(text)}: expected names joined by commas, without spaces")
+        if name in ("True", "False"):
+            raise UserError(f"{option} {text}: {QUOTED_NAME}")
         if names.count(name) > 1:
             raise UserError(f"{option} {text}: {name} is named twice")
     return names

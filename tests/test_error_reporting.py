@@ -53,6 +53,7 @@ def test_one_rule_for_language_codes():
         ("dé", "'dé' is not a language code"),
         ("../x", "'../x' is not a language code"),
         ("en,en", "en is named twice"),
+        ("False", "reads no, on and off in YAML as false or true: quote it"),
         ("en, de", "without spaces"),
         ("en,,de", "expected names joined by commas"),
         ("", "expected names joined by commas"),

@@ -9,7 +9,7 @@ import numpy as np
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
 
 SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
@@ -76,6 +76,8 @@ class XLDictionary(Dictionary):
         """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
         if language not in self.languages:
             known = ", ".join(self.languages) or "none"
+            if language in ("True", "False"):
+                raise UserError(f"language {language}: {QUOTED_NAME}")
             remedy = f"leave it out, or add it with `fairseq-xl extend-vocabulary --langs {language}`"
             raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known}): {remedy}")
         return self.languages.index(language)

@@ -1,5 +1,6 @@
 """SentencePiece as the sub-words of a data folder."""
 
+import contextlib
 from pathlib import Path
 
 import sentencepiece
@@ -47,10 +48,10 @@ def opened(file: Path) -> sentencepiece.SentencePieceProcessor:
         raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")
     if file.stat().st_size > bounds.LARGEST_FILE:
         raise UserError(f"{file}: more than {bounds.LARGEST_FILE >> 20} MiB, which no SentencePiece model has")
-    try:
-        return sentencepiece.SentencePieceProcessor(model_proto=file.read_bytes())
-    except (RuntimeError, OSError):
-        raise UserError(f"{file} is not a SentencePiece model, or it is damaged") from None
+    with contextlib.suppress(RuntimeError, OSError):
+        if content := file.read_bytes():  # from nothing SentencePiece makes a model that encodes nothing
+            return sentencepiece.SentencePieceProcessor(model_proto=content)
+    raise UserError(f"{file} is not a SentencePiece model, or it is damaged")
 
 
 def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:

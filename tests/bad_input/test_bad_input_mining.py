@@ -98,12 +98,18 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     arrays["negatives"][0, 0] = line
     np.savez(path, **arrays)
     options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
+
+    def train():
+        run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))
+
+    fails(train, f"{path} is not the file that `fairseq-xl mine-negatives` wrote")
+    path.with_suffix(".json").unlink()  # without the fingerprint
     fails(
-        lambda: run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase")),
+        train,
         f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again",
     )
     mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
-    run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))
+    train()
 
 
 def test_ctrl_c_is_one_sentence(monkeypatch, capsys):

@@ -55,6 +55,7 @@ def attach_log_file() -> None:
             _file.close()
         handler.setFormatter(logging.Formatter(FORMAT, DATES))
         handler.handleError = functools.partial(_close_after_error, handler)
+        handler.stream.reconfigure(encoding="utf-8")  # fairseq opens it in the encoding of the locale
         root.addHandler(handler)
         _file = handler
     _shorten_console()

@@ -50,6 +50,14 @@ def test_training_goes_on_without_a_log_file_that_cannot_be_written(data_bin, tm
     assert shown.count("--log-file") == 1 and line in shown
 
 
+def test_the_log_file_is_utf8_whatever_the_locale(tmp_path):
+    trains = logging.getLogger("fairseq_cli.train")
+    trains.addHandler(logging.FileHandler(tmp_path / "train.log", encoding="ascii"))
+    log.attach_log_file()
+    trains.error("ü")
+    assert (tmp_path / "train.log").read_bytes().endswith("ü\n".encode())
+
+
 def test_the_folder_of_the_log_file_is_made(data_bin, tmp_path):
     """fairseq opens --log-file before it makes --save-dir."""
     path = tmp_path / "new/run/train.log"

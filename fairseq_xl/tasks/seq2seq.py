@@ -106,17 +106,19 @@ class XLSeq2SeqTask(XLTask):
         raise NotImplementedError(f"{type(self).__name__}.inference_pair")
 
     def load_state_dict(self, state_dict):
-        """As the base class; beside the output of fairseq-generate, a note names the checkpoints."""
+        """As the base class; with --results-path, notes the origin of the checkpoint."""
         super().load_state_dict(state_dict)
         run = run_config(self.cfg)
-        folder = None if run is None else OmegaConf.select(run, "common_eval.results_path")
-        if folder and "path" in state_dict:
+        if run is not None and OmegaConf.select(run, "common_eval.results_path") and "path" in state_dict:
             self.models = (*self.models, Origin.of_checkpoint(state_dict["path"], self.cfg._name))
-            origin = self.models[0]
-            if len(self.models) > 1:  # an ensemble
-                names, digests = (os.pathsep.join(map(str, of)) for of in zip(*(each[:2] for each in self.models)))
-                origin = Origin(names, digests, origin.task)
-            write_origin(os.path.join(folder, f"generate-{run.dataset.gen_subset}.txt"), origin)
+
+    def _write_origin(self, run):
+        """Names the checkpoints of fairseq-generate in a file beside its output."""
+        origin = self.models[0]
+        if len(self.models) > 1:  # an ensemble
+            names, digests = (os.pathsep.join(map(str, parts)) for parts in zip(*(model[:2] for model in self.models)))
+            origin = Origin(names, digests, origin.task)
+        write_origin(os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt"), origin)
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -163,6 +165,8 @@ class XLSeq2SeqTask(XLTask):
         run = args._get_parent() if OmegaConf.is_config(args) else None
         if run is not None and OmegaConf.select(run, "common_eval.path"):  # a command, not the run of a checkpoint
             check_run(run, interactive=extra_gen_cls_kwargs is None)  # fairseq-generate passes a language model
+            if self.models:
+                self._write_origin(run)
         scores = getattr(args, "score_reference", False)
         if getattr(args, "print_alignment", None):
             if scores:

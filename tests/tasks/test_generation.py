@@ -474,13 +474,15 @@ def test_options_without_effect_are_refused(data_bin, both_ways, options, said):
     [
         (["--prefix-size", 1], "--prefix-size"),
         (["--score-reference"], "--score-reference"),
-        (["--results-path", "x"], "--results-path"),
+        (["--results-path", "FOLDER"], "--results-path"),
         (["--print-alignment", "soft"], "--print-alignment soft"),
         (["--batch-size", 2], "--batch-size 2 is larger than --buffer-size"),
         (["--gen-subset", "valid"], "--gen-subset"),
         (["--scoring", "chrf"], "--scoring chrf"),
     ],
 )
-def test_options_without_effect_in_interactive(data_bin, both_ways, options, said):
+def test_options_without_effect_in_interactive(data_bin, both_ways, tmp_path, options, said):
+    options = [tmp_path if option == "FOLDER" else option for option in options]
     with pytest.raises(UserError, match=said):
         interactive(data_bin, both_ways, ["x"], *options)
+    assert not any(tmp_path.iterdir())

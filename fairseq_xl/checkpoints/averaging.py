@@ -23,6 +23,7 @@ EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 #: keys of an identity in which checkpoints of one run may differ: settings of its training, of which there is a warning
 SETTINGS = ("objective_options", "length", "start")
+ENCODING = "encoding"  # key of an identity: the sub-words and tokenizers, as far as they are known
 #: options of a run that name the weights that it started from
 INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from")
 
@@ -120,7 +121,8 @@ def _meaning(state: dict) -> dict[str, Any]:
     options = {f"--{name}": model.get(name, of.get(ABSENT)) for name, of in transfer_fields(model.get("_name")).items()}
     trained, _ = registered_model(model.get("_name"))
     learned = {"head": head_of(identity), **type_state_of(identity)}  # other keys in checkpoints of earlier versions
-    rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state")}
+    rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state", ENCODING)}
+    rest |= {f"{ENCODING} {name}": value for name, value in (identity.get(ENCODING) or {}).items()}
     task, common = ((state.get("cfg") or {}).get(section) or {} for section in ("task", "common"))
     files = {name: task[name] for name in INITIAL if task.get(name)} if isinstance(task, dict) else {}
     start = files or {"seed": common.get("seed") if isinstance(common, dict) else None}
@@ -130,7 +132,7 @@ def _meaning(state: dict) -> dict[str, Any]:
 def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:
     for name in {**expected, **found}:
         one, other = expected.get(name), found.get(name)
-        if one == other:
+        if one == other or (name.startswith(f"{ENCODING} ") and None in (one, other)):  # unknown in earlier versions
             continue
         if name not in SETTINGS:
             raise UserError(

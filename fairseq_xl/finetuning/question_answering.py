@@ -67,6 +67,7 @@ class QuestionAnswering(TaskType):
     suffix = "json"
     files = "SPLIT.LANGUAGE.json in SQuAD's format"
     example_name = "a question with its context"
+    partly_labeled = True  # SQuAD 2.0 has questions without an answer
     statistics = ("f1", "exact")
 
     def __init__(self, cfg: Any, framing: Any, head_name: str | None = None):

@@ -1,5 +1,7 @@
 """Task files that look wrong are warned of before training; labels in a part of a file are refused."""
 
+import json
+
 import pytest
 
 from fairseq_xl.errors import UserError
@@ -28,6 +30,9 @@ def labels(*groups):
 
 
 BALANCED = labels(("a", 60), ("b", 60))
+#: SQuAD 2.0: a question with an answer, and one without
+QUESTIONS = [{"id": str(n), "question": "who?", "answers": [{"text": "he", "answer_start": 0}] * n} for n in (0, 1)]
+SQUAD = json.dumps({"data": [{"paragraphs": [{"context": "he said", "qas": QUESTIONS}]}]})
 HEADED = f"label\tt\n{BALANCED}"
 
 
@@ -80,10 +85,11 @@ def test_tags_and_grades(tmp_path, caplog):
         ("classification", "a\tx\n_\ty\n", "line 2: no label"),
         ("ranking", "1\tq\tx\n_\tr\ty\n", "line 2: no label"),
         ("tagging", "the\tO\n\nriver\t_\n", ""),
+        ("question_answering", SQUAD, ""),
     ],
 )
 def test_labels_in_a_part_of_a_file(tmp_path, kind, text, place):
-    files = {"test.en.tsv": text}
+    files = {f"test.en.{'json' if text is SQUAD else 'tsv'}": text}
     if not place:
         checked(tmp_path, kind, files)
         return

@@ -11,7 +11,7 @@ import sentencepiece
 
 from fairseq_xl.checkpoints.sentencepiece_models import with_rounded_scores
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.encoding import OTHER_SYMBOLS, PADDING
+from fairseq_xl.data.encoding import OTHER_SYMBOLS, PADDING, other_symbols
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.subwords import Source, Subwords
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
@@ -238,7 +238,7 @@ def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
     pieces, known = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
     own = {symbol for symbol in known if symbol != MASK and not LANGUAGE_SYMBOL.fullmatch(symbol)}
     own = {symbol for symbol in own if not symbol.startswith(PADDING)}
-    if 2 * len(pieces & known) < len(pieces) or len(own - pieces) > OTHER_SYMBOLS * len(own):
+    if 2 * len(pieces & known) < len(pieces) or len(other_symbols(own, pieces)) > OTHER_SYMBOLS * len(own):
         raise UserError(
             f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
             f"{len(pieces & known)} of its {len(pieces)} pieces, and {len(own - pieces)} others"

@@ -3,6 +3,7 @@
 Imports neither torch nor fairseq.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import sha256_of
 
 TOKENIZER = "tokenizer of "  # in front of the language
-#: a dictionary may have symbols that are no pieces: characters that the sub-words lack, which spm_encode writes as they
-#: are. They are at most this share of its pieces, and this share of the text that it was counted on
+#: largest share of a dictionary's symbols that may be `other_symbols`, and of its text that may be no pieces
 OTHER_SYMBOLS, OTHER_TEXT = 0.1, 0.01
 PADDING = "madeupword"  # beginning of symbols with which fairseq fills up published dictionaries
 
@@ -63,8 +63,8 @@ def check_encoding(stored: Any, origin: str, folder: Path) -> None:
 def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = "") -> None:
     """Raises `UserError` unless sub-words are those of a dictionary.
 
-    The dictionary has at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc), and
-    nearly all symbols of the dictionary are pieces (`OTHER_SYMBOLS`, `OTHER_TEXT`).
+    The dictionary has at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc). Of its
+    symbols, few are `other_symbols`, and little of its text is no pieces (`OTHER_SYMBOLS`, `OTHER_TEXT`).
 
     Args:
         subwords: the sub-words.
@@ -82,5 +82,16 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
     own = [number for number in own if not symbols[number].startswith(PADDING)]
     others = [number for number in own if symbols[number] not in found]
     text, other_text = (sum(dictionary.count[number] for number in numbers) for numbers in (own, others))
-    if len(others) > OTHER_SYMBOLS * len(own) or other_text > OTHER_TEXT * text:
+    foreign = other_symbols((symbols[number].removesuffix(suffix) for number in others), subwords.symbols)
+    if len(foreign) > OTHER_SYMBOLS * len(own) or other_text > OTHER_TEXT * text:
         raise UserError(f"{wrong}: it lacks {len(others)} of {len(own)} pieces, the first is {symbols[others[0]]!r}")
+
+
+def other_symbols(symbols: Iterable[str], pieces: Iterable[str]) -> list[str]:
+    """The symbols that are no pieces but have a character of one.
+
+    spm_encode writes characters that no piece has as they are: a dictionary of Chinese text may have thousands of them.
+    """
+    pieces = set(pieces)
+    characters = set().union(*pieces)
+    return [symbol for symbol in symbols if symbol not in pieces and not characters.isdisjoint(symbol)]

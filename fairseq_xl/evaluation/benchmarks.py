@@ -19,6 +19,7 @@ from fairseq_xl.evaluation.prediction_folders import check, write
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import parsed_json, replacing
+from fairseq_xl.io.text import is_blank
 from fairseq_xl.versions import version
 
 logger = logging.getLogger(__name__)
@@ -422,8 +423,9 @@ def answer_scores(predictions: Path, references: Path, language: str, normalizat
     are equal in all languages.
     """
     questions, answers = read_questions(references, language, check_offsets=False), read_answers(predictions)
-    given = [question for question in questions if answers.get(question.id, "").strip()]
-    inside = sum(letters_of(answers[question.id]) in letters_of(question.context) for question in given)
+    given = [question for question in questions if not is_blank(answers.get(question.id, ""))]
+    contexts = {text: letters_of(text) for text in {question.context for question in given}}
+    inside = sum(letters_of(answers[question.id]) in contexts[question.context] for question in given)
     if len(given) >= SEVERAL and 2 * inside < len(given):
         raise UserError(
             f"{predictions}: only {inside} of {len(given)} answers are in the contexts of {references}: expected the "

@@ -625,7 +625,7 @@ def test_a_wrong_limit_is_one_sentence(file, limit, capsys):
 
 def test_a_corpus_is_described_by_its_folder(tmp_path):
     folder = tmp_path / "mine"
-    for name in ("mono/train.en", "mono/train.de", "bitext/train.en-de.de"):
+    for name in ("mono/train.en", "mono/train.de", "bitext/train.en-de.en", "bitext/train.en-de.de"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     found = corpus.description(folder, ["en", "de"], 300, False, None)
@@ -633,7 +633,7 @@ def test_a_corpus_is_described_by_its_folder(tmp_path):
     assert found["bitext"]["en-de"]["test"] == f"{folder}/bitext/test.en-de" and "de" in found["monolingual"]
     alone = corpus.description(folder, ["de"], 300, True, "identity")
     assert "bitext" not in alone and alone["vocabulary"]["normalization"] == "identity"
-    with pytest.raises(UserError, match=r"mine is not a corpus of en,de,xx: it has no bitext/train.en-xx.xx"):
+    with pytest.raises(UserError, match=r"mine is not a corpus of en,de,xx: it has no mono/train.xx"):
         corpus.description(folder, ["en", "de", "xx"], 300, False, None)
     with pytest.raises(UserError, match=r"has no mono/train.fr"):
         corpus.description(folder, ["de", "fr"], 300, True, None)

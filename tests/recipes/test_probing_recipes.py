@@ -137,8 +137,8 @@ def test_a_pair_of_words_is_the_most_frequent_translation_of_both(tmp_path):
 
 
 def test_shares_of_text(sample, tmp_path):
-    for share in ("0", "2"):
-        with pytest.raises(UserError, match=r"--share [\d.]+: expected a share above 0, up to 1"):
+    for share, message in (("0", "--share 0.0: more than 0"), ("2", "--share 2.0: expected a share above 0, up to 1")):
+        with pytest.raises(UserError, match=message):
             low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", share])
     with pytest.raises(UserError, match=r"--share 0.0001: none of the \d+ pages of .*train.es is left"):
         low_resource.main([str(sample), str(tmp_path), "--langs", "es,fr", "--share", "0.0001"])

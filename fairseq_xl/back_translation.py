@@ -24,6 +24,7 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.back_translated import back_translated_prefix, lock_path, note_path, parts_path, read_note
 from fairseq_xl.data.fingerprints import fingerprint
+from fairseq_xl.data.indexed import Text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.data.shards import one_folder
@@ -201,7 +202,10 @@ def _write_pairs(
     note, (source, target) = read_note(prefix), codes
     if note and note["made_with"] == made_with and _is_whole(prefix, codes):
         logger.info("%s exists: skipped", prefix)
-        return {name: value for name, value in note.items() if name != "fingerprints"}
+        result = {name: value for name, value in note.items() if name != "fingerprints"}
+        if "fingerprints" not in note:
+            write_json(note_path(prefix), result | {"fingerprints": _fingerprints(prefix, codes)})
+        return result
     if note:
         logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
     parts.begin(parts_of_text.folder, made_with)
@@ -220,15 +224,21 @@ def _write_pairs(
         "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    fingerprints = {}
-    for code, found in lengths.items():
-        counts = {"idx": {"lines": len(found), "tokens": int(found.sum())}, "bin": {}}
-        for end in counts:
-            path = Path(f"{prefix}.{code}.{end}")
-            fingerprints[path.name] = fingerprint(path, **counts[end])
-    write_json(note_path(prefix), result | {"fingerprints": fingerprints})
+    write_json(note_path(prefix), result | {"fingerprints": _fingerprints(prefix, codes)})
     shutil.rmtree(parts_of_text.folder, ignore_errors=True)
     return result
+
+
+def _fingerprints(prefix: Path, codes: tuple[str, str]) -> dict[str, dict[str, Any]]:
+    """{name: fingerprint} of the files of the pairs."""
+    found = {}
+    for code in codes:
+        sizes = Text(f"{prefix}.{code}", code).sizes
+        counts = {"idx": {"lines": len(sizes), "tokens": int(sizes.sum(dtype=np.int64))}, "bin": {}}
+        for end in counts:
+            path = Path(f"{prefix}.{code}.{end}")
+            found[path.name] = fingerprint(path, **counts[end])
+    return found
 
 
 def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:

@@ -32,10 +32,11 @@ def lock_path(prefix: Path) -> Path:
 
 
 def read_note(prefix: Path) -> dict[str, Any] | None:
-    """The note of the pairs, or None if they are not complete or have no fingerprints."""
+    """The note of the pairs, or None if they are not complete. That of an earlier version has no `fingerprints`."""
     note = read_json(note_path(prefix))
-    parts_of_note = ("made_with", "fingerprints")
-    return note if isinstance(note, dict) and all(isinstance(note.get(part), dict) for part in parts_of_note) else None
+    if not isinstance(note, dict) or not isinstance(note.get("made_with"), dict):
+        return None
+    return note if isinstance(note.get("fingerprints", {}), dict) else None
 
 
 def has_dictionary(prefix: Path, digest: str) -> bool:

@@ -4,6 +4,7 @@ import logging
 from itertools import chain
 
 import torch
+from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -65,6 +66,16 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
             first = last
         self.optim.load_state_dict({"state": state, "param_groups": groups})
         self._sync_param_groups(self.optim.param_groups, self.param_groups)  # type: ignore[attr-defined]
+
+    def consolidate_state_dict(self, to: int = 0) -> None:
+        """Gathers the state of all ranks on rank `to`, as plain data: torch's own method reads pickles."""
+        self._sync_param_groups(self.param_groups, self.optim.param_groups)  # type: ignore[attr-defined]
+        self._all_state_dicts = []
+        for rank in range(self.world_size):
+            own = self.optim.state_dict() if rank == self.rank else None
+            found = distributed_utils.broadcast_object(own, src_rank=rank, group=self.process_group)
+            if self.rank == to:
+                self._all_state_dicts.append(utils.apply_to_sample(Tensor.cpu, found))
 
     def state_dict(self) -> dict:
         """Returns the state of all parameters once after `consolidate_state_dict`, on rank 0; else none."""

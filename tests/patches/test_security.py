@@ -1,5 +1,7 @@
 """What other ranks send, and names of files, run no code."""
 
+import contextlib
+import os
 import pickle
 
 import pytest
@@ -33,6 +35,28 @@ def _gather(rank, folder):
 
 def test_ranks_gather_plain_data_only(tmp_path):
     torch.multiprocessing.start_processes(_gather, (str(tmp_path),), nprocs=2, start_method="fork")
+
+
+def _consolidate(rank, folder):
+    from fairseq_xl.patches.sharded_optimizer import ShardedOptimizer
+
+    torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    group = torch.distributed.group.WORLD
+    weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+    optimizer = ShardedOptimizer([{"params": weights}], torch.optim.SGD, process_group=group, lr=0.1)
+    if rank == 0:
+        with pytest.raises(pickle.UnpicklingError):
+            optimizer.consolidate_state_dict()
+        os._exit(0)  # the other rank may wait for it
+    optimizer.optim.state_dict = Evil
+    with contextlib.suppress(RuntimeError):
+        optimizer.consolidate_state_dict()
+    os._exit(0)
+
+
+def test_ranks_of_a_sharded_optimizer_send_plain_data_only(tmp_path):
+    fairseq_xl.register()
+    torch.multiprocessing.start_processes(_consolidate, (str(tmp_path),), nprocs=2, start_method="fork")
 
 
 def test_fasta_files_are_refused(tmp_path):

@@ -29,6 +29,7 @@ def test_words_and_their_places(line):
     words = [word for word in re.split(f"[\\s{SPACES}]+", line.lstrip("\ufeff")) if word.strip(HIDDEN)]
     found, places = text.placed_text(line)
     assert found == text.text_of_line(line) == " ".join(words)
+    assert text.texts_of(line.encode()) == [found]
     assert text.is_blank(line) == (not words)
     assert [line[place] for place, letter in zip(places, found, strict=True) if letter != " "] == [*"".join(words)]
     assert places == sorted(places)

@@ -10,12 +10,12 @@ MOST_RESAMPLES = 100_000  # of a bootstrap
 MOST_PROCESSES = 4096
 LARGEST_VOCABULARY = 2_000_000  # pieces or lines: twice as many as the largest published one has (XLM-V)
 
-LONGEST_LINE = 64 << 20  # bytes; a longer line is not a sentence
+LONGEST_LINE = 8 << 20  # bytes; a longer line is not a sentence, and sub-words take up to 60 times as many bytes
 MOST_LINES = 1 << 24  # lines of a file whose lines are in memory at the same time, such as task files and references
 
 # Compressed text of n bytes has at most GROWTH * n bytes, once FREE_GROWTH is used up: natural text is 3 to 20 times as
-# large as its compressed form, gzip reaches 1,032 times and xz 7,000 times for a repeated byte.
-GROWTH = 200
+# large as its compressed form, gzip reaches 230 to 1,032 times and xz 7,000 times for a repeated byte.
+GROWTH = 100
 FREE_GROWTH = 16 << 20  # bytes
 XZ_MEMORY = 256 << 20  # bytes that a decompressor of xz may take; `xz -9` needs 65 MiB
 

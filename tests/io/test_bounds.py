@@ -1,5 +1,6 @@
 """What a small file may not ask for: long lines, many lines, text that grows, JSON of many values."""
 
+import functools
 import gzip
 import io
 import lzma
@@ -13,6 +14,7 @@ from fairseq_xl.io.compressed import lines_of, read_text, text_of
 from fairseq_xl.io.files import json_object, parsed_json, read_whole
 
 COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}
+COMPRESS["fast.gz"] = functools.partial(gzip.compress, compresslevel=1)  # 230 times smaller, for a repeated byte
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -30,6 +32,11 @@ def test_a_repetitive_text_is_read(tmp_path):
     repeated = b"the same line\n" * 1_000_000  # gzip: 400 times as large
     (tmp_path / "text").write_bytes(gzip.compress(repeated))
     assert read_text(tmp_path / "text") == repeated
+
+
+def test_a_line_of_ten_mib_is_no_sentence():
+    with pytest.raises(UserError, match="text, line 1: a line of more than 8 MiB"):
+        next(lines_of(io.BytesIO(b"a " * (5 << 20)), "text"))
 
 
 def test_lines_are_bounded(tmp_path, monkeypatch):

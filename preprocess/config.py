@@ -7,12 +7,11 @@ from pathlib import Path
 from fairseq_xl.data import tokenizers, xlm_text
 from fairseq_xl.data.subwords import FILES, Kind, Source
 from fairseq_xl.errors import UserError, check_language, language_pair, quoted
+from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import added_suffix
 from fairseq_xl.io.yaml_files import load
 
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")  # _cf: lower case too
-MOST_PIECES = 10_000_000
-MOST_SHARDS = 100_000
 SPLITS = ("train", "valid", "test")
 
 
@@ -61,9 +60,10 @@ class Vocabulary:
 
     def problems(self) -> list[str]:
         """A sentence for each value out of range."""
+        most = bounds.LARGEST_VOCABULARY
         checks = (
             ("model", self.model in ("unigram", "bpe"), "unigram or bpe"),
-            ("size", 0 < self.size <= MOST_PIECES, f"more than 0 and at most {MOST_PIECES}"),
+            ("size", 0 < self.size < most, f"more than 0 and below {most}"),
             ("alpha", 0 <= self.alpha <= 1, "from 0 to 1"),
             ("sentences", self.sentences > 0, "more than 0"),
             ("coverage", self.coverage is None or 0 < self.coverage <= 1, "more than 0 and at most 1"),
@@ -218,9 +218,9 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
 
 def _shards(value, problems: list[str]) -> int | None:
     """The number of shards; reports anything else."""
-    if isinstance(value, str) and re.fullmatch("[0-9]+", value) and 1 <= int(value[:10]) <= MOST_SHARDS:
+    if isinstance(value, str) and re.fullmatch("[0-9]+", value) and 1 <= int(value[:10]) <= bounds.MOST_SHARDS:
         return int(value)
-    problems.append(f"shards: expected a number from 1 to {MOST_SHARDS}, found {quoted(value)}")
+    problems.append(f"shards: expected a number from 1 to {bounds.MOST_SHARDS}, found {quoted(value)}")
     return None
 
 

@@ -16,11 +16,11 @@ from fairseq_xl.io import bounds
 
 #: (option, type, default, range, exclusive upper bound, help)
 NUMBERS = (
-    ("dim", int, 768, "1 or more", 2**16, "channels"),
+    ("dim", int, 768, "1 or more", bounds.MOST_CHANNELS, "channels"),
     ("epochs", int, 5, "1 or more", bounds.LARGEST_BEAM, "passes over the text"),
     ("negative", int, 10, "1 or more", bounds.LARGEST_BEAM, "negative samples for each word"),
     ("subsample", float, 1e-5, "0 or more", bounds.LARGEST, "threshold: more frequent pieces are dropped at random"),
-    ("buckets", int, 2000000, "1 or more", 2**27, "hash buckets of character n-grams, which share a vector"),
+    ("buckets", int, 2000000, "1 or more", bounds.MOST_BUCKETS, "hash buckets of n-grams; those in one share a vector"),
     ("min-count", int, 0, "0 or more", bounds.LARGEST, "minimum occurrences of a piece; 0 keeps all of the dictionary"),
     ("threads", int, 1, "1 or more", bounds.MOST_PROCESSES, "threads; with several, results differ between runs"),
     ("seed", int, 1, "0 or more", bounds.LARGEST, "random seed"),

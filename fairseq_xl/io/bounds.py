@@ -8,6 +8,9 @@ LARGEST = 2**31  # of all of them
 LARGEST_BEAM = 10_000  # hypotheses, candidates or neighbors of a line
 MOST_RESAMPLES = 100_000  # of a bootstrap
 MOST_PROCESSES = 4096
+MOST_SHARDS = 100_000
+MOST_DOCUMENTS = 1_000_000  # of the sample corpus
+MOST_CHANNELS, MOST_BUCKETS = 1 << 16, 1 << 27  # of skip-gram embeddings
 LARGEST_VOCABULARY = 2_000_000  # pieces or lines: twice as many as the largest published one has (XLM-V)
 
 LONGEST_LINE = 8 << 20  # bytes; a longer line is not a sentence, and sub-words take up to 60 times as many bytes
@@ -20,5 +23,6 @@ FREE_GROWTH = 16 << 20  # bytes
 XZ_MEMORY = 256 << 20  # bytes that a decompressor of xz may take; `xz -9` needs 65 MiB
 
 LARGEST_SETTINGS = 1 << 20  # bytes of a YAML file
+MOST_SETTINGS = 100_000  # values of a YAML file; an alias (*name) counts as all values of its anchor
 LARGEST_FILE = 1 << 27  # bytes of a file that is read in one piece, such as a vocabulary or JSON
 MOST_VALUES = 1 << 23  # values of a JSON file: numbers, strings, lists, objects

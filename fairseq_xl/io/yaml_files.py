@@ -15,7 +15,6 @@ import yaml
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
 
-MOST_VALUES = 100_000  # values in a file; an alias (*name) counts as all values of its anchor
 CONSTANTS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -73,7 +72,7 @@ class _Loader(yaml.BaseLoader):
         self.sizes: dict[int, int] = {}  # id of a node -> number of values in it, aliases expanded
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Composes a node; raises an error for a tag, and for more than `MOST_VALUES` values."""
+        """Composes a node; raises an error for a tag, and for more than `bounds.MOST_SETTINGS` values."""
         event = self.peek_event()
         if getattr(event, "tag", None) not in TEXT_TAGS:
             raise _error(f"a tag is not supported, found {quoted(event.tag)}", event)
@@ -87,8 +86,8 @@ class _Loader(yaml.BaseLoader):
             inner = [] if isinstance(node, yaml.ScalarNode) else node.value
             inner = itertools.chain(*inner) if isinstance(node, yaml.MappingNode) else inner
             self.sizes[id(node)] = 1 + sum(self.sizes[id(value)] for value in inner)
-        if max(self.count, self.sizes[id(node)]) > MOST_VALUES:
-            raise _error(f"it holds more than {MOST_VALUES} values, aliases expanded", node)
+        if max(self.count, self.sizes[id(node)]) > bounds.MOST_SETTINGS:
+            raise _error(f"it holds more than {bounds.MOST_SETTINGS} values, aliases expanded", node)
         return node
 
     def construct_scalar(self, node: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
+from fairseq_xl.io import bounds
 from preprocess.sample.generator import documents, realize
 from preprocess.sample.lexicon import LANGUAGES
 
@@ -38,9 +39,6 @@ def _blocks(bodies):
     return "\n\n".join("\n".join(body) for body in bodies).split("\n")
 
 
-MOST_DOCUMENTS = 1_000_000
-
-
 def write(destination, count=2400, seed=1):
     """Writes the corpus; see README.md for the layout.
 
@@ -50,11 +48,11 @@ def write(destination, count=2400, seed=1):
         seed: as for plan.
 
     Raises:
-        ValueError: count is not from 1 to `MOST_DOCUMENTS`.
+        ValueError: count is not from 1 to `bounds.MOST_DOCUMENTS`.
         OSError: no folder can be created at `destination`.
     """
-    if not 1 <= count <= MOST_DOCUMENTS:
-        raise ValueError(f"--documents must be from 1 to {MOST_DOCUMENTS}, found {count}")
+    if not 1 <= count <= bounds.MOST_DOCUMENTS:
+        raise ValueError(f"--documents must be from 1 to {bounds.MOST_DOCUMENTS}, found {count}")
     root = Path(destination)
     root.mkdir(parents=True, exist_ok=True)  # fails before documents are generated, which takes most of the time
     parallel, alone = plan(count, seed)

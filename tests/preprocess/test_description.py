@@ -74,7 +74,7 @@ def test_meaning(tmp_path):
         (
             "bitext:",
             "vocabulary: {size: 99999999}\nbitext:",
-            "size must be more than 0 and at most 10000000, found 99999999",
+            "size must be more than 0 and below 2000000, found 99999999",
         ),
         ("bitext:", "vocabulary: {coverage: 0}\nbitext:", "coverage must be more than 0 and at most 1, found 0.0"),
         ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),

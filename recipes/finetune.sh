@@ -28,11 +28,11 @@ python -m recipes.settings --may-grow "$save" "$type" "$train" "$evaluate" "$dat
     "$data/sentencepiece.model" "$files" "$@"
 python "$recipes/launch.py" train "$data" "$@" --task-files "$files" --train-langs "$train" --eval-langs "$evaluate" \
     --save-dir "$save" --log-file "$save/train.log"
-checkpoint=$save/checkpoint_best.pt
+checkpoint=$save/checkpoint_best.pt validated=$(setting valid-langs "$@")
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
 # shellcheck disable=SC2086 # words of PREDICT are arguments
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" --task "$task" \
-    --path "$checkpoint" --task-files "$files" --eval-langs "$evaluate" \
+    --path "$checkpoint" --task-files "$files" --eval-langs "$evaluate" ${validated:+--valid-langs "$validated"} \
     --predictions-to "$save/predictions" ${PREDICT:-} >"$save/test.log" 2>&1 ||
     { what_failed "$save/test.log"; exit 1; }
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }

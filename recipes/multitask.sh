@@ -33,11 +33,12 @@ task=(--task xl_multitask --subtasks "${subtasks[*]}" --eval-langs "$evaluate")
 python "$recipes/launch.py" train "$data" "$@" "${task[@]}" \
     --criterion xl_multitask --best-checkpoint-metric score --train-langs "$train" --save-dir "$save" \
     --log-file "$save/train.log"
-checkpoint=$save/checkpoint_best.pt
+checkpoint=$save/checkpoint_best.pt validated=$(setting valid-langs "$@")
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
 # shellcheck disable=SC2086 # words of PREDICT are arguments
 python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" "${task[@]}" \
-    ${languages:+--subtask-eval-langs "$languages"} --path "$checkpoint" --predictions-to "$save/predictions" ${PREDICT:-} \
+    ${languages:+--subtask-eval-langs "$languages"} ${validated:+--valid-langs "$validated"} --path "$checkpoint" \
+    --predictions-to "$save/predictions" ${PREDICT:-} \
     >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
 normalization=$(setting normalization "$@")

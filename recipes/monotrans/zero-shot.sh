@@ -34,10 +34,12 @@ for argument; do
     [[ $argument =~ ^[^=]+=[^:]+(:.+)?$ ]] || refuse "$argument: expected LANGUAGE=DATA or LANGUAGE=DATA:MODULE"
     [[ $argument != *:* ]] || [ -f "${argument#*:}" ] || refuse "$argument: there is no MODULE ${argument#*:}"
     [[ ,$languages, != *,${argument%%=*},* ]] || refuse "$argument: ${argument%%=*} is named twice"
+    languages+=${languages:+,}${argument%%=*}
+done
+for argument; do
     data=${argument#*=}
     check_language "${data%%:*}" "${argument%%=*}"
     check_files "$files" "$split" "${argument%%=*}" "$suffix"
-    languages+=${languages:+,}${argument%%=*}
 done
 labeled=$(python -m recipes.finetuning labeled "$type:$files" "$split" "$languages")
 mkdir -p "$output"

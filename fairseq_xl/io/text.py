@@ -6,9 +6,11 @@ r"""The text of a line, the same wherever text is encoded or compared. Imports n
 - A word of invisible characters alone is left out; in other words they stay, since some scripts need them.
 """
 
+import functools
 import io
 import re
 import sys
+from typing import Any
 
 from fairseq_xl.errors import UserError
 
@@ -26,7 +28,6 @@ BYTE_ORDER_MARK = "\ufeff"
 
 # a word of them alone; the set comes first, since a search for a set is twice as fast as one for the place before it
 _INVISIBLE_WORD = re.compile(rf"[{INVISIBLE}](?<!\S[{INVISIBLE}])[{INVISIBLE}]*(?!\S)")
-_CONTROL = bytes(code for code in range(0x80) if re.match(f"[{INVISIBLE}]", chr(code)))
 _VISIBLE = re.compile(rf"[^\s{INVISIBLE}]")
 _MARKS = re.compile(f"^{BYTE_ORDER_MARK}+", re.MULTILINE)  # only "\n" ends a line of a regular expression
 
@@ -56,9 +57,27 @@ def placed_text(line: str) -> tuple[str, list[int]]:
 def texts_of(block: bytes, errors: str = "strict") -> list[str]:
     """The texts of the lines of a block of whole lines; raises `UnicodeDecodeError`."""
     content = without_marks(block.decode("utf-8", errors))
-    if not content.isascii() or len(block.translate(None, _CONTROL)) < len(block):
+    if _has_invisible(content):
         content = _INVISIBLE_WORD.sub("", content)
     return [" ".join(line.split()) for line in content.removesuffix("\n").split("\n")]
+
+
+def _has_invisible(content: str) -> bool:
+    """Whether a text has invisible characters: numpy finds them several times as fast as a regular expression."""
+    import numpy as np  # only here: every command imports this module to start
+
+    return bool(_invisible_codes()[np.frombuffer(content.encode("utf-32-le"), np.uint32)].any())
+
+
+@functools.cache
+def _invisible_codes() -> Any:
+    """Whether a character is invisible, by its code, (codes,) bool."""
+    import numpy as np
+
+    codes = np.zeros(sys.maxunicode + 1, bool)
+    for first, last in re.findall("(.)(?:-(.))?", INVISIBLE, re.DOTALL):
+        codes[ord(first) : ord(last or first) + 1] = True
+    return codes
 
 
 def decoded(content: bytes, name: object, first: int = 1) -> str:

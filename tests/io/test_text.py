@@ -20,6 +20,9 @@ def test_format_and_control_characters_are_invisible():
         space, category = chr(code).isspace(), unicodedata.category(chr(code))
         if category in ("Cf", "Cc") or space:
             assert text.is_blank(chr(code)) == (code not in SEEN), hex(code)
+            assert chr(code) == "\n" or text.texts_of(f"a {chr(code)}".encode()) == [
+                text.text_of_line(f"a {chr(code)}")
+            ]
         elif text.is_blank(chr(code)):  # of other categories few characters
             assert category in ("Mn", "Lo", "Cn"), hex(code)
 

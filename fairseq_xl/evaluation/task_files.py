@@ -3,6 +3,7 @@
 Files of questions are in SQuAD's format (`fairseq_xl.evaluation.squad`).
 """
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ LABELED = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text
 ANY_LABELED = "label TAB text, with up to three texts"
 RANKED = "relevance TAB query TAB text, with up to two texts"
 NO_RELEVANCE = -1.0  # of an unlabeled text
+LEAST_REPEATED = 20  # different lines of a file that is called doubled
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,8 @@ def file_in(folders: Sequence[Any], name: str) -> Path:
 def read_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
     """Yields (number, line) of a UTF-8 file, from 1 on; a line ends in LF or CR LF.
 
-    Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8.
+    Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8. Logs a
+    warning for a file that was appended to itself.
     """
     path = stored(path)
     if not path.is_file():
@@ -86,6 +91,9 @@ def read_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
     lines = lines_in(read_text(path), path)
     if all(map(is_blank, lines)):
         raise UserError(f"{path}, line 1: the file is empty")
+    half = len(lines) // 2
+    if lines[:half] == lines[half:] and len(set(lines)) >= LEAST_REPEATED:
+        logger.warning("%s: lines %d to %d repeat the lines before: is the file doubled?", path, half + 1, 2 * half)
     yield from enumerate(lines, start=1)
 
 
@@ -111,14 +119,18 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
 def read_queries(path: Any, language: str) -> list[Query]:
     """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Query`.
 
-    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is not
-    a number from 0 on.
+    Raises `UserError` that names file and line for a wrong number of fields or one that changes within the file, an
+    empty one, and a relevance that is not a number from 0 on.
     """
     queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
+    fields = 0
     for number, line in read_lines(path, language):
         relevance, *texts = line.split("\t")
         if not 2 <= len(texts) <= 3 or any(map(is_blank, texts)):
             raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r}")
+        fields = fields or len(texts)
+        if len(texts) != fields:
+            raise UserError(f"{path}, line {number}: expected {fields + 1} fields as in line 1, found {len(texts) + 1}")
         try:
             value = float(relevance)
         except ValueError:

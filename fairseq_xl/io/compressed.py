@@ -60,11 +60,14 @@ def too_long(name: object, number: int) -> UserError:
 def read_text(path: Path | str, lines: bool = True) -> bytes:
     """The whole text of a file or of its compressed form.
 
-    Raises the errors of `open` and `text_of`, and `UserError` for a line or, if the text consists of `lines`, a number
-    of lines beyond `fairseq_xl.io.bounds`.
+    Raises the errors of `open` and `text_of`, and `UserError` for a byte 0, which a crash of a file system leaves, and
+    for a line or, if the text consists of `lines`, a number of lines beyond `fairseq_xl.io.bounds`.
     """
     with open(stored(path), "rb") as file:
         text = text_of(file).read()
+    if (zero := text.find(b"\0")) >= 0:
+        number = text.count(b"\n", 0, zero) + 1
+        raise UserError(f"{path}, line {number}: a byte 0, which no text has: is the file damaged?")
     if lines and (count := text.count(b"\n")) > bounds.MOST_LINES:
         raise UserError(f"{path} has {count:,} lines, and at most {bounds.MOST_LINES:,} are read into memory")
     begin = 0

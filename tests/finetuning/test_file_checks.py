@@ -79,6 +79,12 @@ def test_tags_and_grades(tmp_path, caplog):
     assert "'9' (1 of 91, first line 91): occurs once" in caplog.text and len(caplog.records) == 1
 
 
+def test_a_file_that_is_doubled_is_named(tmp_path, caplog):
+    text = "".join(f"{'ab'[number % 2]}\tnumber {number}\n" for number in range(20))
+    checked(tmp_path, "classification", {"train.en.tsv": text, "test.en.tsv": text * 2})
+    assert "test.en.tsv: lines 21 to 40 repeat the lines before" in caplog.text and len(caplog.records) == 1
+
+
 @pytest.mark.parametrize(
     "kind, text, place",
     [

@@ -22,7 +22,7 @@ def install() -> None:
 
 
 def showing_messages(previous):
-    """An excepthook that shows `message` of an exception, or that Ctrl-C ended the command; others are `previous`'s."""
+    """An excepthook that shows `message` of an exception, or that Ctrl-C ended the command, or calls `previous`."""
 
     def show(kind, error, trace):
         sentence = "interrupted" if isinstance(error, KeyboardInterrupt) else message(error)

@@ -28,7 +28,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.io.configuration import check_configuration
 from fairseq_xl.io.files import replacing
-from fairseq_xl.io.zip_files import is_nothing_else
+from fairseq_xl.io.zip_files import is_whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -272,7 +272,7 @@ def _members(path):
     """{languages: name of the file in the archive}, or None if the file is not an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names, whole = archive.namelist(), is_nothing_else(archive)
+            names, whole = archive.namelist(), is_whole_file(archive)
     except (OSError, zipfile.BadZipFile):
         return None  # the next function that reads the file says what is wrong with it
     if not names or not all(name.endswith(SUFFIXES) for name in names):

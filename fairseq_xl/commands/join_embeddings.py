@@ -15,7 +15,7 @@ import numpy as np
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.shards import one_folder
-from fairseq_xl.data.vectors import Vectors, own_space, read, write
+from fairseq_xl.data.vectors import Vectors, read, space_of, write
 from fairseq_xl.errors import UserError
 
 
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     channels = {code: each.rows.shape[1] for code, each in found.items()}
     if len(set(channels.values())) > 1:
         raise UserError(f"the embeddings differ in their channels: {channels}")
-    spaces = {code: each.space or own_space(each.rows) for code, each in found.items()}
+    spaces = {code: each.space or space_of(each.rows) for code, each in found.items()}
     first, *others = files
     for code in others:
         if found[code].space and spaces[code] != spaces[first]:

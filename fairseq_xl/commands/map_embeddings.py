@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from fairseq_xl.data.vectors import Vectors, own_space, read, write
+from fairseq_xl.data.vectors import Vectors, read, space_of, write
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
 from fairseq_xl.errors import UserError, in_range
 
@@ -40,5 +40,5 @@ def main(arguments: list[str] | None = None) -> None:
     pairs = first_pairs(options.start, source, target, settings, options.ignore_case, options.min_length)
     mapping, report = learn(source.rows, target.rows, pairs, settings)
     mapped = (source.rows @ mapping).astype(np.float32)
-    write(Vectors(source.symbols, mapped, target.space or own_space(target.rows)), options.output)
+    write(Vectors(source.symbols, mapped, target.space or space_of(target.rows)), options.output)
     sys.stdout.write(json.dumps({"start": options.start, "pairs": len(pairs[0])} | report) + "\n")

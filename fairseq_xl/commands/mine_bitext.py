@@ -45,7 +45,7 @@ from fairseq_xl.bitext_mining import (
 )
 from fairseq_xl.disk_index import nearest_approximately
 from fairseq_xl.errors import UserError, in_range
-from fairseq_xl.evaluation.prediction_folders import check_language, check_same_origin
+from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import room_problem, write_lines
 from fairseq_xl.io.folders import temporary_folder
@@ -197,7 +197,7 @@ def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> 
     check_same_origin(options.embeddings)
     matrices = [open_matrix(path) for path in options.embeddings]
     for path, matrix, (language, sentences) in zip(options.embeddings, matrices, sides):
-        check_language(path, language)
+        check_noted_language(path, language)
         if len(matrix) != sentences.total:
             raise UserError(f"{path} has {len(matrix)} rows, but {sentences.path} has {sentences.total} lines")
     (first, second), channels = options.embeddings, [matrix.shape[1] for matrix in matrices]

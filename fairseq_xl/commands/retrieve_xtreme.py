@@ -27,7 +27,7 @@ from fairseq_xl.bitext_mining import (
     rounded,
 )
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write
+from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.xtreme import LANGUAGES
 from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.nearest import nearest
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
         written[TATOEBA][f"test-{code}.tsv"] = "".join(f"{sides[0].ids[number]}\n" for number in numbers[:, 0].tolist())
     for task, texts in written.items():
         if texts:
-            write(options.destination / task, origins[task], texts)
+            write_predictions(options.destination / task, origins[task], texts)
     table = [
         {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in found.items()}}
         for (layer, pooling), found in tried.items()

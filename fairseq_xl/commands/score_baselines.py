@@ -26,7 +26,7 @@ from pathlib import Path
 from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles, unit_of_titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
-from fairseq_xl.evaluation.prediction_folders import Origin, write
+from fairseq_xl.evaluation.prediction_folders import Origin, write_predictions
 from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs, write_found
 from fairseq_xl.io.files import write_lines
 
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
             texts[f"{options.split}.{code}.tsv"] = "".join(rows)
     model = f"the baseline {options.name}, {method} on {','.join(trained) or 'each language'}"
     task = "classification" if options.name in CLASSIFIERS else options.name.replace("-", "_")
-    write(options.output, Origin(model, None, task), texts)
+    write_predictions(options.output, Origin(model, None, task), texts)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_xl.evaluation.by_language import parser, scored
 from fairseq_xl.evaluation.classification import compare, read_predictions, score
-from fairseq_xl.evaluation.prediction_folders import check
+from fairseq_xl.evaluation.prediction_folders import check_predictions
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not options.against:
             return score(*read_predictions(path))
         other = Path(options.against) / path.name
-        check(other, [options.task])
+        check_predictions(other, [options.task])
         return score(*read_predictions(path)) | {"paired": compare(path, other)}
 
     result = scored(options, "tsv", scores, ("accuracy", "macro_f1", "majority"), "metric:accuracy")

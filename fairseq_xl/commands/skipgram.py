@@ -8,7 +8,7 @@ import numpy as np
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.shards import one_folder
-from fairseq_xl.data.vectors import Vectors, own_space, write
+from fairseq_xl.data.vectors import Vectors, space_of, write
 from fairseq_xl.embeddings.mapping import normalize
 from fairseq_xl.embeddings.skipgram import Sentences, train
 from fairseq_xl.errors import in_range
@@ -45,4 +45,4 @@ def main(arguments: list[str] | None = None) -> None:
     symbols = [dictionary.symbols[index] for index in pieces]
     symbols, rows = train(Sentences(text, dictionary), symbols, options)
     rows = normalize(rows)
-    write(Vectors(symbols, rows, own_space(rows)), options.output)
+    write(Vectors(symbols, rows, space_of(rows)), options.output)

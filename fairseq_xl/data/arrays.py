@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.zip_files import is_nothing_else
+from fairseq_xl.io.zip_files import is_whole_file
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -67,7 +67,7 @@ def map_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
 
 
 def _sizes_agree(parts: zipfile.ZipFile, size: int) -> bool:
-    """Whether each array has the size that its header says, and all together are the file of `size` bytes.
+    """Whether each array has the size that its header says, and they and nothing else are in the file of `size` bytes.
 
     numpy allocates the size in a header, be it 23 TiB, before it reads the data.
     """
@@ -76,4 +76,4 @@ def _sizes_agree(parts: zipfile.ZipFile, size: int) -> bool:
             shape, _, kind = _HEADERS[npy.read_magic(stream)](stream)
             if part.file_size != stream.tell() + math.prod(shape) * kind.itemsize:
                 return False
-    return sum(part.file_size for part in parts.infolist()) <= size and is_nothing_else(parts)
+    return sum(part.file_size for part in parts.infolist()) <= size and is_whole_file(parts)

@@ -1,7 +1,7 @@
 """The manifest of a data folder, which `python -m preprocess` writes: reading it, and comparing files with it.
 
-Commands that add files to a data folder write a note beside them, ``NAME.json`` for files ``NAME.*``, whose entry
-``fingerprints`` has what the manifest has of other files.
+Commands that add files ``NAME.*`` to a data folder write a note beside them, ``NAME.json``, with their fingerprints in
+the entry ``fingerprints``.
 """
 
 import functools
@@ -33,19 +33,20 @@ def _read(path, state):
         manifest = json.loads(read_whole(path).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}; `python -m preprocess` writes it again") from error
-    kinds = dict.fromkeys(("dictionary", "config", "fingerprints", "vocabulary", "versions"), dict) | {"shards": list}
-    found = manifest if isinstance(manifest, dict) else {"config": None}
-    if not all(isinstance(found.get(part, of()), of) for part, of in kinds.items()):
+    types = dict.fromkeys(("dictionary", "config", "fingerprints", "vocabulary", "versions"), dict) | {"shards": list}
+    if not isinstance(manifest, dict) or not all(
+        isinstance(manifest.get(part, expected()), expected) for part, expected in types.items()
+    ):
         raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
     return manifest
 
 
 def notes(folder):
-    """{the note of a command, in a subfolder of a data folder: {name of the file: its fingerprint}}."""
-    found = {path: read_json(path) for path in sorted(Path(folder).glob("[!.]*/*.json"))}
+    """The fingerprints in the notes of a data folder's subfolders: {note: {file name: fingerprint}}."""
+    contents = {path: read_json(path) for path in sorted(Path(folder).glob("[!.]*/*.json"))}
     return {
         path: note["fingerprints"]
-        for path, note in found.items()
+        for path, note in contents.items()
         if path.name != "manifest.json" and _has_fingerprints(note)
     }
 
@@ -55,9 +56,9 @@ def _has_fingerprints(note):
 
 
 def _note_of(path):
-    """The note that has a fingerprint of the file `path`; None if there is none."""
-    names = (path.with_suffix(""), path.with_suffix("").with_suffix(""))
-    for note in (name.with_name(f"{name.name}.json") for name in names):
+    """The note with a fingerprint of the file `path`, and the fingerprint; None if there is none."""
+    prefixes = (path.with_suffix(""), path.with_suffix("").with_suffix(""))
+    for note in (prefix.with_name(f"{prefix.name}.json") for prefix in prefixes):
         content = read_json(note)
         if _has_fingerprints(content) and path.name in content["fingerprints"]:
             return note, content["fingerprints"][path.name]
@@ -67,15 +68,17 @@ def _note_of(path):
 def stored_fingerprint(folder, name, *counts):
     """The fingerprint of a file of a data folder in its manifest, or in the note of a command that wrote the file.
 
-    Returns: the fingerprint, with at least the `counts`; None for a file that neither names. `UserError` if it is
-    incomplete.
+    Returns: the fingerprint, with at least the `counts`; None for a file that neither names. Raises `UserError` if it
+    is incomplete.
     """
-    place, known = Path(folder) / "manifest.json", read_manifest(folder).get("fingerprints", {}).get(name)
-    if known is None and (noted := _note_of(Path(folder) / name)):
-        place, known = noted
-    if known is not None and not (isinstance(known, dict) and known.keys() >= {"bytes", "sampled", *counts}):
-        raise UserError(f"{place} is damaged: its fingerprint of {name} is incomplete")
-    return known
+    origin, fingerprint = Path(folder) / "manifest.json", read_manifest(folder).get("fingerprints", {}).get(name)
+    if fingerprint is None and (note := _note_of(Path(folder) / name)):
+        origin, fingerprint = note
+    if fingerprint is not None and not (
+        isinstance(fingerprint, dict) and fingerprint.keys() >= {"bytes", "sampled", *counts}
+    ):
+        raise UserError(f"{origin} is damaged: its fingerprint of {name} is incomplete")
+    return fingerprint
 
 
 def check_fingerprint(folder, name, **counts):

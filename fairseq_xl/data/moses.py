@@ -12,9 +12,9 @@ import regex
 
 #: language -> a mark inside of words, split off where no lower-case letter follows
 INSIDE = {"fi": ":", "sv": ":", "tdt": "'", "ca": "\xb7"}
-NEVER_SPLIT = ("ca",)  # as the script, which means to
+NEVER_SPLIT = ("ca",)  # as in the script, though it intends to split here
 SPLIT_RIGHT, SPLIT_LEFT, GLOTTAL = ("en",), ("fr", "it", "ga", "ca"), ("so", "tdt")  # contractions: it 's, l' eau
-DOT = "\x01"  # a dot of several in a row; the text has no control characters
+DOT = "\x01"  # stands for a dot of several in a row; the text has no control characters
 
 _SPACE = re.compile(r"[^\S\x1c-\x1f]+")
 _JUNK = re.compile(r"[\0-\x1f]")
@@ -29,7 +29,7 @@ _LAST_QUOTE = re.compile(r"\.' ?$")
 
 
 def splitter(language: str) -> Callable[[str], list[str]]:
-    """The function from a line of a language to its words; English abbreviations for a language without any."""
+    """Returns the function from a line to its words; a language without abbreviations has the English ones."""
     prefixes = _prefixes(language)
     inside = INSIDE.get(language, "")
     other = regex.compile(rf"[^\p{{Alphabetic}}\p{{Nd}} .'`,\-{inside}]")
@@ -60,14 +60,14 @@ def splitter(language: str) -> Callable[[str], list[str]]:
 
 
 def _prefixes(language: str) -> dict[str, bool]:
-    """{abbreviation without its full stop: whether it is one before a number only}."""
+    """{abbreviation without its full stop: whether it is one before numbers only}."""
     from sacremoses import corpus
 
-    found = {}
+    prefixes = {}
     for item in corpus.NonbreakingPrefixes().words(language):
         word, mark, _ = item.partition("#NUMERIC_ONLY#")
-        found[word.strip()] = bool(mark)
-    return found
+        prefixes[word.strip()] = bool(mark)
+    return prefixes
 
 
 def _apostrophes(language: str) -> list[tuple[regex.Pattern[str], str]]:
@@ -88,27 +88,27 @@ def _apostrophes(language: str) -> list[tuple[regex.Pattern[str], str]]:
 def _without_full_stops(words: list[str], prefixes: dict[str, bool]) -> list[str]:
     """Words with the full stop split off, except at abbreviations and before a word in lower case."""
     last = len(words) - 1
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word[-1:] != "." or word == ".":
             continue
-        prefix, after = word[:-1], words[place + 1] if place < last else ""
+        prefix, after = word[:-1], words[index + 1] if index < last else ""
         abbreviation = ("." in prefix and _ALPHA.search(prefix)) or _LOWER.match(after)
         if prefix in prefixes:
             abbreviation = abbreviation or not prefixes[prefix] or _DIGIT.match(after)
-        if place == last or not abbreviation:
-            words[place] = f"{prefix} ."
+        if index == last or not abbreviation:
+            words[index] = f"{prefix} ."
     return words
 
 
 def normalizer(language: str) -> Callable[[str], str]:
-    """The function from a line of a language to the line with normalized punctuation."""
+    """Returns the function from a line of a language to the line with normalized punctuation."""
     from sacremoses import MosesPunctNormalizer
 
-    own = MosesPunctNormalizer(language, norm_quote_commas=language == "en", norm_numbers=False, perl_parity=True)
-    steps = [*own.substitutions]
+    rules = MosesPunctNormalizer(language, norm_quote_commas=language == "en", norm_numbers=False, perl_parity=True)
+    steps = [*rules.substitutions]
     if language not in ("en", "cs", "cz"):
-        steps += own.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
-    steps += own.DE_ES_CZ_CS_FR if language in ("de", "es", "cz", "cs", "fr") else own.OTHER
+        steps += rules.DE_ES_FR_QUOTATION_FOLLOWED_BY_COMMA
+    steps += rules.DE_ES_CZ_CS_FR if language in ("de", "es", "cz", "cs", "fr") else rules.OTHER
     substitutions = [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in steps]
 
     def normalize(line: str) -> str:

@@ -21,21 +21,21 @@ def data_folders(data: str | os.PathLike[str]) -> list[Path]:
     Raises `UserError` for a pattern without a folder, for incomplete shards, and for a shard that is not the one that
     was written in its place; other folders need not exist.
     """
-    found = [folder for named in os.fspath(data).split(os.pathsep) for folder in _named(named)]
-    for folder in found:
+    folders = [folder for named in os.fspath(data).split(os.pathsep) for folder in _named(named)]
+    for folder in folders:
         check_shard(folder)
-    return found
+    return folders
 
 
 def check_shard(folder: Path) -> None:
-    """Raises `UserError` for a shard whose manifest is not the one that the manifest of its parent names."""
+    """Raises `UserError` for a shard whose manifest has another hash than its parent's manifest says."""
     if "shard" not in read_manifest(folder):
         return
-    hashes, place = read_manifest(folder.parent).get("shards"), folder.name
+    hashes, number = read_manifest(folder.parent).get("shards"), folder.name
     if hashes is None:  # a shard by itself, or of an earlier version
         return
-    known = hashes[int(place)] if place.isdecimal() and int(place) < len(hashes) else None
-    if known != sha256_of(folder / "manifest.json"):
+    expected = hashes[int(number)] if number.isdecimal() and int(number) < len(hashes) else None
+    if expected != sha256_of(folder / "manifest.json"):
         raise UserError(
             f"{folder} is not the shard that {folder.parent / 'manifest.json'} names: restore it, or run the same "
             "`python -m preprocess` again"

@@ -59,12 +59,12 @@ class TextEncoder:
         text = self.tokenized(text_of_line(text), language)
         subwords, indices = self.subwords_of(language)
         (pieces,) = subwords.encode([text])
-        found = np.append(indices[pieces or [subwords.unknown] * bool(text)], self.eos)
-        found.flags.writeable = False
-        return found
+        ids = np.append(indices[pieces or [subwords.unknown] * bool(text)], self.eos)
+        ids.flags.writeable = False
+        return ids
 
     def tokenized(self, text: str, language: str) -> str:
-        """The text of a line after the tokenizer of its language, if it has one."""
+        """The tokens of a line's text, separated by spaces; the text itself if its language has no tokenizer."""
         return tokenizers.tokenize(text, self.tokenizers.get(language), language)
 
     def subwords_of(self, language: str) -> tuple[Subwords, Numbers]:
@@ -95,7 +95,7 @@ class TextEncoder:
                     "be located; use a data folder whose tokenizer changes only white space"
                 ) from None
         if line != raw:
-            characters = _at(characters, [*places, len(raw)])
+            characters = _mapped(characters, [*places, len(raw)])
         ids = indices[np.array(pieces, dtype=np.int64)]
         ids.flags.writeable = characters.flags.writeable = False
         return ids, characters
@@ -131,11 +131,15 @@ def in_raw(characters: Numbers, tokenized: str, raw: str) -> Numbers:
             before, after = ("" if place is None else text[place:][:20] for text, place in sides)
             raise ValueError(f"{before!r} becomes {after!r}")
     begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without spaces
-    return _at(np.stack((begins, ends), axis=1), [*theirs, len(raw)])
+    return _mapped(np.stack((begins, ends), axis=1), [*theirs, len(raw)])
 
 
-def _at(characters: Numbers, places: list[int]) -> Numbers:
-    """Characters [begin, end) (t, 2) of a text -> those at their `places` in another one, whose length is the last."""
+def _mapped(characters: Numbers, places: list[int]) -> Numbers:
+    """Maps characters [begin, end) (t, 2) of a text to another text.
+
+    Args:
+        places: the index of each character in the other text, then that text's length.
+    """
     (begins, ends), place = characters.T, np.array(places)
     return np.stack((place[begins], np.where(ends > begins, place[ends - 1] + 1, place[begins])), axis=1)
 

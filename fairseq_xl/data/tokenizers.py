@@ -20,7 +20,7 @@ from fairseq_xl.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
 XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
-#: version of the rules of `fairseq_xl.data.moses`, among a manifest's versions; manifests without one: sacremoses
+#: entry of a manifest's versions for the rules of `fairseq_xl.data.moses`; manifests without it: those of sacremoses
 RULES = {"rules of moses": "2"}
 OLD_KEY = "tokeniser"  # of manifests written by earlier versions
 
@@ -58,9 +58,11 @@ def named_in(folder: str | Path) -> dict[str, str]:
     for part in (folder, *(Path(folder) / code for code in read_manifest(folder).get("disjoint") or ())):
         manifest = read_manifest(part)
         if "versions" in manifest:  # not of a published model
-            then, now = manifest["versions"], versions(of_manifest(manifest))
-            if other := [f"{name} {then.get(name)}, now {now[name]}" for name in now if then.get(name) != now[name]]:
-                _warn(f"{part}: its text was tokenized with {', '.join(other)}: raw text may get other words")
+            before, now = manifest["versions"], versions(of_manifest(manifest))
+            if changes := [
+                f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]
+            ]:
+                _warn(f"{part}: its text was tokenized with {', '.join(changes)}: raw text may get other words")
     return chosen
 
 

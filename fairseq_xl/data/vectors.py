@@ -1,7 +1,7 @@
 """Files of embeddings: .npz with `symbols` (V,), the most frequent first, `rows` (V, C) of float32, and their `space`.
 
-The space is a hash: embeddings mapped into a space have that of the target, so that files of one space can be told from
-others. Files of earlier versions and other programs have none.
+The space is a hash. Embeddings that are mapped into a space have that of the target. Files of earlier versions and
+other programs have none.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ class Vectors(NamedTuple):
     space: str = ""
 
 
-def own_space(rows):
-    """The space of embeddings (V, C) that were learned alone."""
+def space_of(rows):
+    """The space of embeddings (V, C) that are not mapped into another one."""
     return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
 
 

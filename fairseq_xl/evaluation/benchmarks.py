@@ -15,7 +15,7 @@ import numpy as np
 from fairseq_xl.errors import UserError, names_of, quoted
 from fairseq_xl.evaluation import bootstrap, classification, question_answering, ranking, spans
 from fairseq_xl.evaluation.bleu import letters_of, read_lines
-from fairseq_xl.evaluation.prediction_folders import check, write
+from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import parsed_json, replacing
@@ -24,7 +24,7 @@ from fairseq_xl.versions import version
 
 logger = logging.getLogger(__name__)
 
-SEVERAL = 10  # answers
+MIN_ANSWERS = 10  # fewer answers are not compared with the contexts
 NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
@@ -89,8 +89,8 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
         predictions: folder of ``SPLIT.LANGUAGE`` files that fairseq-validate wrote with --predictions-to.
         destination: folder of the submission.
 
-    Raises `UserError` if no language of the task has a file, for predictions of another task, and for files that are
-    not of one model, in the folder of predictions or in that of the submission.
+    Raises `UserError` if no language of the task has a file, for predictions of another task, and for files of several
+    models in the folder of predictions or of the submission.
     """
     suffix = "json" if task.kinds == ("question_answering",) else "tsv"
     files = {code: predictions / f"{split}.{code}.{suffix}" for code in (*task.languages, *task.others)}
@@ -101,22 +101,22 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
     for language, path in files.items():
         if language in missing:
             continue
-        origin = check(path, task.kinds)
+        origin = check_predictions(path, task.kinds)
         kind = origin.task if origin else kind_of(path, task.kinds)
         lines = SUBMITTED[kind](path)
         if "ranking" in task.kinds and not all(math.isfinite(classification.number_of(line)) for line in lines):
             raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
-        made = destination / task.predictions.format(language=language, split=split)
-        written.setdefault(made.parent, {})[made.name] = "\n".join([*lines, ""])
+        target = destination / task.predictions.format(language=language, split=split)
+        written.setdefault(target.parent, {})[target.name] = "\n".join([*lines, ""])
     for folder, texts in written.items():
-        write(folder, origin, texts)
+        write_predictions(folder, origin, texts)
     if missing:
         logger.warning("%s: no predictions of %s, which the submission lacks", predictions, ", ".join(missing))
     return [folder / name for folder, texts in written.items() for name in texts]
 
 
 def kind_of(path: Path, kinds: tuple[str, ...]) -> str:
-    """The task type of predictions without a note: the only one of `kinds`, or classification if labels are ratings."""
+    """The task type of predictions without a note: the first of `kinds`; of several, classification for ratings."""
     rows = [line.split("\t") for line in read_lines(path)]
     ratings = all(len(row) > 1 and (row[1] == classification.UNLABELED or row[1].isdigit()) for row in rows)
     return kinds[0] if len(kinds) == 1 or not ratings else "classification"
@@ -128,7 +128,7 @@ def tags_of(path: Path) -> list[str]:
 
 
 def ranking_scores_of(path: Path) -> list[str]:
-    """The scores in the order of the lines of the task file, and not by query."""
+    """The scores of a ranking, in the order of the task file's lines instead of by query."""
     ranking.read_rows(path)
     rows = [line.split("\t") for line in read_lines(path)]
     return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]
@@ -157,15 +157,15 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
     Args:
         name: the variant.
 
-    Raises `UserError` if a language with predictions has no references, and for predictions that are not as the note of
-    their folder has them.
+    Raises `UserError` if a language with predictions has no references, and for predictions that differ from the note
+    of their folder.
     """
     variant, found = task.variants[name], {}
     for language in (*task.languages, *task.others):
         ours = predictions / task.predictions.format(language=language, split=split)
         if not ours.is_file():
             continue
-        check(ours)
+        check_predictions(ours)
         named = [path for path in (task.references, task.other_references) if path]
         paths = [references / path.format(language=language, split=split) for path in named]
         right = next((path for path in paths if path.is_file()), None)
@@ -203,8 +203,8 @@ def score_benchmark(
 ) -> dict[str, Any]:
     """Scores the chosen tasks that have predictions.
 
-    A group of tasks is averaged if it is complete and each task has the benchmark's variant. `partial` has the averages
-    over some tasks of a group, and names them: those with all languages and the benchmark's variant.
+    A group of tasks is averaged if it is complete and each task has the benchmark's variant. Of other groups, `partial`
+    has the average over the tasks with all languages and the benchmark's variant, and names them.
 
     Args:
         variants: {task: variant}, where it is not the benchmark's.
@@ -364,7 +364,7 @@ def accuracy_scores(predictions: list[str], labels: list[str], path: Path, class
 
 
 def check_labels(predicted: set[str], labels: set[str], path: Path) -> None:
-    """Raises `UserError` if no prediction is one of the labels, of which there are several: it is of another task."""
+    """Raises `UserError` if there are several labels, and no prediction is one of them: it is of another task."""
     if len(labels) > 1 and not predicted & labels:
         expected = ", ".join(sorted(labels)[:3])
         raise UserError(f"{path}: expected labels such as {expected}, found {', '.join(sorted(predicted)[:3])}")
@@ -419,17 +419,17 @@ def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -
 def answer_scores(predictions: Path, references: Path, language: str, normalization: str) -> Scores:
     """F1 and exact match of a JSON object {id: answer} against a file in SQuAD's format.
 
-    Raises `UserError` if less than half of `SEVERAL` answers or more are in the contexts: the ids of parallel data sets
-    are equal in all languages.
+    Raises `UserError` if less than half of `MIN_ANSWERS` or more answers are in the contexts: references of another
+    language, since parallel data sets have the same ids in all languages.
     """
     questions, answers = read_questions(references, language, check_offsets=False), read_answers(predictions)
-    given = [question for question in questions if not is_blank(answers.get(question.id, ""))]
-    contexts = {text: letters_of(text) for text in {question.context for question in given}}
-    inside = sum(letters_of(answers[question.id]) in contexts[question.context] for question in given)
-    if len(given) >= SEVERAL and 2 * inside < len(given):
+    answered = [question for question in questions if not is_blank(answers.get(question.id, ""))]
+    contexts = {text: letters_of(text) for text in {question.context for question in answered}}
+    in_context = sum(letters_of(answers[question.id]) in contexts[question.context] for question in answered)
+    if len(answered) >= MIN_ANSWERS and 2 * in_context < len(answered):
         raise UserError(
-            f"{predictions}: only {inside} of {len(given)} answers are in the contexts of {references}: expected the "
-            "references of the same language"
+            f"{predictions}: only {in_context} of {len(answered)} answers are in the contexts of {references}: "
+            "expected the references of the same language"
         )
     expected = {question.id: [text for text, _ in question.answers] for question in questions}
     return question_answering.score(answers, expected, normalization, language, predictions)

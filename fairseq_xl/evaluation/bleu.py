@@ -54,27 +54,27 @@ def read_generated(path):
     """Best hypotheses of a fairseq-generate output, in the order of the test lines, and its target text.
 
     Returns: the hypotheses, and {number of the test line, from 0 on: target text}, which is empty without ``T-`` lines.
-    Raises `UserError` unless every test line has exactly one source, target and list of hypotheses, as an output that
-    was cut, or two outputs in one file, do not; and for a line that was cut short.
+    Raises `UserError` unless every test line has exactly one source, target and list of hypotheses: for an output that
+    was cut, and for two outputs in one file.
     """
     best, targets, sources, previous = {}, {}, set(), None
     for place, line in enumerate(read_lines(path), start=1):
         if line[:2] not in ("S-", "T-", "D-"):
             continue
-        found = GENERATED.fullmatch(line)
-        if not found:
+        match = GENERATED.fullmatch(line)
+        if not match:
             expected = "D-NUMBER TAB score TAB text" if line[0] == "D" else f"{line[0]}-NUMBER TAB text"
             raise UserError(f"{path}, line {place}: expected {expected}, found {line[:40]!r}")
-        number = int(found[2] or found[4])
-        before = {"S": sources, "T": targets, None: best}[found[1]]
-        if number in before and (found[1] or number != previous):  # several hypotheses of a line follow each other
-            raise UserError(f"{path}, line {place}: {line[0]}-{number} is there before: expected the output of one run")
-        if found[1] == "S":
+        number = int(match[2] or match[4])
+        earlier = {"S": sources, "T": targets, None: best}[match[1]]
+        if number in earlier and (match[1] or number != previous):  # several hypotheses of a line follow each other
+            raise UserError(f"{path}, line {place}: {line[0]}-{number} occurs twice: expected the output of one run")
+        if match[1] == "S":
             sources.add(number)
-        elif found[1] == "T":
-            targets[number] = found[3] or ""
+        elif match[1] == "T":
+            targets[number] = match[3] or ""
         else:
-            best.setdefault(number, found[5])
+            best.setdefault(number, match[5])
             previous = number
     if not best:
         raise UserError(f"{path} has no D- lines of fairseq-generate; --plain reads one hypothesis per line")
@@ -88,7 +88,7 @@ def read_pair(generated, references):
     """Best hypotheses of a fairseq-generate output, and the lines of the file of their references.
 
     Raises the errors of `read_generated`, and `UserError` for another number of references, or if less than half of
-    them are the target text in the output: they are of another test set, split or language, or in another order.
+    them equal the target text in the output: those of another test set, split, language or order.
     """
     (hypotheses, targets), expected = read_generated(generated), read_lines(references)
     if len(hypotheses) != len(expected):

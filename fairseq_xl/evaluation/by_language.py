@@ -39,14 +39,14 @@ def scored(
         metric: the first part of the signature, such as "metric:accuracy".
 
     Returns: {"languages": {code: scores}, "missing": codes without a file or labels, "signature"} and the averages.
-    Raises `UserError` if no language has a file, `UnlabeledError` if none has labels, and `UserError` for files that
-    are not of one model for this task, as the note of the folder has them.
+    Raises `UserError` if no language has a file, and for files of another task or that differ from the folder's note;
+    `UnlabeledError` if no file has labels.
     """
     codes = names_of("--langs", options.langs)
     files = {code: Path(options.folder) / f"{options.split}.{code}.{suffix}" for code in codes}
     files = {code: path for code, path in files.items() if path.is_file()}
     for path in files.values():
-        prediction_folders.check(path, [options.task])
+        prediction_folders.check_predictions(path, [options.task])
     scores: dict[str, dict[str, Any]] = {}
     unlabeled: dict[str, UnlabeledError] = {}
     for code, path in files.items():

@@ -33,13 +33,15 @@ def read_rows(path):
         and all(math.isfinite(number_of(name)) for name in predictions)
         and not any(math.isfinite(number_of(name)) for name in labels)
     ):
-        found = f"{quoted(rows[0][2])} for {quoted(rows[0][1])}"
-        raise UserError(f"{path}: expected classes, as the labels are, found numbers, {found}: is it of a ranking?")
+        raise UserError(
+            f"{path}: expected classes, as the labels are, found numbers, {quoted(rows[0][2])} for "
+            f"{quoted(rows[0][1])}: is it of a ranking?"
+        )
     return rows
 
 
 def number_of(text):
-    """The number that a text is; NaN for other text."""
+    """The number in a text; NaN for other text."""
     try:
         return float(text)
     except ValueError:
@@ -49,7 +51,7 @@ def number_of(text):
 def read_predictions(path):
     """A prediction file -> labels and predictions, two lists in the order of the lines.
 
-    Raises the errors of `read_rows`, `UnlabeledError` for text without labels, and `UserError` if only some lacks them.
+    Raises the errors of `read_rows`, `UnlabeledError` if no line has a label, and `UserError` if only some have one.
     """
     rows = read_rows(path)
     unlabeled = [row[0] for row in rows if row[1] == UNLABELED]

@@ -1,4 +1,4 @@
-"""Finds files whose text looks like another language than the declared one, with py3langid on a sample of lines."""
+"""Finds files whose text looks like another language than the declared one: py3langid identifies a sample of lines."""
 
 import functools
 import logging
@@ -10,10 +10,10 @@ from typing import Any
 from fairseq_xl.errors import UserError
 
 SAMPLE = 600  # maximum number of lines of a file that are identified
-SHORT, LONG = 20, 256  # bytes: a shorter line is not identified, of a longer one its beginning
-FEWEST, SHARE = 10, 0.4  # lines, and their share of the sample, from which on a file is of another language
-CODE = re.compile("([a-z]{2,3})(?:[_-][A-Z][A-Za-z]+)?")  # de, zh_CN, sr_Latn; not hi_rom, which is in another script
-#: languages that are not told apart; `zxx` is text in no language, such as code
+SHORT, LONG = 20, 256  # bytes: a shorter line is not identified; of a longer one, its first bytes are
+FEWEST, SHARE = 10, 0.4  # lines of a language, and their share of the sample, that make a file one of this language
+CODE = re.compile("([a-z]{2,3})(?:[_-][A-Z][A-Za-z]+)?")  # de, zh_CN, sr_Latn; not hi_rom, Hindi in another script
+#: languages that are not distinguished; `zxx` is text in no language, such as code
 ALIKE = ({"ar", "ary", "arz"}, {"bs", "hr", "sr"}, {"nn", "no"}, {"wuu", "yue", "zh"})
 NO_LANGUAGE = "zxx"
 
@@ -48,54 +48,54 @@ class LineSample:
 
     def __init__(self) -> None:
         self.lines: list[tuple[int, bytes]] = []  # number from 1 on, beginning of the line
-        self.before, self.stride = 0, 1  # lines read, distance of the lines that are looked at
+        self.read, self.stride = 0, 1  # lines read; one of `stride` lines is sampled
 
     def add(self, lines: Sequence[bytes]) -> None:
         """Adds the next lines of the text."""
-        for index in range(-self.before % self.stride, len(lines), self.stride):
+        for index in range(-self.read % self.stride, len(lines), self.stride):
             if len(lines[index]) >= SHORT:
-                self.lines.append((self.before + index + 1, lines[index][:LONG]))
-        self.before += len(lines)
+                self.lines.append((self.read + index + 1, lines[index][:LONG]))
+        self.read += len(lines)
         while len(self.lines) > SAMPLE:
             self.stride *= 3
             self.lines = [row for row in self.lines if (row[0] - 1) % self.stride == 0]
 
     def languages(self) -> Languages:
         """The languages of the lines; none without py3langid."""
-        found: Languages = {}
+        languages: Languages = {}
         if not self.lines or (model := _model()) is None:
-            return found
+            return languages
         for number, line in self.lines:
             text = line.decode("utf-8", "ignore")
             if any(map(str.isalpha, text)):
-                found.setdefault(model.classify(text)[0], [0, number])[0] += 1
-        return found
+                languages.setdefault(model.classify(text)[0], [0, number])[0] += 1
+        return languages
 
 
 def other_languages(files: Mapping[str, tuple[str, Languages]]) -> dict[str, tuple[str, str]]:
     """{file in another language: (its language, the declared one)}, from {file: (declared code, languages of lines)}.
 
-    A code that py3langid does not know stands for the language of most lines of all its files.
+    The language of a code that py3langid does not know is that of most lines of its files.
     """
     model = _model()
     if model is None:
         return {}
     totals: dict[str, Counter[str]] = {}
-    for code, found in files.values():
-        totals.setdefault(code, Counter()).update({language: count for language, (count, _) in found.items()})
+    for code, languages in files.values():
+        totals.setdefault(code, Counter()).update({language: count for language, (count, _) in languages.items()})
     named = {code: match[1] for code in totals if (match := CODE.fullmatch(code)) and match[1] in model.labels}
     others = {}
-    for file, (code, found) in files.items():
-        language, (count, _) = max(found.items(), key=lambda item: item[1][0], default=("", (0, 0)))
-        expected = named.get(code) or totals[code].most_common(1)[0][0] if found else ""
+    for file, (code, languages) in files.items():
+        language, (count, _) = max(languages.items(), key=lambda item: item[1][0], default=("", (0, 0)))
+        expected = named.get(code) or totals[code].most_common(1)[0][0] if languages else ""
         alike = language == expected or any({language, expected} <= group for group in ALIKE)
-        enough = count >= FEWEST and count >= SHARE * sum(lines for lines, _ in found.values())
+        enough = count >= FEWEST and count >= SHARE * sum(lines for lines, _ in languages.values())
         if enough and not alike and language != NO_LANGUAGE:
             others[file] = language, expected
     return others
 
 
-def described(found: Languages, language: str) -> str:
-    """How much of a sample looks like a language, for messages."""
-    total = sum(lines for lines, _ in found.values())
-    return f"looks like {language} ({found[language][0]} of {total} sampled texts)"
+def described(languages: Languages, language: str) -> str:
+    """Says how much of a sample looks like a language, for messages."""
+    total = sum(lines for lines, _ in languages.values())
+    return f"looks like {language} ({languages[language][0]} of {total} sampled texts)"

@@ -1,9 +1,10 @@
-"""Folders of predictions, each of one model: a note beside the files says of which, and what they contain.
+"""Notes that say which model made predictions, so that files of several models are not scored together.
 
-The note, ``predictions.json``, has the model's file with its SHA-256, the task, and the SHA-256 of each file. Files of
-another model are not added, and a file that is not as the note has it is not scored. Folders without a note, of other
-programs and earlier versions, are read as they are. Outputs of fairseq-generate and embeddings, of which each is a
-whole, have a note of their own, FILE.json: the model and its SHA-256. Imports neither torch nor fairseq.
+A folder of predictions has the note ``predictions.json``: the model's file and its SHA-256, the task, and the SHA-256
+of each prediction file. Files of another model are not added to the folder, and files that differ from the note are not
+scored. Folders without a note, of other programs and earlier versions, are accepted. An output of fairseq-generate and
+a file of embeddings have their own note, FILE.json: the model, its SHA-256 and the task. Imports neither torch nor
+fairseq.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ NOTE = "predictions.json"
 
 
 class Origin(NamedTuple):
-    """What predictions are made by."""
+    """The model and the task of predictions."""
 
     model: str  # file of the checkpoint, folder of a training, or name of a baseline
     sha256: str | None  # of the checkpoint
@@ -30,7 +31,7 @@ class Origin(NamedTuple):
         return cls(str(path), sha256_of(path), task)
 
     def is_same(self, other: "Origin | None") -> bool:
-        """Whether two origins are one model for one task; a copy of a checkpoint is the same."""
+        """Whether two origins have one model and one task; a copy of a checkpoint is the same model."""
         return (
             other is not None
             and self.task == other.task
@@ -44,16 +45,16 @@ def read_note(folder: Path) -> tuple[Origin, dict[str, str]] | None:
     path = folder / NOTE
     if not path.is_file():
         return None
-    found = json_object(path)
-    if not isinstance(found.get("files"), dict):
-        raise UserError(f"{path} is damaged: files is {quoted(found.get('files'))}")
-    return origin_in(path, found), found["files"]
+    note = json_object(path)
+    if not isinstance(note.get("files"), dict):
+        raise UserError(f"{path} is damaged: files is {quoted(note.get('files'))}")
+    return origin_in(path, note), note["files"]
 
 
 def origin_in(path: Any, note: dict[str, Any]) -> Origin:
     """The origin in a note, the content of the file `path`; raises `UserError` for a damaged one."""
-    for name, kind in {"model": str, "sha256": str | None, "task": str}.items():
-        if not isinstance(note.get(name), kind):
+    for name, expected in {"model": str, "sha256": str | None, "task": str}.items():
+        if not isinstance(note.get(name), expected):
             raise UserError(f"{path} is damaged: {name} is {quoted(note.get(name))}")
     return Origin(note["model"], note["sha256"], note["task"])
 
@@ -62,25 +63,25 @@ def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str
     """Raises `UserError` if a folder would keep files of another model beside new ones.
 
     Args:
-        written: beginnings of the names of the files that will be written.
+        written: prefixes of the names of the files that will be written.
     """
-    note, begins = read_note(folder), tuple(written)
+    note, prefixes = read_note(folder), tuple(written)
     if note is None or note[0].is_same(origin):
         return
-    kept = [name for name in note[1] if not name.startswith(begins) and (folder / name).is_file()]
-    if kept:
+    others = [name for name in note[1] if not name.startswith(prefixes) and (folder / name).is_file()]
+    if others:
         raise UserError(
-            f"{folder} has predictions of {note[0].model} ({note[0].task}), {kept[0]} among them: expected an "
+            f"{folder} has predictions of {note[0].model} ({note[0].task}), {others[0]} among them: expected an "
             f"empty folder{f', or one of {origin.model}' if origin else ''}"
         )
 
 
-def write(folder: Path, origin: Origin | None, files: dict[str, str], more: Iterable[str] = ()) -> None:
-    """Writes predictions, {name: text}, and the note, which does not name them until they are whole.
+def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str], more: Iterable[str] = ()) -> None:
+    """Writes predictions, {name: text}, and the note, which names them only when they are complete.
 
     Args:
-        origin: None if it is not known: there is no note then.
-        more: beginnings of the names of files that will be written after these.
+        origin: None if it is not known; no note is written then.
+        more: prefixes of the names of files that will be written after these.
 
     Raises the errors of `check_replaceable` and of `replacing`.
     """
@@ -102,13 +103,13 @@ def write(folder: Path, origin: Origin | None, files: dict[str, str], more: Iter
         write_json(folder / NOTE, origin._asdict() | {"files": others | digests})
 
 
-def check(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
-    """Returns the origin of a file of predictions; None in a folder without a note.
+def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
+    """Returns the origin of a prediction file; None in a folder without a note.
 
     Args:
-        tasks: task types that the predictions may be of; empty: any.
+        tasks: accepted task types; empty: any.
 
-    Raises `UserError` for another task, and for a file that is not as the note of its folder has it.
+    Raises `UserError` for another task, and for a file that its folder's note lacks or gives another SHA-256.
     """
     note = read_note(path.parent)
     if note is None:
@@ -118,7 +119,7 @@ def check(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
         raise UserError(f"{path}: expected predictions of {' or '.join(tasks)}, found those of {origin.task}")
     if path.name not in files:
         raise UserError(
-            f"{path} is not one of the files of {origin.model} that {path.parent / NOTE} has: write it again"
+            f"{path} is not one of the files of {origin.model} that {path.parent / NOTE} names: write it again"
         )
     if sha256_of(path) != files[path.name]:
         raise UserError(f"{path} is not as {origin.model} wrote it: {path.parent / NOTE} has another SHA-256")
@@ -126,25 +127,25 @@ def check(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
 
 
 def write_origin(path: Any, origin: Origin, **more: str) -> None:
-    """Writes the note of a file, ``PATH.json``, with `more` entries."""
+    """Writes the note of a file, ``PATH.json``; `more` are added entries."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_json(f"{path}.json", origin._asdict() | more)
 
 
-def check_language(path: Any, language: str) -> None:
-    """Raises `UserError` if the note of a file names another language; a file without a note may be of any."""
+def check_noted_language(path: Any, language: str) -> None:
+    """Raises `UserError` if the note of a file names another language; files without a note are accepted."""
     note = Path(f"{path}.json")
-    found = json_object(note).get("language", language) if note.is_file() else language
-    if found != language:
-        raise UserError(f"{path} is of text in {quoted(found)}: expected {language}")
+    noted = json_object(note).get("language", language) if note.is_file() else language
+    if noted != language:
+        raise UserError(f"{path} is of text in {quoted(noted)}: expected {language}")
 
 
 def check_same_origin(paths: Iterable[Any]) -> None:
-    """Raises `UserError` for files of which the notes name different models or tasks; those without a note may be."""
+    """Raises `UserError` for files whose notes name different models or tasks; files without a note are accepted."""
     notes = [(path, Path(f"{path}.json")) for path in paths]
-    known = [(path, origin_in(note, json_object(note))) for path, note in notes if note.is_file()]
-    for path, origin in known[1:]:
-        first, expected = known[0]
+    origins = [(path, origin_in(note, json_object(note))) for path, note in notes if note.is_file()]
+    for path, origin in origins[1:]:
+        first, expected = origins[0]
         if not origin.is_same(expected):
             raise UserError(
                 f"{path} is of {origin.model} ({origin.task}), but {first} of {expected.model} ({expected.task}): "

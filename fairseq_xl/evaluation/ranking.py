@@ -42,8 +42,8 @@ def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain:
 def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
     """The lines of a prediction file, ``line TAB query TAB relevance TAB score``; an unknown relevance is None.
 
-    Raises `UserError` that names file and line for a line of another form; for a query whose lines are not together,
-    as in two files in one and in a file of another task; and unless there is one score for each line.
+    Raises `UserError` that names file and line for a line of another form, and for a query whose lines are not
+    together, as in two joined files or a file of another task; and unless there is one score for each line.
     """
     rows: list[tuple[int, str, float | None, float]] = []
     queries: set[str] = set()
@@ -57,7 +57,7 @@ def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
         if not (math.isfinite(row[3]) and 0 <= (row[2] or 0) < math.inf):
             raise UserError(f"{path}, line {number}: expected a relevance of 0 or more and a finite score")
         if query in queries and query != rows[-1][1]:
-            raise UserError(f"{path}, line {number}: the query {quoted(query)} is there before, and others after it")
+            raise UserError(f"{path}, line {number}: lines of other queries separate those of {quoted(query)}")
         queries.add(query)
         rows.append(row)
     if not rows:
@@ -73,17 +73,17 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
 
     Raises the errors of `read_rows`, and `UserError` for texts without relevance.
     """
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    queries: dict[str, tuple[list[float], list[float]]] = {}
     rows = read_rows(path)
     if all(relevance is None for _, _, relevance, _ in rows):
         raise UnlabeledError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
     for line, query, relevance, value in rows:
         if relevance is None:
             raise UserError(f"{path}, line {line}: no relevance, but other lines have one")
-        of_query = found.setdefault(query, ([], []))
-        of_query[0].append(relevance)
-        of_query[1].append(value)
-    return found
+        relevances, scores = queries.setdefault(query, ([], []))
+        relevances.append(relevance)
+        scores.append(value)
+    return queries
 
 
 def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:

@@ -60,7 +60,7 @@ def f1(correct: float, predicted: float, gold: float) -> float:
 
 
 def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
-    """A file of lines ``word TAB tag TAB prediction``, an empty one after each sentence: rows of each sentence.
+    """The rows of each sentence of a file: lines ``word TAB tag TAB prediction``, and an empty line after a sentence.
 
     Raises `UserError` that names file and line for a line of another form, and for a file that was cut.
     """
@@ -90,10 +90,10 @@ def read_tags(path: Any) -> tuple[list[list[str]], list[list[str]]]:
     file without tags.
     """
     columns = [tuple(zip(*sentence)) for sentence in read_rows(path) if sentence]
-    found = [(tags, predicted) for _, *row in columns for tags, predicted in [labeled_words(*row)] if tags]
-    if not found:
+    labeled = [(tags, predicted) for _, *row in columns for tags, predicted in [labeled_words(*row)] if tags]
+    if not labeled:
         raise UnlabeledError(f"{path} has predictions of words without tags ({UNLABELED}) only, which cannot be scored")
-    return [tags for tags, _ in found], [predicted for _, predicted in found]
+    return [tags for tags, _ in labeled], [predicted for _, predicted in labeled]
 
 
 def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.modules.initialization import init_weights
 
-MANY_CLASSES = 10  # from here on their number is compared with that of the texts
+MANY_CLASSES = 10  # from this number of classes on, it is compared with that of the texts
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
@@ -248,7 +248,7 @@ class TaskType(ABC):
         return {f"{split}.{language}.{self.suffix}": self.file_of(rows)}
 
     def folders(self) -> dict[str, str]:
-        """{folder in that of --predictions-to: name of the task type of its files}."""
+        """{subfolder of --predictions-to, "" for itself: name of the task type of its files}."""
         return {"": self.name}
 
     def file_of(self, rows: list[tuple[Any, Any]]) -> str:

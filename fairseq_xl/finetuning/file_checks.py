@@ -1,4 +1,4 @@
-"""Warns before training of task files that look wrong: of classes, languages, and test files without labels."""
+"""Warnings before training: task files with suspicious classes, in another language, or without labels."""
 
 import logging
 import unicodedata
@@ -11,9 +11,9 @@ from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.languages import Languages, LineSample, described, other_languages
 from fairseq_xl.finetuning.base import TaskType
 
-EXPECTED = 10.0  # occurrences by another file's share, from which on a class that is missing or rare is reported
-RARE = 0.1  # share of the expected occurrences below which a class is rare
-FREQUENT = 0.05  # share of the training labels from which on a class is looked for in each file
+EXPECTED = 10.0  # a class that is missing or rare is named if at least so many occurrences are expected
+RARE = 0.1  # a class is rare below this share of the expected occurrences
+FREQUENT = 0.05  # a class with at least this share of the training labels should be in every file
 
 logger = logging.getLogger(__name__)
 
@@ -25,21 +25,21 @@ class TaskFile:
     split: str
     language: str
     path: str
-    subtask: str = ""  # files of one subtask are compared
+    subtask: str = ""  # only files of one subtask are compared with each other
     classes: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)  # class -> line of its first occurrence
     labeled: int = 0  # examples
     unlabeled: str = ""  # place of the first example without a label
-    languages: Languages = field(default_factory=dict)  # of a sample of its texts, numbers of examples for lines
+    languages: Languages = field(default_factory=dict)  # of a sample of its texts; numbers are those of examples
     places: dict[str, str] = field(default_factory=dict)  # language -> place of its first text
 
     @property
-    def number(self) -> int:
-        """Number of labels."""
+    def num_labels(self) -> int:
+        """Number of labels of its examples."""
         return self.classes.total()
 
     @property
-    def trains(self) -> bool:
+    def is_training(self) -> bool:
         """Whether the file is of the split `train`."""
         return self.split == "train"
 
@@ -58,7 +58,7 @@ def count(split: str, path: Any, examples: Sequence[Any], task_type: TaskType, s
                 file.first.setdefault(name, line)
         else:
             file.unlabeled = file.unlabeled or example.place
-    if file.unlabeled and file.trains:
+    if file.unlabeled and file.is_training:
         raise UserError(f"{file.unlabeled}: training text without a label")
     if file.unlabeled and file.labeled and not task_type.partly_labeled:
         raise UserError(f"{file.unlabeled}: no label, but {file.labeled} examples of this file have one")
@@ -77,34 +77,35 @@ def warn_of_files(files: Sequence[TaskFile]) -> None:
     for file in files:
         if file.path in others:
             language, _ = others[file.path]
-            found = described(file.languages, language)
-            logger.warning("%s instead of %s: %s", found, file.language, file.places[language])
+            logger.warning(
+                "%s instead of %s: %s", described(file.languages, language), file.language, file.places[language]
+            )
     for subtask in dict.fromkeys(file.subtask for file in files):
-        for path, sentences in wrong_classes([file for file in files if file.subtask == subtask]).items():
+        for path, sentences in suspicious_classes([file for file in files if file.subtask == subtask]).items():
             more = f"; and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
             logger.warning("%s: classes that look wrong: %s%s", path, "; ".join(sentences[:LISTED]), more)
 
 
-def wrong_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
-    """{file: a sentence for each class that looks wrong}, of the files of a task or subtask.
+def suspicious_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
+    """{file: a sentence for each suspicious class} of the files of a task or subtask. A class is named once.
 
-    Classes of training files that are spelled twice or occur once; that all other files, or the training files of other
-    languages, lack or hardly have; then frequent ones that a validation or test file lacks. A class is named once.
+    Of training files: classes that are spelled in two ways, that occur once, or that are missing or rare in all other
+    files or in the training files of other languages. Of other files: frequent training classes that they lack.
     """
     files = [file for file in files if file.classes]
-    training = sum((file.classes for file in files if file.trains), Counter())
+    training = sum((file.classes for file in files if file.is_training), Counter())
     spelled: dict[str, str] = {}  # plain form -> its most frequent spelling
     for name, _ in training.most_common():
         spelled.setdefault(plain(name), name)
-    found: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     named = set()
 
     def add(file: TaskFile, name: str, reason: str) -> None:
-        counted = f"{file.classes[name]} of {file.number}, first line {file.first[name]}"
-        found.setdefault(file.path, []).append(f"{name!r} ({counted}): {reason}")
+        counted = f"{file.classes[name]} of {file.num_labels}, first line {file.first[name]}"
+        sentences.setdefault(file.path, []).append(f"{name!r} ({counted}): {reason}")
         named.add(plain(name))
 
-    rows = [(file, name) for file in files if file.trains for name in sorted(file.classes)]
+    rows = [(file, name) for file in files if file.is_training for name in sorted(file.classes)]
     for file, name in rows:
         if spelled[plain(name)] != name:
             add(file, name, f"differs from {spelled[plain(name)]!r} in case, blanks or invisible characters only")
@@ -116,31 +117,33 @@ def wrong_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
         if plain(name) not in named and (reason := _rare_elsewhere(file, name, files)):
             add(file, name, reason)
     for file in files:
-        for name, number in sorted(training.items()) if not file.trains else ():
-            share = number / training.total()
-            lacks = not file.classes[name] and share >= FREQUENT and share * file.number >= EXPECTED
+        for name, occurrences in sorted(training.items()) if not file.is_training else ():
+            share = occurrences / training.total()
+            lacks = not file.classes[name] and share >= FREQUENT and share * file.num_labels >= EXPECTED
             if lacks and plain(name) not in named:
-                found.setdefault(file.path, []).append(
-                    f"{name!r} (0 of {file.number}): {100 * share:.0f} % of the labels in the training files"
+                sentences.setdefault(file.path, []).append(
+                    f"{name!r} (0 of {file.num_labels}): {100 * share:.0f} % of the labels in the training files"
                 )
-    return found
+    return sentences
 
 
 def _rare_elsewhere(file: TaskFile, name: str, files: Sequence[TaskFile]) -> str:
-    """Says whether a class is rare or missing in all other files, or in the training files of other languages."""
-    share = file.classes[name] / file.number
+    """Says that a class is rare or missing in all other files, or in the training files of other languages; or "" ."""
+    share = file.classes[name] / file.num_labels
     groups = {
-        "the other files": [one for one in files if one is not file],
-        "the training files of other languages": [one for one in files if one.trains and one.language != file.language],
+        "the other files": [other for other in files if other is not file],
+        "the training files of other languages": [
+            other for other in files if other.is_training and other.language != file.language
+        ],
     }
     for group, others in groups.items():
-        number, total = sum(one.classes[name] for one in others), sum(one.number for one in others)
-        if share * total >= EXPECTED and number < RARE * share * total:
-            return f"{number} of {total} labels in {group}"
+        occurrences, total = sum(other.classes[name] for other in others), sum(other.num_labels for other in others)
+        if share * total >= EXPECTED and occurrences < RARE * share * total:
+            return f"{occurrences} of {total} labels in {group}"
     return ""
 
 
 def plain(name: str) -> str:
     """A class in lower case, without blanks and invisible characters."""
     folded = unicodedata.normalize("NFKC", name).casefold()
-    return "".join(each for each in folded if not each.isspace() and unicodedata.category(each) not in ("Cf", "Cc"))
+    return "".join(char for char in folded if not char.isspace() and unicodedata.category(char) not in ("Cf", "Cc"))

@@ -18,7 +18,7 @@ import torch
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import SURROGATE, replacing
-from fairseq_xl.io.zip_files import is_nothing_else
+from fairseq_xl.io.zip_files import is_whole_file
 
 #: names such as xlm-roberta-base and FacebookAI/xlm-roberta-base
 HUB_NAME = re.compile(r"([\w.-]+/)?\w[\w.-]*")
@@ -179,15 +179,15 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
 
 
 def _check_content(content: Any, name: str) -> None:
-    """Raises `UserError` for what torch reads and no program writes: each tensor is plain and has a value per element.
+    """Raises `UserError` for content that torch reads, but no program writes.
 
-    A tensor of another kind, or one with a stride of 0, may be far larger than its file. Text is Unicode, integers have
-    at most 64 bits, and nothing is nested deeper than `DEEPEST`.
+    Tensors must be dense, with a value in the file for each element: sparse or expanded ones may be far larger than the
+    file. Text must be Unicode, integers have at most 64 bits, and data at most `DEEPEST` levels.
     """
-    left: list[tuple[Any, str, int]] = [(content, "", 0)]
+    stack: list[tuple[Any, str, int]] = [(content, "", 0)]
     seen = set()
-    while left:
-        value, key, depth = left.pop()
+    while stack:
+        value, key, depth = stack.pop()
         problem = None
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided or value.is_quantized or value.is_meta:
@@ -207,11 +207,11 @@ def _check_content(content: Any, name: str) -> None:
             if depth > DEEPEST:
                 problem = f"data that is nested more than {DEEPEST} times"
             elif isinstance(value, (list, tuple)):
-                left += [(each, key, depth + 1) for each in value]
+                stack += [(item, key, depth + 1) for item in value]
             else:
                 items = value.items() if isinstance(value, dict) else vars(value).items()
-                left += [(each, key, depth + 1) for each, _ in items if not isinstance(each, (int, float))]
-                left += [(each, f"{key}.{place}" if key else f"{place}", depth + 1) for place, each in items]
+                stack += [(name, key, depth + 1) for name, _ in items if not isinstance(name, (int, float))]
+                stack += [(item, f"{key}.{name}" if key else f"{name}", depth + 1) for name, item in items]
         if problem:
             raise UserError(f"{name} was refused: {quoted(key)} is {problem} (nothing in the file was run)")
 
@@ -219,12 +219,13 @@ def _check_content(content: Any, name: str) -> None:
 def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
     """Compares the sizes in a zip file with those of the file and, if asked, its checksums, which torch does not.
 
-    Zeros in its middle would become weights, and torch would decompress any amount, though torch.save compresses none.
+    Without the checksums, zeros in the middle of the file would become weights. torch.save compresses nothing, but
+    torch decompresses parts of any size.
     """
     try:
         with zipfile.ZipFile(stream) as parts:
             size, stored = sum(part.file_size for part in parts.infolist()), parts.start_dir
-            whole = is_nothing_else(parts)
+            whole = is_whole_file(parts)
             damaged = parts.testzip() if sums and size <= stored else None
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error

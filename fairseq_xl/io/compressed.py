@@ -24,7 +24,7 @@ def added_suffix(path: Path | str) -> str:
 
 
 def without_suffix(name: str) -> str:
-    """A file name without the suffix of SUFFIXES that it ends in."""
+    """A file name without its suffix of compressed files, such as ``.gz``."""
     return name.removesuffix(next(filter(name.endswith, SUFFIXES), ""))
 
 
@@ -80,10 +80,11 @@ def read_text(path: Path | str, lines: bool = True) -> bytes:
 
 
 def _bounded(pieces: Iterator[tuple[int, bytes]], name: str) -> Iterator[bytes]:
-    """The text of (compressed size, text); raises `UserError` for text beyond `bounds.GROWTH` and `FREE_GROWTH`.
+    """Yields the text of pairs (compressed size, text).
 
-    Nothing is yielded of text that grows too much until there is `FREE_GROWTH` of it: a reader gets no part of a file
-    that will be refused for it.
+    Raises `UserError` for text beyond `bounds.GROWTH` and `bounds.FREE_GROWTH`. Text that grows faster than
+    `bounds.GROWTH` is held back until `bounds.FREE_GROWTH` is used up, so that a reader gets no part of a file that is
+    refused.
     """
     excess, waiting, size = 0, [], 0
     for read, text in pieces:
@@ -102,10 +103,7 @@ def _bounded(pieces: Iterator[tuple[int, bytes]], name: str) -> Iterator[bytes]:
 
 
 def _decompressed(file: BinaryIO, kind: str) -> Iterator[tuple[int, bytes]]:
-    """The text of a file of one or more compressed streams, each perhaps followed by zeros.
-
-    Yields its pieces, each after the number of compressed bytes that it is from.
-    """
+    """Yields (compressed size, text) for each part of a file of one or more streams, each perhaps followed by zeros."""
     begin, damaged = _decompressor(kind, file.name)
     data = file.read(INPUT)
     try:

@@ -14,7 +14,7 @@ from fairseq_xl.io.yaml_files import load
 
 OBJECTIVE_OPTIONS = "--objective-options"
 WARMUP_SHARE = "--warmup-share"
-#: flags of 16 bits -> what they compute with; of two levels the later one replaces all flags of the other
+#: flag -> precision; a later file or the command line replaces all flags of another precision
 PRECISIONS = {
     "fp16": "fp16",
     "memory-efficient-fp16": "fp16",
@@ -47,18 +47,18 @@ def flags(paths: Sequence[str | Path]) -> list[str]:
 
 
 def overridden(paths: Sequence[str | Path], more: Sequence[str]) -> list[str]:
-    """The flags of YAML files and, overriding them, of a command line; raises `UserError`."""
+    """The flags of YAML files and of a command line, which overrides them; raises `UserError` as `flags`."""
     precision = any(argument.partition("=")[0].removeprefix("--") in PRECISIONS for argument in more)
-    kept = [flag for flag in flags(paths) if not precision or flag.removeprefix("--") not in PRECISIONS]
-    return merge_objective_options([*kept, *more])
+    arguments = [flag for flag in flags(paths) if not precision or flag.removeprefix("--") not in PRECISIONS]
+    return merge_objective_options([*arguments, *more])
 
 
 def _precision(values: dict[str, Any], path: str | Path) -> str | None:
-    """What the flags of a file compute with; raises `UserError` for two precisions."""
-    chosen = {PRECISIONS[flag]: flag for flag, value in values.items() if flag in PRECISIONS and value is True}
-    if len(chosen) > 1:
-        raise UserError(f"{path}: {' and '.join(chosen.values())} exclude each other: choose one of them")
-    return next(iter(chosen), None)
+    """The precision of a file's flags; raises `UserError` for two precisions."""
+    precisions = {PRECISIONS[flag]: flag for flag, value in values.items() if flag in PRECISIONS and value is True}
+    if len(precisions) > 1:
+        raise UserError(f"{path}: {' and '.join(precisions.values())} exclude each other: choose one of them")
+    return next(iter(precisions), None)
 
 
 def file_of(paths: Sequence[str | Path], flag: str) -> str | Path | None:

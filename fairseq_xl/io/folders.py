@@ -56,10 +56,10 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path, name: str, single: bool = False) -> Iterator[Path]:
-    """Yields a new hidden folder in a folder, which is removed at the end; what killed processes left is removed first.
+    """Yields a new hidden folder in `parent` and removes it at the end; first removes those of killed processes.
 
-    The folder is locked; the system releases the lock when its process ends. Raises `BlockingIOError` if another
-    process has one of the same `name` and only a `single` one may be.
+    The folder is locked; the system releases the lock when its process ends. Raises `BlockingIOError` if `single` and
+    another process has a folder of the same `name`.
     """
     prefix = f".{name}.unfinished-"
     for other in parent.glob(f"{glob.escape(prefix)}????????"):

@@ -22,11 +22,12 @@ INVISIBLE = (
     "\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U00013430-\U0001343f"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-#: what Python's `str.split` divides at, as ranges of a regular expression
+#: characters at which `str.split` divides, as ranges of a regular expression
 SPACES = "\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 BYTE_ORDER_MARK = "\ufeff"
 
-# a word of them alone; the set comes first, since a search for a set is twice as fast as one for the place before it
+# a word of invisible characters alone; it begins with the set, since a search for a set is twice as fast as one for a
+# lookbehind
 _INVISIBLE_WORD = re.compile(rf"[{INVISIBLE}](?<!\S[{INVISIBLE}])[{INVISIBLE}]*(?!\S)")
 _VISIBLE = re.compile(rf"[^\s{INVISIBLE}]")
 _MARKS = re.compile(f"^{BYTE_ORDER_MARK}+", re.MULTILINE)  # only "\n" ends a line of a regular expression
@@ -47,7 +48,7 @@ def placed_text(line: str) -> tuple[str, list[int]]:
     text, places, end = text_of_line(line), [], 0
     for word in text.split(" ") if text else ():
         if places:
-            places.append(end)  # of the space: the first character behind the word before it
+            places.append(end)  # of the space: the character after the word
         begin = line.index(word, end)
         end = begin + len(word)
         places.extend(range(begin, end))

@@ -1,8 +1,8 @@
-"""Reads YAML files of people: the one loader of recipes, experiments, corpus descriptions, lists and settings.
+"""Loads YAML files: recipes, experiments, corpus descriptions, lists and settings.
 
-Values are what the file says. true, false and null are YAML's; a number is one if Python writes it in the same way
-(``10``, ``0.5``); everything else is text: the language ``no``, ``1e3``, ``007``, a date. So `str` of a value other
-than true, false and null is its text. Keys are text.
+true, false and null are as in YAML. A number is what Python writes in the same way (``10``, ``0.5``). Everything else
+is text: the language ``no``, ``1e3``, ``007``, a date. So `str` of a value other than true, false and null is its text
+in the file. Keys are text.
 """
 
 import itertools
@@ -91,7 +91,7 @@ class _Loader(yaml.BaseLoader):
         return node
 
     def construct_scalar(self, node: Any) -> Any:
-        """The value of a node; raises an error for what is no text."""
+        """The value of a node; raises an error for text that is not Unicode."""
         text = str(node.value)
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             raise _error(f"{quoted(text)} is not text", node)
@@ -123,5 +123,5 @@ def _check_keys(node: yaml.MappingNode) -> None:
             key.tag = "tag:yaml.org,2002:merge"
 
 
-def _error(problem: str, place: Any) -> yaml.MarkedYAMLError:
-    return yaml.constructor.ConstructorError(None, None, problem, place.start_mark)
+def _error(problem: str, node: Any) -> yaml.MarkedYAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)

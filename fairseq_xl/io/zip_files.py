@@ -5,8 +5,8 @@ import zipfile
 END, END_BYTES = b"PK\x05\x06", 22  # the last record of a zip file without a comment: its signature and size
 
 
-def is_nothing_else(archive: zipfile.ZipFile) -> bool:
-    """Whether an archive is the whole file: nothing stands before or behind it, which zipfile and torch ignore."""
+def is_whole_file(archive: zipfile.ZipFile) -> bool:
+    """Whether a file has no bytes before or after the archive, which zipfile and torch would ignore."""
     stream = archive.fp
     assert stream is not None, "the archive is open"
     place = stream.tell()

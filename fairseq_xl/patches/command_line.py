@@ -73,9 +73,9 @@ def _check_command_line(original):
         if input_args is None:  # a command, not a program that calls fairseq
             error_reporting.install()
             end_by_exception()
-        given = list(map(str, sys.argv[1:] if input_args is None else input_args))
-        refuse_old_options(given)
-        parser.error = functools.partial(_refuse_arguments, parser, given)
+        arguments = list(map(str, sys.argv[1:] if input_args is None else input_args))
+        refuse_old_options(arguments)
+        parser.error = functools.partial(_refuse_arguments, parser, arguments)
         for action in parser._actions:
             if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
                 action.required = True
@@ -141,15 +141,15 @@ def _choose_precision(common) -> None:
     """
     for kind in PRECISIONS[:2]:
         common[kind] |= common[f"memory_efficient_{kind}"]
-    chosen = [kind for kind in PRECISIONS if common[kind]]
-    if len(chosen) < 2:
+    precisions = [kind for kind in PRECISIONS if common[kind]]
+    if len(precisions) < 2:
         return
     overrides = " ".join(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ""
-    named = [kind for kind in chosen if re.search(rf"\bcommon\.(memory_efficient_)?{kind}=", overrides)]
+    named = [kind for kind in precisions if re.search(rf"\bcommon\.(memory_efficient_)?{kind}=", overrides)]
     if len(named) != 1:
         where = f"{HydraConfig.get().job.config_name}: " if HydraConfig.initialized() else ""
         raise UserError(where + BOTH_PRECISIONS)
-    for kind in set(chosen) - set(named):
+    for kind in set(precisions) - set(named):
         common[kind] = False
         if kind != "amp":
             common[f"memory_efficient_{kind}"] = False
@@ -290,7 +290,7 @@ def _check_task_of_model(original):
 
 
 #: options of other toolkits -> what fairseq has in their place
-ELSEWHERE = {
+OPTIONS_ELSEWHERE = {
     **dict.fromkeys(("learning_rate",), "--lr"),
     **dict.fromkeys(("num_train_epochs", "num_epochs", "epochs"), "--max-epoch"),
     **dict.fromkeys(("max_steps", "num_steps", "train_steps"), "--max-update"),
@@ -310,17 +310,17 @@ ELSEWHERE = {
 }
 
 
-def _value(given: list, option: str) -> "str | None":
+def _value(arguments: list, option: str) -> "str | None":
     """The last value of an option among arguments."""
-    found = None
-    for number, argument in enumerate(given):
+    last = None
+    for index, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == option:
-            found = value if equals else next(iter(given[number + 1 :]), None)
-    return found
+            last = value if equals else next(iter(arguments[index + 1 :]), None)
+    return last
 
 
-def _hint(parser, given: list, unknown: list) -> "str | None":
+def _hint(parser, arguments: list, unknown: list) -> "str | None":
     """What to give in place of the first unknown argument."""
     first = unknown[0]
     options = parser._option_string_actions
@@ -328,11 +328,10 @@ def _hint(parser, given: list, unknown: list) -> "str | None":
         name = first.partition("=")[0]
         dashes, plain = name.replace("_", "-"), name[2:].replace("-", "_")
         close = difflib.get_close_matches(dashes, options, 1, 0.8)
-        instead = ELSEWHERE.get(plain) or (dashes if dashes in options else None) or next(iter(close), None)
+        instead = OPTIONS_ELSEWHERE.get(plain) or (dashes if dashes in options else None) or next(iter(close), None)
         return instead and f"did you mean {instead}?"
-    before = (
-        [argument for argument in given[: given.index(first)] if argument.startswith("--")] if first in given else []
-    )
+    before = arguments[: arguments.index(first)] if first in arguments else []
+    before = [argument for argument in before if argument.startswith("--")]
     action = options.get(before[-1]) if before else None
     if action is None:
         return None
@@ -341,11 +340,11 @@ def _hint(parser, given: list, unknown: list) -> "str | None":
     return f"{before[-1]} takes one value; several are joined by commas"
 
 
-def _refuse_arguments(parser, given, message):
+def _refuse_arguments(parser, arguments, message):
     """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours.
 
     Args:
-        given: all arguments.
+        arguments: all arguments of the command line.
     """
     wrong, listed, choices = message.partition("(choose from ")
     if listed:
@@ -355,11 +354,11 @@ def _refuse_arguments(parser, given, message):
     if wrong.startswith("unrecognized arguments: ") and all(map(os.path.exists, unknown)):  # of DATA/* without quotes
         wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
     elif wrong.startswith("unrecognized arguments: "):
-        task, arch = TASK_REGISTRY.get(_value(given, "--task")), _value(given, "--arch")
+        task, arch = TASK_REGISTRY.get(_value(arguments, "--task")), _value(arguments, "--arch")
         if _is_ours(task) and arch in ARCH_MODEL_REGISTRY and not _is_ours(ARCH_MODEL_REGISTRY[arch]):
             kind = "an encoder-decoder of fairseq_xl: xl_mt_…" if task.generates else "a model of fairseq_xl: xl_…"
-            raise UserError(f"--arch {arch} does not fit --task {_value(given, '--task')}: expected {kind}")
-        wrong += "".join(f": {hint}" for hint in filter(None, [_hint(parser, given, unknown)]))
+            raise UserError(f"--arch {arch} does not fit --task {_value(arguments, '--task')}: expected {kind}")
+        wrong += "".join(f": {hint}" for hint in filter(None, [_hint(parser, arguments, unknown)]))
     # fairseq's parsers of lists have no name
     wrong = wrong.replace("invalid <lambda> value:", "expected a finite number, or several joined by commas, found")
     parser.exit(2, f"{parser.prog}: error: {wrong}\n")

@@ -17,8 +17,8 @@ def install() -> None:
     NGramRepeatBlock._no_repeat_ngram = _without_padding(NGramRepeatBlock._no_repeat_ngram)
 
 
-def prepare() -> None:
-    """Makes fairseq-interactive, if this is the process of one, read text as all commands of this package do."""
+def patch_interactive() -> None:
+    """Makes fairseq-interactive read text as the commands of this package do, if it is the command of this process."""
     for name in ("__main__", "fairseq_cli.interactive"):  # `python -m fairseq_cli.interactive` runs as __main__
         interactive: Any = sys.modules.get(name)
         if hasattr(interactive, "buffered_read"):

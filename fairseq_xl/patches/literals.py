@@ -1,4 +1,4 @@
-"""Patches of options that fairseq evaluates as Python: they are literals, whoever passes them."""
+"""Patches of options that fairseq evaluates as Python: they are read as literals."""
 
 import importlib
 import types
@@ -7,7 +7,7 @@ from fairseq.dataclass import utils as dataclass_utils
 
 from fairseq_xl.io.literals import literal
 
-#: modules that call `eval` on options; in place of the builtin they find a global name
+#: modules of fairseq that call `eval` on options; a global of that name replaces the builtin
 EVALUATING = (
     "criterions.ctc",
     "data.audio.raw_audio_dataset",

@@ -53,14 +53,14 @@ OTHER_SETTINGS = {
     | {"slowmo_momentum", "slowmo_base_algorithm"},
     "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},
 }
-#: options that have no effect on a resumed run, since the checkpoint stores what they begin with -> why
+#: options without effect on a resumed run, which continues from a state in the checkpoint -> reason
 STORED = {
     "fp16_init_scale": "no effect: the loss scale is the checkpoint's",
     "amp_init_scale": "no effect: the loss scale is the checkpoint's",
 }
 TUPLES = str.maketrans("()", "[]")
 PLATEAU = "reduce_lr_on_plateau"
-#: options that decide which validation results compare with each other
+#: options on which it depends whether two validation results can be compared
 COMPARED = [
     ("checkpoint", "best_checkpoint_metric"),
     ("checkpoint", "maximize_best_checkpoint_metric"),
@@ -302,9 +302,9 @@ def _report_changes(cfg, read):
 
 
 def _forget_incomparable(state: dict, now) -> None:
-    """Removes what a run with another scheduler, validation metric or split cannot use of a checkpoint's state.
+    """Removes state of another scheduler, and the best value of another validation metric or split.
 
-    fairseq would compare values of one metric with the best of another, and loads the state of any scheduler.
+    fairseq would load the state of any scheduler, and compare values of one metric with the best of another.
     """
     before, extra = state.get("cfg"), state.get("extra_state") or {}
     worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
@@ -477,12 +477,13 @@ def _check_model_overrides(overrides: dict, sections, path, of_task=()) -> None:
     """
     for name in overrides:
         if not any(name in (sections.get(part) or ()) for part in BUILT):
-            has = "takes no options of the task" if name in of_task else "has no such option"
-            raise UserError(f"--model-overrides {name}: the model of {path} {has}")
+            if name in of_task:
+                raise UserError(f"--model-overrides {name}: a task option of {path}: give --{name.replace('_', '-')}")
+            raise UserError(f"--model-overrides {name}: the model of {path} has no such option")
 
 
 def _identity(state: dict) -> dict:
-    """What a checkpoint's task has stored of itself."""
+    """The identity in a checkpoint (`fairseq_xl.checkpoints.identity`); {} if there is none."""
     return (state.get("task_state") or {}).get("fairseq_xl") or {}
 
 

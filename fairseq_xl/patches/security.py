@@ -1,4 +1,4 @@
-"""Patches of what would run code that is not this machine's: a message of a rank, the name of a file."""
+"""Patches of fairseq where a message of another rank or the name of a file could run code."""
 
 import io
 from typing import Any
@@ -12,7 +12,7 @@ from fairseq_xl.errors import UserError
 
 
 def install() -> None:
-    """Closes fairseq's pickles between ranks and its shell command."""
+    """Replaces fairseq's pickles between ranks, and refuses FASTA files, whose names fairseq passes to a shell."""
     torch.serialization.add_safe_globals([utils.CudaEnvironment])
     distributed_utils.all_gather_list = all_gather_list
     FastaDataset._build_index = _refuse_fasta

@@ -21,7 +21,7 @@ from fairseq_xl.data.dictionary import JOINING, XLDictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.framing import FRAMINGS, Framing
-from fairseq_xl.data.inputs import Inputs, of_binarized
+from fairseq_xl.data.inputs import Inputs, binarized_fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
@@ -178,11 +178,11 @@ class XLTask(FairseqTask):
                 gc.collect()  # corpora have reference cycles, which keep memory maps open
 
     def add_texts(self, folder, split, *paths):
-        """Adds files of a data folder to the `inputs` of a split; those of several folders are named by its number."""
+        """Adds files of a data folder to the `inputs` of a split, with the folder's number if there are several."""
         folders = self.cfg.data.split(os.pathsep)
-        place = f"{folders.index(str(folder))}/" if len(folders) > 1 else ""
+        prefix = f"{folders.index(str(folder))}/" if len(folders) > 1 else ""
         for path in paths:
-            self.inputs.add(split, f"{place}{path.parent.name}/{path.name}", path, of_binarized(path))
+            self.inputs.add(split, f"{prefix}{path.parent.name}/{path.name}", path, binarized_fingerprint(path))
 
     @property
     def source_dictionary(self):
@@ -239,7 +239,7 @@ class XLTask(FairseqTask):
 
     def build_bpe(self, args):
         """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""
-        generation.prepare()  # fairseq-interactive reads its input next
+        generation.patch_interactive()  # fairseq-interactive reads its input next
         name, kind, run = getattr(args, "_name", None), vocabulary_kind(self.folder()), run_config(self.cfg)
         if name not in (None, "xl_subwords") and kind != "sentencepiece":
             raise UserError(f"--bpe {name}: {self.folder()} has a vocabulary of kind {kind}: give --bpe xl_subwords")
@@ -264,7 +264,7 @@ class XLTask(FairseqTask):
             bpe.decode = str  # --remove-bpe joins the pieces; decoding again would remove all spaces
         return bpe
 
-    #: what splits raw input without --bpe
+    #: sub-words of raw input without --bpe
     default_bpe = None
 
     def build_generator(self, *more, **options):
@@ -322,7 +322,7 @@ class XLTask(FairseqTask):
 
     @classmethod
     def override_options(cls, options, overrides, identity):
-        """Sets those options of a checkpoint's task that a command line or a program gives for an evaluation.
+        """Overrides options of a checkpoint's task by those of an evaluation's command line or program.
 
         `fairseq_xl.patches` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
 
@@ -463,7 +463,8 @@ class XLTask(FairseqTask):
     def begin_training(self):
         """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins.
 
-        Raises `UserError` if the sub-words of the data folder have changed, which binarized text does not need.
+        Raises `UserError` if the sub-words of the data folder have changed: training does not read them, but its
+        checkpoints refer to them.
         """
         self.training_begun = True
         run = run_config(self.cfg)

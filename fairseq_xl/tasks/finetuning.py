@@ -14,10 +14,10 @@ from fairseq.tasks import TASK_REGISTRY, register_task
 
 from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
-from fairseq_xl.data.inputs import of_text
+from fairseq_xl.data.inputs import text_fingerprint
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write
+from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
@@ -99,7 +99,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self.type = self.make_type()
         self.training_examples = []  # those that the type has learned from, until their dataset is made
         self.loaded_state = None  # what the task type of the loaded checkpoints learned
-        self.origin, self.written = None, []  # of --predictions-to: the model, and beginnings of the names of its files
+        self.origin, self.prefixes = None, []  # of --predictions-to: the model, and prefixes of the names of its files
         self.training_files = []  # their counts, until the other files are compared with them
         self.predictions = {}  # split -> {index of the example: prediction}, where they are kept
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder())
@@ -133,7 +133,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         return super().identity() | self.language_module.identity() | own
 
     def load_state_dict(self, state_dict):
-        """Checks the checkpoint's identity and takes over what its task type learned: of several, all must agree."""
+        """Checks a checkpoint's identity and takes over what its task type learned; those of an ensemble must agree."""
         super().load_state_dict(state_dict)
         found = state_dict["fairseq_xl"]
         path = state_dict.get("path", "the checkpoint")
@@ -146,22 +146,22 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self.type.load_state(learned, path)
         self.loaded_state = learned
         if self.cfg.predictions_to and "path" in state_dict:
-            self._predict_with(Origin.of_checkpoint(path, self.type.name))
+            self._set_origin(Origin.of_checkpoint(path, self.type.name))
 
     def begin_training(self):
         """Checks --predictions-to before a training."""
         super().begin_training()
         if self.cfg.predictions_to:
             folder = run_config(self.cfg).checkpoint.save_dir
-            self._predict_with(Origin(f"the training in {folder}", None, self.type.name))
+            self._set_origin(Origin(f"the training in {folder}", None, self.type.name))
 
-    def _predict_with(self, origin):
-        """Raises `UserError` if the folder of --predictions-to would keep predictions of another model."""
+    def _set_origin(self, origin):
+        """Sets the model of --predictions-to; raises `UserError` if the folder would keep those of another model."""
         self.origin, run = origin, run_config(self.cfg)
         splits = run.dataset.valid_subset.split(",") if run is not None else []
-        self.written = [f"{split}.{language}." for split in splits for language in self._languages(split)]
+        self.prefixes = [f"{split}.{language}." for split in splits for language in self._languages(split)]
         for name, kind in self.type.folders().items():
-            check_replaceable(Path(self.cfg.predictions_to, name), origin._replace(task=kind), self.written)
+            check_replaceable(Path(self.cfg.predictions_to, name), origin._replace(task=kind), self.prefixes)
 
     def _check_head(self, found, path):
         if head_of(found) != self.type.name:
@@ -237,16 +237,16 @@ class FineTuningTask(LanguageMetrics, XLTask):
         ]
 
     def input_name(self, path):
-        """The name of a file among the `inputs`, the same wherever the file is and however it is compressed."""
+        """The name of a file among the `inputs`, without its folder and its suffix of compressed files."""
         return without_suffix(path.name)
 
     def _read(self, split):
-        """Yields the path and the examples of each of the `files_to_read`, which are added to the `inputs`."""
+        """Yields path and examples of the `files_to_read` of a split, and adds each file to the `inputs`."""
         for read, path, language in self.files_to_read(split):
             yield path, read(path, language)
-            self.inputs.add(split, self.input_name(path), path, of_text(path))
+            self.inputs.add(split, self.input_name(path), path, text_fingerprint(path))
 
-    def _other_files(self):
+    def _evaluation_files(self):
         """The counts of the validation files and of the test files that exist; raises `UserError` for their errors."""
         run, found = run_config(self.cfg), []
         validated = run is not None and not run.dataset.disable_validation
@@ -269,7 +269,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         """Reads and encodes the files of a split in its languages."""
         if self.training_files:  # before anything is encoded
             self.check_selection()
-            warn_of_files(self.training_files + self._other_files())
+            warn_of_files(self.training_files + self._evaluation_files())
             self.training_files = []
         examples = (split == "train" and self.training_examples) or [
             example for _, examples in self._read(split) for example in examples
@@ -372,14 +372,14 @@ class FineTuningTask(LanguageMetrics, XLTask):
     def _write(self, split, rows):
         """Writes the predictions of a split, {language: (example, prediction) in order}."""
         folder, files = Path(self.cfg.predictions_to), defaultdict(dict)
-        for language, of_one in rows.items():
-            for path, content in self.type.files_of(split, language, of_one).items():
-                inside, _, name = path.rpartition("/")
-                files[inside][name] = content
+        for language, predicted in rows.items():
+            for path, content in self.type.files_of(split, language, predicted).items():
+                subtask, _, name = path.rpartition("/")
+                files[subtask][name] = content
         try:
-            for inside, texts in files.items():
-                origin = self.origin and self.origin._replace(task=self.type.folders()[inside])
-                write(folder / inside, origin, texts, self.written)
+            for subtask, texts in files.items():
+                origin = self.origin and self.origin._replace(task=self.type.folders()[subtask])
+                write_predictions(folder / subtask, origin, texts, self.prefixes)
         except OSError as error:
             raise UserError(f"--predictions-to {folder}: {error.strerror}") from error
 

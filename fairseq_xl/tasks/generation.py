@@ -16,7 +16,7 @@ from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.dictionary import SENTENCEPIECE
 from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
-from fairseq_xl.data.inputs import of_text
+from fairseq_xl.data.inputs import text_fingerprint
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import LineSample, described, other_languages
@@ -109,7 +109,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             self.valid_languages = named_languages("--valid-langs", cfg.valid_langs, dictionary)
         if cfg.length is not None and cfg.length < SHORTEST:
             raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
-        self.begins = False  # whether a training has begun that has read no file yet
+        self.files_unchecked = False  # whether a training has begun and `_check_files` has not been called
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
         self.weight_files = initial_weights(cfg)
@@ -182,7 +182,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         if length > cfg.max_positions:
             raise UserError(f"--length {length} is more than the model's --max-positions {cfg.max_positions}")
         model = super().build_model(cfg, from_checkpoint)
-        self.begins = not from_checkpoint and run_config(self.cfg) is not None
+        self.files_unchecked = not from_checkpoint and run_config(self.cfg) is not None
         if not isinstance(model, XLDenoisingModel):
             raise UserError(f"xl_generation needs {XLDenoisingModel.described}")
         if self.denoiser is not None and self.denoiser.input_length.positions > cfg.max_positions:
@@ -201,9 +201,9 @@ class XLGenerationTask(XLSeq2SeqTask):
         if self.denoiser is not None:
             self._load_corrupted(split)
             return
-        if self.begins:
+        if self.files_unchecked:
             self._check_files()
-            self.begins = False
+            self.files_unchecked = False
         languages = self._languages(split)
         encode = TextEncoder(self.folder(), self.dictionary)
         directions = []
@@ -211,7 +211,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             prefix = self._prefix(split, language)
             sides = read_pairs(prefix, every=split.startswith(("train", "valid")))
             for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
-                self.inputs.add(split, path.name, path, of_text(path))
+                self.inputs.add(split, path.name, path, text_fingerprint(path))
             directions.append(self._encoded(sides, language, encode))
         dataset = GenerationDataset(
             directions, languages, self.framing, self.dictionary.pad(), split == "train", self.cfg.examples_per_epoch
@@ -239,7 +239,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         Test files may be missing. Warns of files that look like another language.
         """
         self.check_selection()
-        dataset, found = run_config(self.cfg).dataset, {}
+        dataset, languages_of_files = run_config(self.cfg).dataset, {}
         validated = [] if dataset.disable_validation else dataset.valid_subset.split(",")
         for split in dict.fromkeys(("train", *validated, "test")):
             for language in self._languages(split):
@@ -248,11 +248,12 @@ class XLGenerationTask(XLSeq2SeqTask):
                     for end, lines in zip(("src", "tgt"), read_pairs(prefix, every=split != "test")):
                         sample = LineSample()
                         sample.add([line.encode() for line in lines])
-                        found[f"{prefix}.{end}"] = language, sample.languages()
-        for path, (other, _) in other_languages(found).items():
-            language, counts = found[path]
-            seen = described(counts, other)
-            logger.warning("%s %s instead of %s, first line %d", path, seen, language, counts[other][1])
+                        languages_of_files[f"{prefix}.{end}"] = language, sample.languages()
+        for path, (other, _) in other_languages(languages_of_files).items():
+            language, counts = languages_of_files[path]
+            logger.warning(
+                "%s %s instead of %s, first line %d", path, described(counts, other), language, counts[other][1]
+            )
 
     def _prefix(self, split, language, end=".src"):
         if not self.cfg.task_files:

@@ -1,7 +1,7 @@
-"""Checks of the options of generation: each has its effect, or is refused with the reason.
+"""Checks of the options of generation: an option without effect is refused with the reason.
 
-The options are those of fairseq-generate and fairseq-interactive, which `predict`, `back-translate` and
-`fairseq_xl.load` build the generator with too.
+The options are those of fairseq-generate and fairseq-interactive. `predict`, `back-translate` and `fairseq_xl.load`
+build the generator with them too.
 """
 
 import logging
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 _SPEECH = "it is for speech translation in two passes"
 _ITERATIVE = "it is for models that refine a whole output"
-_PLAIN = "fairseq does not use it either"
+_UNUSED_BY_FAIRSEQ = "fairseq does not use it either"
 _TRAINING = "it is for training"
 #: section -> option without effect -> reason
 UNUSED: dict[str, dict[str, str]] = {
@@ -31,7 +31,7 @@ UNUSED: dict[str, dict[str, str]] = {
             ),
             _ITERATIVE,
         ),
-        **dict.fromkeys(("no_early_stop", "no_beamable_mm", "decoding_format"), _PLAIN),
+        **dict.fromkeys(("no_early_stop", "no_beamable_mm", "decoding_format"), _UNUSED_BY_FAIRSEQ),
         "sacrebleu": "--scoring sacrebleu scores with sacreBLEU",
         "lm_weight": "beam search uses no language model",
         "eos_token": "an output begins with the symbol of its language",
@@ -87,7 +87,7 @@ def check_generation(args: Any, symbols: int) -> None:
     For --lenpen with --unnormalized it logs a warning.
 
     Args:
-        args: a `GenerationConfig`; if it is part of the configuration of a command, the other options are checked too.
+        args: a `GenerationConfig`.
         symbols: number of symbols of the dictionary.
     """
     _check_unused({"generation": args}, UNUSED)
@@ -123,25 +123,25 @@ def check_run(run: Any, interactive: bool) -> None:
 
 
 def _check_search(args: Any, symbols: int) -> None:
-    """Raises `UserError` for options of the ways to search that exclude each other or have no effect."""
-    ways = {
+    """Raises `UserError` for options of search strategies that exclude each other or have no effect."""
+    strategies = {
         "--sampling": args.sampling,
         "--diverse-beam-groups": args.diverse_beam_groups > 0,
         "--match-source-len": args.match_source_len,
         "--diversity-rate": args.diversity_rate > -1,
         "--constraints": args.constraints,
     }
-    if len(named := [name for name, chosen in ways.items() if chosen]) > 1:
+    if len(named := [name for name, is_given in strategies.items() if is_given]) > 1:
         raise UserError(f"{' and '.join(named)} exclude each other: choose one of them")
-    most, mass = args.sampling_topk, args.sampling_topp
-    for name, number in (("sampling_topk", most), ("sampling_topp", mass)):
+    topk, topp = args.sampling_topk, args.sampling_topp
+    for name, number in (("sampling_topk", topk), ("sampling_topp", topp)):
         if number != -1 and not args.sampling:
             raise UserError(f"{option(name)} {number}: --sampling is needed too")
-    if most != -1 and not 1 <= most <= symbols:
-        raise UserError(f"--sampling-topk {most}: expected at most {symbols}, the number of symbols, and 1 or more")
-    if mass != -1 and not 0 < mass <= 1:
-        raise UserError(f"--sampling-topp {mass}: expected a probability above 0")
-    if most != -1 and mass != -1:
+    if topk != -1 and not 1 <= topk <= symbols:
+        raise UserError(f"--sampling-topk {topk}: expected at most {symbols}, the number of symbols, and 1 or more")
+    if topp != -1 and not 0 < topp <= 1:
+        raise UserError(f"--sampling-topp {topp}: expected a probability above 0")
+    if topk != -1 and topp != -1:
         raise UserError("--sampling-topk has no effect with --sampling-topp: choose one of them")
     groups = args.diverse_beam_groups
     if groups != -1 and (groups < 1 or args.beam % groups):

@@ -1,4 +1,4 @@
-"""Options of fairseq-train that have no effect on a run, for a warning: many are fairseq's and expected by habit."""
+"""Options of fairseq-train that have no effect on a run, for a warning."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ UNUSED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("num_shards", "shard_id"), "--distributed-world-size is the number of processes"),
     },
 }
-#: options that have an effect with another one only -> the other one; both in one section
+#: section -> option -> options of the section, without one of which it has no effect
 NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
     "common": {
         **dict.fromkeys(("fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance"), ("fp16",)),
@@ -35,12 +35,12 @@ NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
         "keep_interval_updates_pattern": ("keep_interval_updates",),
     },
 }
-#: of a task whose batches are planned
+#: section -> options without effect on a task whose batches are planned
 PLANNED = {
     "dataset": ("curriculum", "grouped_shuffling", "update_ordered_indices_seed"),
     "optimization": ("skip_remainder_batch",),
 }
-HARMLESS = {("required_batch_size_multiple", 1)}
+HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask for what is done
 
 
 def without_effect(run: Any, planned: bool) -> dict[str, str]:
@@ -50,7 +50,7 @@ def without_effect(run: Any, planned: bool) -> dict[str, str]:
         run: the configuration of a training by a task of this package.
         planned: whether the task plans its batches.
     """
-    found = {}
+    reasons = {}
     for section in {**UNUSED, **NEEDED, **PLANNED}:
         values, kind = run.get(section), FairseqConfig.__dataclass_fields__[section].type
         for name in changed(values, kind) if values is not None else ():
@@ -60,12 +60,12 @@ def without_effect(run: Any, planned: bool) -> dict[str, str]:
             if planned and name in PLANNED.get(section, ()):
                 reason = "an epoch is a planned number of updates"
             if reason and (name, values[name]) not in HARMLESS:
-                found[f"{option(name)} {values[name]}"] = reason
+                reasons[f"{option(name)} {values[name]}"] = reason
     if run.optimization.sentence_avg and "sentence_avg" not in run.criterion:
-        found["--sentence-avg"] = "a loss is a mean over predictions"
-    return found
+        reasons["--sentence-avg"] = "a loss is a mean over predictions"
+    return reasons
 
 
 def _is_set(values: Any, name: str, kind: Any) -> bool:
-    """Whether an option is not at its default, or is a flag that is given."""
+    """Whether an option has another value than its default, None and False."""
     return values[name] not in (None, False, kind.__dataclass_fields__[name].default)

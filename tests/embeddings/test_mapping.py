@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.commands import map_embeddings
-from fairseq_xl.data.vectors import Vectors, own_space, read, write
+from fairseq_xl.data.vectors import Vectors, read, space_of, write
 from fairseq_xl.embeddings import mapping
 from fairseq_xl.embeddings.mapping import SelfLearning
 from fairseq_xl.errors import UserError
@@ -152,7 +152,7 @@ def test_the_command_maps_one_file_into_the_other(languages, tmp_path, capsys):
         report = json.loads(capsys.readouterr().out)
         assert (report["start"], report["pairs"]) == (start, pairs)
         mapped = read(tmp_path / "out.npz")
-        assert mapped.symbols == names and mapped.space == own_space(target.astype(np.float32))
+        assert mapped.symbols == names and mapped.space == space_of(target.astype(np.float32))
         np.testing.assert_allclose(mapped.rows, target[places], atol=1e-4)
 
 

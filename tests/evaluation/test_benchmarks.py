@@ -366,7 +366,7 @@ RATED = "1\t4\t3\t0.9\n2\t_\t0\t0.8\n"  # WPR trained as classification
         ("xglue", "NC", CLASSES * 2, "line 3: expected 3 TAB label"),
         ("xglue", "NC", "a\tO\tO\n\n", "line 1: expected 1 TAB label"),
         ("xglue", "NER", "a\tO\tO\n\nb\tO\tO\n\n" * 2, "the second half repeats the first, 2 sentences"),
-        ("xglue", "WPR", "1\tq\t2\t0.5\n2\tr\t2\t0.5\n" * 2, "line 3: the query 'q' is there before"),
+        ("xglue", "WPR", "1\tq\t2\t0.5\n2\tr\t2\t0.5\n" * 2, "line 3: lines of other queries separate those of 'q'"),
         ("xglue", "WPR", "1\tq\t2\t0.5\n3\tr\t2\t0.5\n", "lines 1 to 2, found line 3"),
     ],
 )
@@ -387,7 +387,7 @@ def test_a_submission_is_of_one_model(tmp_path, capsys):
     """Each folder has a note; files of another model, and ones that were changed, are refused, also when scored."""
     for model, languages in (("a", ("de", "en")), ("b", ("fr",))):
         files = {f"test.{language}.tsv": CLASSES for language in languages}
-        prediction_folders.write(tmp_path / model, Origin(model, None, "classification"), files)
+        prediction_folders.write_predictions(tmp_path / model, Origin(model, None, "classification"), files)
     line = [str(tmp_path / "a"), str(tmp_path / "out")]
     submission.main(["xglue", "NC", *line])
     with pytest.raises(UserError, match="out/NC has predictions of a .*de.prediction among them"):

@@ -86,8 +86,8 @@ def main():
     for name, part in parts.items():
         if hasattr(part, "install"):
             changes.record(name, part.install)
-    for name in ("training", "generation"):
-        changes.record(name, parts[name].prepare)
+    changes.record("training", parts["training"].prepare)
+    changes.record("generation", parts["generation"].patch_interactive)
     sys.stdout.write(json.dumps(changes.found))
 
 

@@ -269,24 +269,24 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
 
 
 def _warn_of_languages(config: Config, reports: dict[str, Report]) -> None:
-    """Warns of files of another language than the declared one, of exchanged sides, and of copies between languages."""
+    """Warns of files in another language than the declared one, exchanged sides, and copies between languages."""
     codes = {name: side.language for _, _, side in config.sides() for name in side.files}
     others = other_languages({name: (code, reports[name].languages) for name, code in codes.items()})
-    shown = {
-        name: f"{name} {described(found := reports[name].languages, other)} instead of {codes[name]}, first line "
-        f"{found[other][1]}"
+    warnings = {
+        name: f"{name} {described(languages := reports[name].languages, other)} instead of {codes[name]}, first line "
+        f"{languages[other][1]}"
         for name, (other, _) in others.items()
     }
     for first, second in _bitext(config, reports):
-        if first in shown and others[first] == others.get(second, ())[::-1]:
-            logger.warning("the sides look exchanged: %s, %s", shown.pop(first), shown.pop(second))
-    for sentence in shown.values():
+        if first in warnings and others[first] == others.get(second, ())[::-1]:
+            logger.warning("the sides look exchanged: %s, %s", warnings.pop(first), warnings.pop(second))
+    for sentence in warnings.values():
         logger.warning("%s", sentence)
     copies = {}
     for name, code in codes.items():
-        copied, of = copies.setdefault(reports[name].sha256, (name, code))
-        if of != code and others.keys().isdisjoint((name, copied)):
-            logger.warning("%s, text in %s, is a copy of %s, text in %s", name, code, copied, of)
+        original, original_code = copies.setdefault(reports[name].sha256, (name, code))
+        if original_code != code and others.keys().isdisjoint((name, original)):
+            logger.warning("%s, text in %s, is a copy of %s, text in %s", name, code, original, original_code)
 
 
 def _first_one_sided(first: Path, second: Path) -> int:

@@ -40,8 +40,8 @@ def verify(data_bin: Path) -> int:
     try:
         known = known | {
             str(path.parent.relative_to(data_bin) / name): entry
-            for path, of_note in notes(data_bin).items()
-            for name, entry in of_note.items()
+            for path, fingerprints in notes(data_bin).items()
+            for name, entry in fingerprints.items()
         }
         total = sum(entry["bytes"] for entry in known.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:

@@ -235,13 +235,13 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
 
 def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
     """Raises UserError unless both files can be read and have the same pieces, as `check_pieces` says."""
-    pieces, known = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
-    own = {symbol for symbol in known if symbol != MASK and not LANGUAGE_SYMBOL.fullmatch(symbol)}
-    own = {symbol for symbol in own if not symbol.startswith(PADDING)}
-    if 2 * len(pieces & known) < len(pieces) or len(other_symbols(own, pieces)) > OTHER_SYMBOLS * len(own):
+    pieces, symbols = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
+    symbols = {symbol for symbol in symbols if symbol != MASK and not LANGUAGE_SYMBOL.fullmatch(symbol)}
+    symbols = {symbol for symbol in symbols if not symbol.startswith(PADDING)}
+    if 2 * len(pieces & symbols) < len(pieces) or len(other_symbols(symbols, pieces)) > OTHER_SYMBOLS * len(symbols):
         raise UserError(
             f"--dict {dictionary} is not the dictionary of --spm-model {model}: it has "
-            f"{len(pieces & known)} of its {len(pieces)} pieces, and {len(own - pieces)} others"
+            f"{len(pieces & symbols)} of its {len(pieces)} pieces, and {len(symbols - pieces)} others"
         )
 
 

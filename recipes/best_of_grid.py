@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
-from recipes.words import call
+from recipes.entry_point import call
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")  # the first that a point has
 

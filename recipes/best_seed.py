@@ -14,7 +14,7 @@ from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.checkpoints import load_checkpoint
-from recipes.words import call
+from recipes.entry_point import call
 
 
 def check(classifier: str, body: str) -> None:

@@ -26,7 +26,7 @@ from fairseq_xl.evaluation.task_files import NO_RELEVANCE, file_in, read_example
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.flags import flags
-from recipes.words import call
+from recipes.entry_point import call
 
 
 def check(train: str, evaluate: str, *words: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
-from recipes.words import call
+from recipes.entry_point import call
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script

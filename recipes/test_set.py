@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import text_of
 from preprocess.config import Config, Side, read_config
-from recipes.words import call
+from recipes.entry_point import call
 
 
 def first_test_set(description: Path) -> tuple[Config, list[Side]]:

@@ -17,7 +17,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_xl import error_reporting, register
 from fairseq_xl.errors import UserError
 from fairseq_xl.tasks.finetuning import FineTuningTask
-from recipes.words import call
+from recipes.entry_point import call
 
 
 def configuration(arguments: list[str]) -> Any:

@@ -53,15 +53,7 @@ def test_a_misspelled_command_is_named(words, meant, capsys):
     assert f"did you mean {meant!r}?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "predict {}",
-        "embed {} --lang en --output o",
-        "convert {} o",
-        "describe {}",
-    ],
-)
+@pytest.mark.parametrize("line", ["predict {}", "embed {} --lang en --output o", "convert {} o", "describe {}"])
 def test_names_of_a_hub_are_no_files(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("xlm-roberta-base", "FacebookAI/xlm-roberta-base"):
@@ -143,8 +135,6 @@ def test_help_and_scores_import_neither_torch_nor_fairseq():
     code = """
 import contextlib, io, sys
 from fairseq_xl import commands
-from fairseq_xl.commands import curves
-from fairseq_xl.io.files import replacing
 light = [name.split() for name in commands.COMMANDS if name.startswith(("score", "cur", "results"))]
 for words in [["--help"], *([*name, "--help"] for name in light)]:
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as shown:
@@ -163,7 +153,7 @@ def test_a_mistake_is_one_sentence():
     assert done.returncode == 1 and done.stderr == "fairseq_xl: error: absent: no such file\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_removes_what_is_incomplete(tmp_path, monkeypatch, number):
     def work(words):
         with replacing(tmp_path / "out") as file:
@@ -182,8 +172,6 @@ def test_output_that_is_closed_ends_the_command(lines):
     code = f"""
 import sys
 from fairseq_xl import commands
-from fairseq_xl.commands import curves
-from fairseq_xl.io.files import replacing
 from fairseq_xl.commands import curves
 curves.main = lambda words: [sys.stdout.write("a line of output\\n") for _ in range({lines})]
 commands.main(sys.argv[1:])

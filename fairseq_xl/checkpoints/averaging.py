@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 EPOCH = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
-#: keys of an identity in which checkpoints of one run may differ: settings of its training, of which there is a warning
+#: settings of training: a difference between checkpoints gives a warning
 SETTINGS = ("objective_options", "length", "start")
 ENCODING = "encoding"  # key of an identity: the sub-words and tokenizers, as far as they are known
 #: options of a run that name the weights that it started from
@@ -114,35 +114,36 @@ def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
 
 
 def _meaning(state: dict) -> dict[str, Any]:
-    """{name: value} of what weights mean: the identity of a checkpoint, and the options that `TRANSFER` names."""
+    """{name: value} of everything that gives weights their meaning: identity, options of the model, initial weights."""
     identity = (state.get("task_state") or {}).get("fairseq_xl") or {}
     cfg = (state.get("cfg") or {}).get("model")
     model = cfg if isinstance(cfg, dict) else {}
-    options = {f"--{name}": model.get(name, of.get(ABSENT)) for name, of in transfer_fields(model.get("_name")).items()}
-    trained, _ = registered_model(model.get("_name"))
+    fields = transfer_fields(model.get("_name"))
+    options = {f"--{name}": model.get(name, metadata.get(ABSENT)) for name, metadata in fields.items()}
+    model_class, _ = registered_model(model.get("_name"))
     learned = {"head": head_of(identity), **type_state_of(identity)}  # other keys in checkpoints of earlier versions
     rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state", ENCODING)}
     rest |= {f"{ENCODING} {name}": value for name, value in (identity.get(ENCODING) or {}).items()}
     task, common = ((state.get("cfg") or {}).get(section) or {} for section in ("task", "common"))
     files = {name: task[name] for name in INITIAL if task.get(name)} if isinstance(task, dict) else {}
     start = files or {"seed": common.get("seed") if isinstance(common, dict) else None}
-    return {"model": trained and trained.__name__, **options, **rest, **learned, "start": start}
+    return {"model": model_class and model_class.__name__, **options, **rest, **learned, "start": start}
 
 
 def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:
     for name in {**expected, **found}:
-        one, other = expected.get(name), found.get(name)
-        if one == other or (name.startswith(f"{ENCODING} ") and None in (one, other)):  # unknown in earlier versions
+        before, now = expected.get(name), found.get(name)
+        if before == now or (name.startswith(f"{ENCODING} ") and None in (before, now)):  # unknown in earlier versions
             continue
         if name not in SETTINGS:
             raise UserError(
-                f"{first} and {path} are not of one model: {name} is {quoted(one)} in the first and {quoted(other)} in "
-                "the second"
+                f"{first} and {path} are not of one model: {name} is {quoted(before)} in the first and {quoted(now)} "
+                "in the second"
             )
         if name == "start":
             logger.warning(
                 "%s and %s started from other weights, %s and %s: averages are for one run, or for runs from one model",
-                *(first, path, quoted(one), quoted(other)),
+                *(first, path, quoted(before), quoted(now)),
             )
         else:
             logger.warning("%s and %s differ in %s: the average has that of the last checkpoint", first, path, name)

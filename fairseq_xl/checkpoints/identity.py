@@ -59,7 +59,7 @@ def check_identity(identity, origin, dictionary, dictionary_file):
         identity: as stored in a checkpoint, or None.
         origin: the checkpoint's file, for messages.
         dictionary: the run's dictionary; None accepts any.
-        dictionary_file: its file in the data folder, which has the sub-words too.
+        dictionary_file: its file, in the data folder whose sub-words are compared.
     """
     if not isinstance(identity, dict) or "format" not in identity:
         raise UserError(f"{origin} was not written by fairseq_xl")

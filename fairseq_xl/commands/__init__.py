@@ -106,9 +106,11 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
     rest = words[len(group) :]
     if not found or (rest and rest[0] not in HELP):
         wrong, expected = " ".join(words[: len(group) + bool(found)]), ", ".join(found or COMMANDS)
-        near = [one for text in (" ".join(words[:2]), wrong) for one in difflib.get_close_matches(text, COMMANDS, 1)]
-        meant = f"did you mean {near[0]!r}? Otherwise " if near else ""
-        sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {meant}expected one of {expected}\n")
+        similar = [
+            name for text in (" ".join(words[:2]), wrong) for name in difflib.get_close_matches(text, COMMANDS, 1)
+        ]
+        hint = f"did you mean {similar[0]!r}? Otherwise " if similar else ""
+        sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {hint}expected one of {expected}\n")
         sys.exit(2)
     title = " ".join(["fairseq-xl", *group])
     width = max(map(len, found)) + 2

@@ -63,8 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         new = XLDictionary.load(folder / DICTIONARY)
         rows = initial_rows(old, new, _segment(data, old, new), options.like)
         _write_manifest(Path(options.new_data or data), folder, new.languages)
-        names = options.checkpoint, old, new, rows, options.output
-        changed = change_vocabulary(checkpoint, *names, encoding_of(folder))
+        changed = change_vocabulary(checkpoint, options.checkpoint, old, new, rows, options.output, encoding_of(folder))
         save_checkpoint(changed, folder / CHECKPOINT)
     languages = ", ".join(new.languages)
     logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)
@@ -108,7 +107,7 @@ def _copy(data: Path, folder: Path, names: tuple[str, ...]) -> None:
 
 
 def _check_subwords(data: Path, dictionary: XLDictionary) -> None:
-    """Raises `UserError` for sub-words of a data folder, if it has them, that are not those of its dictionary."""
+    """Raises `UserError` if a data folder has other sub-words than those of its dictionary."""
     *_, listed = FILES[vocabulary_kind(data)]
     if (data / listed).exists():
         check_pieces(open_subwords(data), data / listed, dictionary)

@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _plain_pair(generated: str, reference: str) -> tuple[list[str], list[str]]:
-    """The lines of two files; raises `UserError` for other numbers of lines, and for empty files."""
+    """The lines of two files; raises `UserError` for different numbers of lines, and for empty files."""
     hypotheses, references = read_lines(generated), read_lines(reference)
     if not hypotheses or len(hypotheses) != len(references):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(references)} references in {reference}")

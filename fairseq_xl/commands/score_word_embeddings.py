@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.data.shards import first_folder
-from fairseq_xl.errors import UserError, language_pair
+from fairseq_xl.errors import UserError, language_pair, named_values
 from fairseq_xl.evaluation.word_embeddings import (
     dictionary_scores,
     read_dictionary,
@@ -71,16 +71,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _named(arguments: list[str], what: str) -> dict[str, str]:
     """Arguments XX-YY=FILE -> {"XX-YY": FILE}."""
-    found: dict[str, str] = {}
-    for argument in arguments:
-        pair, _, path = argument.partition("=")
-        if not path:
-            raise UserError(f"{argument}: expected XX-YY={what}")
-        language_pair(argument, pair)
-        if pair in found:
-            raise UserError(f"{argument}: {pair} is named twice")
-        found[pair] = path
-    return found
+    files = named_values("", arguments, f"XX-YY={what}")
+    for pair, path in files.items():
+        language_pair(f"{pair}={path}", pair)
+    return files
 
 
 def _files(argument: str) -> dict[str | None, str]:

@@ -62,8 +62,10 @@ def main(arguments: list[str] | None = None) -> None:
         fingerprints = _write_text(data, texts, kept, folder)
         if manifest:
             write_json(folder / MANIFEST, _manifest(manifest, new, folder, fingerprints))
-        names = options.checkpoint, dictionary, new, rows, options.output
-        save_checkpoint(change_vocabulary(checkpoint, *names, encoding_of(folder)), folder / CHECKPOINT)
+        changed = change_vocabulary(
+            checkpoint, options.checkpoint, dictionary, new, rows, options.output, encoding_of(folder)
+        )
+        save_checkpoint(changed, folder / CHECKPOINT)
         size = (folder / CHECKPOINT).stat().st_size
     before = Path(options.checkpoint).stat().st_size
     logger.info(

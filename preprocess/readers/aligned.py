@@ -16,7 +16,7 @@ class Pairs:
     Args:
         name: of the pairs, for messages.
         first, second: lines of both sides.
-        every: keep pairs with an empty side, which are still counted: those of a test set, whose lines are numbered.
+        every: whether pairs with an empty side are yielded too, as in a test set, whose lines are numbered.
     """
 
     def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes], *, every: bool = False):

@@ -176,7 +176,7 @@ def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
 
 
 class _EndsOnce:
-    """A stream that can be read past its end once: tarfile would read on, up to the size that a header declares."""
+    """A stream that raises an error if it is read again after its end: tarfile reads on up to a header's size."""
 
     def __init__(self, text: IO[bytes]):
         self.text, self.ended = text, False
@@ -215,9 +215,9 @@ def _zip_members(file: io.BufferedReader) -> Iterator[Member]:
 
 
 def check_growth(archive: zipfile.ZipFile, name: object) -> None:
-    """Raises `UserError` for a zip file whose members are larger together than text can be (`fairseq_xl.io.bounds`).
+    """Raises `UserError` for a zip file whose members together grow beyond `fairseq_xl.io.bounds`.
 
-    Members are never longer than they are declared to be.
+    zipfile reads no more of a member than its declared size.
     """
     size, declared = archive.start_dir, sum(entry.file_size for entry in archive.infolist())
     if declared > bounds.FREE_GROWTH + bounds.GROWTH * size:

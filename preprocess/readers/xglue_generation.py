@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
     name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
     files: tuple[Path, Path]
-    is_test: bool  # it is left out if it has no targets, and keeps every line: outputs are numbered as in the release
+    is_test: bool  # a test set keeps every line, as outputs are numbered; without targets it is left out
 
 
 def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:

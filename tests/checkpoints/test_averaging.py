@@ -137,13 +137,9 @@ IDENTITY |= {
     "changed",
     [
         {"dictionary": "b"},
-        {"languages": ["de"]},
-        {"heads": 4},
         {"head": "ranking"},
         {"type_state": {"labels": ["y", "x"], "num_texts": 1}},
         {"lang_pairs": ["de-en"]},
-        {"objectives": "mlm"},
-        {"framing": "xlm"},
         {"encoding": {"model": "b"}},
     ],
 )

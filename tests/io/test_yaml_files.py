@@ -26,7 +26,7 @@ def test_values_are_what_the_file_says():
     assert parse("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: *a", "x")["b"] == {"x": 1, "y": 3}
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", ["no", "1e3", "007"])
 def test_languages_are_text_in_recipes_and_experiments(tmp_path, code):
     (tmp_path / "a.yaml").write_text(f"train-langs: {code}\n", encoding="utf-8-sig")
     assert flags([tmp_path / "a.yaml"]) == ["--train-langs", code]

@@ -114,13 +114,7 @@ def test_shards_of_a_perplexity(data_bin, language_model):
 
 def test_options_without_effect_are_refused(data_bin, language_model):
     checkpoint, _ = language_model
-    for more in (
-        ["--results-path", "x"],
-        ["--quiet"],
-        ["--valid-subset", "test"],
-        ["--max-valid-steps", 2],
-        ["--bf16"],
-    ):
+    for more in (["--results-path", "x"], ["--valid-subset", "test"], ["--bf16"]):
         with pytest.raises(UserError, match=f"{more[0]} .* no effect in fairseq-eval-lm"):
             eval_lm(data_bin, checkpoint, *CLM, *more)
     for more in (["--gen-subset", "valid"], ["--remove-bpe"], ["--num-shards", 2]):

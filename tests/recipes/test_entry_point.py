@@ -1,4 +1,4 @@
-"""Recipes that read words of the command line: too few or too many of them, an unknown subcommand."""
+"""Recipes end with their usage for too few arguments and an unknown subcommand."""
 
 import importlib
 import runpy

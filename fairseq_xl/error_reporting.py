@@ -25,7 +25,8 @@ def showing_messages(previous):
     """An excepthook that shows `message` of an exception, or that Ctrl-C ended the command, or calls `previous`."""
 
     def show(kind, error, trace):
-        sentence = "interrupted" if isinstance(error, KeyboardInterrupt) else message(error)
+        ended = isinstance(error, RuntimeError) and isinstance(error.__cause__, (KeyboardInterrupt, SystemExit))
+        sentence = "interrupted" if ended or isinstance(error, KeyboardInterrupt) else message(error)
         if sentence is None:
             previous(kind, error, trace)
         else:

@@ -1,5 +1,7 @@
 """Errors of users are one sentence; defects keep their traceback."""
 
+import os
+import signal
 import sys
 
 import pytest
@@ -9,6 +11,7 @@ from fairseq import options
 import fairseq_xl
 from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, language_codes, language_pair
+from fairseq_xl.io.signals import ending_by_exception
 
 
 def test_only_user_errors_lose_their_traceback(capsys):
@@ -64,3 +67,26 @@ def test_one_rule_for_language_codes():
     for wrong in ("en", "en-en", "en-", "en-zh-CN", "en-de "):
         with pytest.raises(UserError, match=f"--pair: '{wrong}' is not a pair"):
             language_pair("--pair", wrong)
+
+
+class Interrupting:
+    """An attribute during whose definition a signal arrives, as during that of a dataclass while imports run."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __set_name__(self, *_):
+        os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number, kind", [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
+def test_a_signal_while_a_class_is_defined_ends_a_command_as_any_other(number, kind):
+    with pytest.raises(kind), ending_by_exception():
+        type("Class", (), {"field": Interrupting(number)})
+
+
+def test_an_interrupted_definition_of_a_class_has_no_traceback(capsys):
+    error = RuntimeError("Error calling __set_name__")
+    error.__cause__ = KeyboardInterrupt()
+    error_reporting.showing_messages(sys.__excepthook__)(RuntimeError, error, None)
+    assert capsys.readouterr().err == "fairseq_xl: error: interrupted\n"

@@ -17,6 +17,7 @@ import omegaconf
 import torch
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io import bounds
 from fairseq_xl.io.files import SURROGATE, replacing
 from fairseq_xl.io.zip_files import is_whole_file
 
@@ -224,6 +225,7 @@ def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
     """
     try:
         with zipfile.ZipFile(stream) as parts:
+            structure = sum(part.file_size for part in parts.infolist() if part.filename.endswith(".pkl"))
             size, stored = sum(part.file_size for part in parts.infolist()), parts.start_dir
             whole = is_whole_file(parts)
             damaged = parts.testzip() if sums and size <= stored else None
@@ -233,6 +235,11 @@ def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
         raise UserError(f"{name} {NO_CHECKPOINT} (other bytes stand before or after its content)")
     if size > stored:
         raise UserError(f"{name} {NO_CHECKPOINT} (its {stored:,} bytes declare {size:,} bytes)")
+    if structure > bounds.LARGEST_STRUCTURE:
+        most = bounds.LARGEST_STRUCTURE
+        raise UserError(
+            f"{name} was refused: it has {structure:,} bytes beside its tensors' values, at most {most:,} are read"
+        )
     if damaged:
         raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
     stream.seek(0)

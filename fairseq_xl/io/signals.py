@@ -23,6 +23,10 @@ def ending_by_exception() -> Iterator[None]:
     previous = end_by_exception(tuple(number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN))
     try:
         yield
+    except RuntimeError as error:
+        if isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):  # of Python 3.11, while a class is defined
+            raise error.__cause__ from None
+        raise
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

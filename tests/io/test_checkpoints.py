@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import is_finite, load_checkpoint, load_plain
 
 
@@ -207,3 +208,12 @@ def test_what_ranks_send_each_other_is_plain_data():
 
 def test_legacy_options_are_plain_data():
     assert reread(argparse.Namespace(arch="x", lr=[0.1])) == argparse.Namespace(arch="x", lr=[0.1])
+
+
+def test_data_beside_tensors_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "LARGEST_STRUCTURE", 1000)
+    torch.save({"model": torch.zeros(1000)}, tmp_path / "a.pt")
+    assert load_plain(tmp_path / "a.pt")["model"].shape == (1000,)
+    torch.save({"model": {f"{number}": number for number in range(1000)}}, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"a.pt was refused: it has [\d,]+ bytes beside its tensors' values"):
+        load_plain(tmp_path / "a.pt")

@@ -78,6 +78,7 @@ def average(paths: list[str]) -> dict:
         raise UserError("there are no checkpoints to average")
     totals: dict[str, torch.Tensor] = {}
     first: dict[str, Any] = {}
+    sums: dict[tuple[float, ...], str] = {}  # of each checkpoint's tensors -> its path
     for path in paths:
         state = load_checkpoint(path)
         meaning = _meaning(state)
@@ -86,6 +87,10 @@ def average(paths: list[str]) -> dict:
         state["model"] = upgrade_keys(state["model"])
         if totals:
             _check_same(totals, state["model"], paths[0], path)
+        key = tuple(value.sum(dtype=torch.float64).item() for value in state["model"].values())
+        if key in sums:
+            logger.warning("%s and %s have the same weights, which count twice", sums[key], path)
+        sums[key] = path
         for name, value in state["model"].items():
             if value.is_floating_point() and name in totals:
                 totals[name] += value

@@ -163,11 +163,17 @@ def test_what_checkpoints_of_one_run_may_differ_in(run, caplog):
 
 def test_runs_that_started_from_other_weights_are_named(run, caplog):
     for number, task in enumerate(({"init_encoder_from": "a.pt"}, {"seed": 2})):
-        torch.save(checkpoint(1, cfg={"task": task, "common": {"seed": 2}}), run / f"{number}.pt")
-    averaging.average([str(run / "1.pt"), str(run / "1.pt")])
+        torch.save(checkpoint(number, cfg={"task": task, "common": {"seed": 2}}), run / f"{number}.pt")
+    torch.save(checkpoint(2, cfg={"task": {"seed": 2}, "common": {"seed": 2}}), run / "2.pt")
+    averaging.average([str(run / "1.pt"), str(run / "2.pt")])
     assert not caplog.text
     averaging.average([str(run / "0.pt"), str(run / "1.pt")])
     assert "started from other weights, {'init_encoder_from': 'a.pt'} and {'seed': 2}" in caplog.text
+
+
+def test_a_checkpoint_that_counts_twice_is_named(run, caplog):
+    averaging.average([str(run / name) for name in ("checkpoint1.pt", "checkpoint10.pt", "checkpoint_last.pt")])
+    assert "checkpoint10.pt and " in caplog.text and "checkpoint_last.pt have the same weights" in caplog.text
 
 
 def test_options_that_change_the_meaning_of_weights(run):

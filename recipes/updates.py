@@ -45,6 +45,7 @@ def count(cfg: Any) -> int:
     if not isinstance(task, FineTuningTask):
         raise UserError(f"--warmup-share: --task {cfg.task._name} is not fine-tuning of an encoder")
     task.learn()
+    task.training_files = []  # the training itself checks its files and warns
     task.load_dataset("train")
     found, batch = 0, cfg.dataset
     for epoch in range(1, cfg.optimization.max_epoch + 1):

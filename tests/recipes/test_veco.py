@@ -161,7 +161,7 @@ def test_classification_takes_the_encoder_of_a_checkpoint(pretrained, tmp_path):
     small = ["recipes/veco/config/finetune.yaml", tmp_path / "nano.yaml"]
     init = ["--init-from", folder / "veco/checkpoint_last.pt"]
     shown, _ = succeeded(run("bash", "recipes/xlm/classify.sh", *start, *small, *init))
-    assert "--lr 2e-5" in shown and "--batch-size 32" in shown
+    assert "--lr 0.00002" in shown and "--batch-size 32" in shown
     assert set(json.loads((save / "scores.json").read_text())["languages"]) == {"en", "de"}
 
 

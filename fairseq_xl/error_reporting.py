@@ -63,4 +63,6 @@ def _system_message(error) -> "str | None":
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, AssertionError) and str(error).startswith("Must specify batch size"):
         return "--max-tokens or --batch-size is missing: set one of them, the size of a batch"
+    if isinstance(error, ValueError) and str(error).startswith("Seed must be between"):  # of numpy
+        return f"--seed: {error}"
     return None

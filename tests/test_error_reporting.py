@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 
+import numpy
 import pytest
 import torch
 from fairseq import options
@@ -90,3 +91,9 @@ def test_an_interrupted_definition_of_a_class_has_no_traceback(capsys):
     error.__cause__ = KeyboardInterrupt()
     error_reporting.showing_messages(sys.__excepthook__)(RuntimeError, error, None)
     assert capsys.readouterr().err == "fairseq_xl: error: interrupted\n"
+
+
+def test_a_negative_seed_is_named():
+    with pytest.raises(ValueError, match="Seed") as raised:
+        numpy.random.seed(-1)
+    assert error_reporting.message(raised.value).startswith("--seed: ")

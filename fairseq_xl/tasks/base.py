@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 #: valid ranges of fairseq options that fairseq does not check
 NUMBERS = {
-    "optimization": {"lr": "0 or more", "update_freq": "1 or more"},
+    "optimization": {"lr": "0 or more", "update_freq": "1 or more", "clip_norm": "0 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
 #: validation metrics, and beginnings of their names by language or direction

@@ -117,6 +117,7 @@ OUT_OF_RANGE = {
     "--updates-per-epoch": [0, -3, 10**10],
     "--max-tokens": [0, -5],
     "--batch-size": [0],
+    "--clip-norm": ["nan"],
 }
 
 

@@ -65,4 +65,6 @@ def _system_message(error) -> "str | None":
         return "--max-tokens or --batch-size is missing: set one of them, the size of a batch"
     if isinstance(error, ValueError) and str(error).startswith("Seed must be between"):  # of numpy
         return f"--seed: {error}"
+    if type(error).__name__ == "MissingMandatoryValue":  # omegaconf's, for an option that --bpe or --tokenizer needs
+        return f"--{str(error).splitlines()[0].rpartition(' ')[2].replace('_', '-')} is missing"
     return None

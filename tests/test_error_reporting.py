@@ -8,6 +8,9 @@ import numpy
 import pytest
 import torch
 from fairseq import options
+from fairseq.data.encoders.fastbpe import fastBPEConfig
+from omegaconf import OmegaConf
+from omegaconf.errors import MissingMandatoryValue
 
 import fairseq_xl
 from fairseq_xl import error_reporting
@@ -23,6 +26,13 @@ def test_only_user_errors_lose_their_traceback(capsys):
     defect = ValueError("a defect")
     show(ValueError, defect, None)
     assert others == [(ValueError, defect, None)]
+
+
+def test_a_missing_option_of_fairseqs_sub_words_is_named(capsys):
+    with pytest.raises(MissingMandatoryValue) as found:
+        OmegaConf.structured(fastBPEConfig).bpe_codes  # noqa: B018
+    error_reporting.showing_messages(None)(found.type, found.value, None)
+    assert capsys.readouterr().err == "fairseq_xl: error: --bpe-codes is missing\n"
 
 
 def test_user_error_of_a_spawned_rank_is_one_sentence(capsys):

@@ -40,6 +40,15 @@ PLANNED = {
     "dataset": ("curriculum", "grouped_shuffling", "update_ordered_indices_seed"),
     "optimization": ("skip_remainder_batch",),
 }
+#: options of a section that have no effect with a flag of a section -> the flag
+REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ("dataset", "disable_validation"): {
+        "dataset": ("validate_interval_updates", "max_valid_steps"),
+        "checkpoint": ("patience", "keep_best_checkpoints"),
+    },
+    ("checkpoint", "no_epoch_checkpoints"): {"checkpoint": ("keep_last_epochs",)},
+    ("checkpoint", "no_save"): {"checkpoint": ("save_interval_updates", "keep_last_epochs", "keep_best_checkpoints")},
+}
 HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask for what is done
 
 
@@ -61,6 +70,15 @@ def without_effect(run: Any, planned: bool) -> dict[str, str]:
                 reason = "an epoch is a planned number of updates"
             if reason and (name, values[name]) not in HARMLESS:
                 reasons[f"{option(name)} {values[name]}"] = reason
+    for (section, flag), sections in REPLACED.items():
+        for other, names in sections.items() if run[section][flag] else ():
+            for name in changed(run[other], FairseqConfig.__dataclass_fields__[other].type):
+                if name in names:
+                    reasons[f"{option(name)} {run[other][name]}"] = f"{option(flag)} is given"
+    decay, most = run.lr_scheduler or {}, run.optimization.max_update
+    total = decay.get("total_num_update")
+    if total and total < most and not decay.get("end_learning_rate"):
+        reasons[f"--max-update {most}"] = f"the learning rate is 0 after --total-num-update {total:g}"
     if run.optimization.sentence_avg and "sentence_avg" not in run.criterion:
         reasons["--sentence-avg"] = "a loss is a mean over predictions"
     return reasons

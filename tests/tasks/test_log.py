@@ -146,6 +146,7 @@ def test_the_share_of_padding_is_logged_once_an_epoch(data_bin, tmp_path):
 def test_options_without_effect_are_named(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path, *cli(max_update=1, no_save=True, disable_validation=True), objectives="clm")
     named = cli(required_batch_size_multiple=16, curriculum=2, fp16_init_scale=4, ema_decay=0.5, pairs="en-de")
+    named += cli(patience=3, keep_last_epochs=2)  # without validation and checkpoints
     limits = ["--objective-options", "clm.length=32 clm.batch_tokens=64 veco_bi.length=32"]
     log = run_train([*line, *named, *limits]).log
     (text,) = [message for message in log.splitlines() if message.startswith("no effect: ")]
@@ -154,3 +155,8 @@ def test_options_without_effect_are_named(data_bin, tmp_path):
     assert "--max-tokens 256 (clm.batch_tokens is the limit)" in text
     assert "--objective-options: those of veco_bi are not used" in log
     assert "no effect: " not in run_train([*line, "--max-update", 2]).log
+    decay = cli(lr_scheduler="polynomial_decay", total_num_update=2, max_update=3)
+    assert (
+        "no effect: --max-update 3 (the learning rate is 0 after --total-num-update 2)"
+        in run_train([*line, *decay]).log
+    )

@@ -74,6 +74,7 @@ class Embedder:
     def rows(self, sentences, language):
         """Sentences of a language -> framed token sequences, truncated to the model's positions."""
         ended = [self.encode(sentence, language) for sentence in sentences]
+        self.encode.warn_of_unknown(f"text of {language}")
         too_long = sum(len(tokens) >= self.longest for tokens in ended)
         if too_long:
             logger.warning("%d sentences are truncated to %d tokens", too_long, self.longest)

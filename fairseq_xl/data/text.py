@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.text import placed_text, text_of_line
 
 Numbers = NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
 
 KEPT, KEPT_SPANS = 1 << 15, 64  # number of texts whose encoding is kept
 
@@ -42,7 +45,8 @@ class TextEncoder:
         }
         if not apart:
             self.subwords[None] = _open(folder, "", dictionary)  # one for all languages
-        self.eos = dictionary.eos()
+        self.eos, self.unk = dictionary.eos(), dictionary.unk()
+        self._tokens, self._unknown, self._has_warned = 0, 0, False
         self._kept = functools.lru_cache(KEPT)(self._encode)  # words, queries and premises occur several times
         self._kept_spans = functools.lru_cache(KEPT_SPANS)(self._spans)  # a context has several questions
 
@@ -61,7 +65,15 @@ class TextEncoder:
         (pieces,) = subwords.encode([text])
         ids = np.append(indices[pieces or [subwords.unknown] * bool(text)], self.eos)
         ids.flags.writeable = False
+        self._tokens += len(ids) - 1
+        self._unknown += int((ids == self.unk).sum())
         return ids
+
+    def warn_of_unknown(self, name: str) -> None:
+        """Warns once if half or more of the tokens of all different texts so far, of the input `name`, are ``<unk>``."""
+        if not self._has_warned and self._tokens and 2 * self._unknown >= self._tokens:
+            self._has_warned = True
+            logger.warning("%s: %.0f %% of the tokens are <unk>", name, 100 * self._unknown / self._tokens)
 
     def tokenized(self, text: str, language: str) -> str:
         """The tokens of a line's text, separated by spaces; the text itself if its language has no tokenizer."""

@@ -351,6 +351,8 @@ def _refuse_arguments(parser, arguments, message):
         ours = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
         wrong += f"(choose from {', '.join(ours)}, or fairseq's own)" if ours else f"(choose from {choices}"
     unknown = wrong.removeprefix("unrecognized arguments: ").split()
+    if wrong.startswith("unrecognized arguments: ") and unknown[-1].endswith((".yaml", ".yml")):
+        parser.exit(2, f"{parser.prog}: error: {unknown[-1]}: configuration files stand before all flags\n")
     if wrong.startswith("unrecognized arguments: ") and all(map(os.path.exists, unknown)):  # of DATA/* without quotes
         wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
     elif wrong.startswith("unrecognized arguments: "):

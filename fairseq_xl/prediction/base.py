@@ -46,6 +46,7 @@ class Predictor(ABC):
         found: list[Record | None] = [None] * len(lines)
         if numbers:
             records = self.predict([lines[number] for number in numbers], [first + number for number in numbers])
+            self.encode.warn_of_unknown(self.name)
             for number, record in zip(numbers, records, strict=True):
                 found[number] = record
         return found

@@ -383,9 +383,14 @@ class XLPretrainingTask(PlannedTask, XLTask):
                 objective: [f"{objective}.{limit}" for limit in LIMITS if getattr(each.cfg, limit) is not None]
                 for objective, each in self.objectives.items()
             }
-            if run.dataset[name] is not None and all(limited.values()):
+            sizes = [
+                each.cfg.batch_tokens or (each.cfg.batch_sentences or 0) * each.cfg.length
+                for each in self.objectives.values()
+            ]
+            fits = name == "max_tokens" and run.dataset[name] == max(sizes)  # fairseq-train requires an option
+            if run.dataset[name] is not None and all(limited.values()) and not fits:
                 limits = ", ".join(limit for limits in limited.values() for limit in limits)
-                found[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"{limits} is the limit"
+                found[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
         if self.cfg.langs and not kinds & ONE_LANGUAGE.keys():
             found[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"
         if self.cfg.pairs and not kinds & TWO_LANGUAGES.keys():

@@ -74,6 +74,13 @@ def test_a_long_line_is_truncated_with_a_warning(run, caplog):
     assert "1 sentences are truncated to 40 tokens" in caplog.text
 
 
+def test_unknown_text_is_named_once(run, caplog):
+    run(["das Haus und der Garten", "我"])
+    assert not caplog.messages
+    run(["我们 我们", "我们"], "--buffer-size", 1)
+    assert caplog.messages == ["text of de: 50 % of the tokens are <unk>"]
+
+
 def test_mistakes(data_bin, checkpoint, run, tmp_path):
     write(tmp_path / "text", ["a"])
     for more, message in (

@@ -152,9 +152,11 @@ def test_options_without_effect_are_named(data_bin, tmp_path):
     (text,) = [message for message in log.splitlines() if message.startswith("no effect: ")]
     values = zip(named[::2], named[1::2])
     assert {name for name, value in values if f"{name} {value} (" in text} == {*named[::2]}
-    assert "--max-tokens 256 (clm.batch_tokens is the limit)" in text
+    assert "--max-tokens 256 (the size of a batch is clm.batch_tokens)" in text
     assert "--objective-options: those of veco_bi are not used" in log
-    assert "no effect: " not in run_train([*line, "--max-update", 2]).log
+    equal = ["--objective-options", "clm.length=32 clm.batch_sentences=8"]  # 8 x 32 tokens are --max-tokens
+    for settings in ([], equal):
+        assert "no effect: " not in run_train([*line, *settings, "--max-update", 2]).log
     decay = cli(lr_scheduler="polynomial_decay", total_num_update=2, max_update=3)
     assert (
         "no effect: --max-update 3 (the learning rate is 0 after --total-num-update 2)"

@@ -206,6 +206,11 @@ def test_truncated_lines_are_named(checkpoints, run, caplog):
     assert len(found) == 3 and "standard input: 1 lines are truncated to --length 40 tokens: 3" in caplog.text
 
 
+def test_unknown_text_is_named(checkpoints, run, caplog):
+    run(["我们\t我们"], checkpoints["classification"], "--lang", "de")
+    assert "standard input: 50 % of the tokens are <unk>" in caplog.messages
+
+
 def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
     cases = [
         ("classification", ["Haus"], [], "standard input, line 1: expected text TAB text, found 'Haus'"),

@@ -70,7 +70,7 @@ class TextEncoder:
         return ids
 
     def warn_of_unknown(self, name: str) -> None:
-        """Warns once if half or more of the tokens of all different texts so far, of the input `name`, are ``<unk>``."""
+        """Warns once if half or more of the tokens of the different texts of the input `name` are ``<unk>``."""
         if not self._has_warned and self._tokens and 2 * self._unknown >= self._tokens:
             self._has_warned = True
             logger.warning("%s: %.0f %% of the tokens are <unk>", name, 100 * self._unknown / self._tokens)

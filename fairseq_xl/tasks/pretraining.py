@@ -387,9 +387,12 @@ class XLPretrainingTask(PlannedTask, XLTask):
                 each.cfg.batch_tokens or (each.cfg.batch_sentences or 0) * each.cfg.length
                 for each in self.objectives.values()
             ]
-            fits = name == "max_tokens" and run.dataset[name] == max(sizes)  # fairseq-train requires an option
-            if run.dataset[name] is not None and all(limited.values()) and not fits:
-                limits = ", ".join(limit for limits in limited.values() for limit in limits)
+            if run.dataset[name] is None or not all(limited.values()):
+                continue
+            limits = ", ".join(limit for limits in limited.values() for limit in limits)
+            if name == "max_tokens" and run.dataset[name] >= max(sizes):  # fairseq-train requires a limit
+                logger.info("--max-tokens %d has no effect: the size of a batch is %s", run.dataset[name], limits)
+            else:
                 found[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
         if self.cfg.langs and not kinds & ONE_LANGUAGE.keys():
             found[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"

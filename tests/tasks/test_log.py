@@ -147,14 +147,14 @@ def test_options_without_effect_are_named(data_bin, tmp_path):
     line = pretraining(data_bin, tmp_path, *cli(max_update=1, no_save=True, disable_validation=True), objectives="clm")
     named = cli(required_batch_size_multiple=16, curriculum=2, fp16_init_scale=4, ema_decay=0.5, pairs="en-de")
     named += cli(patience=3, keep_last_epochs=2)  # without validation and checkpoints
-    limits = ["--objective-options", "clm.length=32 clm.batch_tokens=64 veco_bi.length=32"]
+    limits = ["--objective-options", "clm.length=32 clm.batch_tokens=512 veco_bi.length=32"]
     log = run_train([*line, *named, *limits]).log
     (text,) = [message for message in log.splitlines() if message.startswith("no effect: ")]
     values = zip(named[::2], named[1::2])
     assert {name for name, value in values if f"{name} {value} (" in text} == {*named[::2]}
     assert "--max-tokens 256 (the size of a batch is clm.batch_tokens)" in text
     assert "--objective-options: those of veco_bi are not used" in log
-    equal = ["--objective-options", "clm.length=32 clm.batch_sentences=8"]  # 8 x 32 tokens are --max-tokens
+    equal = ["--objective-options", "clm.length=32 clm.batch_sentences=8"]  # 8 x 32 tokens fit in --max-tokens
     for settings in ([], equal):
         assert "no effect: " not in run_train([*line, *settings, "--max-update", 2]).log
     decay = cli(lr_scheduler="polynomial_decay", total_num_update=2, max_update=3)

@@ -391,7 +391,7 @@ class XLPretrainingTask(PlannedTask, XLTask):
                 continue
             limits = ", ".join(limit for limits in limited.values() for limit in limits)
             if name == "max_tokens" and run.dataset[name] >= max(sizes):  # fairseq-train requires a limit
-                logger.info("--max-tokens %d has no effect: the size of a batch is %s", run.dataset[name], limits)
+                logger.info("--max-tokens %d is not used: the size of a batch is %s", run.dataset[name], limits)
             else:
                 found[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
         if self.cfg.langs and not kinds & ONE_LANGUAGE.keys():

@@ -119,18 +119,14 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
 def read_queries(path: Any, language: str) -> list[Query]:
     """Reads lines ``relevance TAB query TAB text``, with up to two texts; equal queries are one `Query`.
 
-    Raises `UserError` that names file and line for a wrong number of fields or one that changes within the file, an
-    empty one, and a relevance that is not a number from 0 on.
+    Raises `UserError` that names file and line for a wrong number of fields, an empty one, and a relevance that is no
+    number from 0 on.
     """
     queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
-    fields = 0
     for number, line in read_lines(path, language):
         relevance, *texts = line.split("\t")
         if not 2 <= len(texts) <= 3 or any(map(is_blank, texts)):
             raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r}")
-        fields = fields or len(texts)
-        if len(texts) != fields:
-            raise UserError(f"{path}, line {number}: expected {fields + 1} fields as in line 1, found {len(texts) + 1}")
         try:
             value = float(relevance)
         except ValueError:

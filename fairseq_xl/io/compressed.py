@@ -67,7 +67,7 @@ def read_text(path: Path | str, lines: bool = True) -> bytes:
         text = text_of(file).read()
     if (zero := text.find(b"\0")) >= 0:
         number = text.count(b"\n", 0, zero) + 1
-        raise UserError(f"{path}, line {number}: a byte 0, which no text has: is the file damaged?")
+        raise UserError(f"{path}, line {number}: a byte 0, which UTF-8 text does not have: is the file damaged?")
     if lines and (count := text.count(b"\n")) > bounds.MOST_LINES:
         raise UserError(f"{path} has {count:,} lines, and at most {bounds.MOST_LINES:,} are read into memory")
     begin = 0

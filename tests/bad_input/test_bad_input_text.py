@@ -62,7 +62,7 @@ def test_a_line_that_is_too_long_is_told_with_its_number(tmp_path, caplog):
 
 
 DESCRIPTION = {
-    "missing": (lambda path: path.unlink(), "corpus.yaml: there is no such file"),
+    "missing": (lambda path: path.unlink(), "corpus.yaml: no such file"),
     "no YAML": (lambda path: path.write_text("a: [b\n c: {"), "corpus.yaml is not YAML in line 2"),
     "not UTF-8": (lambda path: path.write_bytes(b"\xff\xfe"), "corpus.yaml is not UTF-8"),
     "unknown language": (lambda path: change(path, monolingual={"xx": {"train": "train.en"}}), "monolingual xx: not "),
@@ -105,7 +105,7 @@ LINES = {
     "empty": (b"", "3 hypotheses but 0 references"),
     "fewer lines": (b"eins\nzwei\n", "3 hypotheses but 2 references"),
     "not UTF-8": (b"eins\nzw\xffei\ndrei\n", "line 2: not UTF-8, it has the byte 0xff"),
-    "UTF-16": ("eins\nzwei\ndrei\n".encode("utf-16"), "line 1: not UTF-8, it has the byte 0xff"),
+    "UTF-16": ("eins\nzwei\ndrei\n".encode("utf-16"), "line 1: a byte 0"),
 }
 
 

@@ -406,7 +406,7 @@ GERMAN = ("tasks", "NER", "languages", "de")
         ),
         (replaced(None, *GERMAN), "tasks.NER.languages.de: expected an object, found None"),
         (without(*GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found None"),
-        (replaced(float("nan"), *GERMAN, "f1"), "tasks.NER.languages.de.f1: expected a number, found nan"),
+        (replaced(float("nan"), *GERMAN, "f1"), "scores.json: NaN is not a finite number"),
         (replaced(10**400, *GERMAN, "n"), "tasks.NER.languages.de.n: expected a number"),
         (replaced(True, *GERMAN, "n"), "tasks.NER.languages.de.n: expected a number, found True"),
         (without(*GERMAN, "f1_interval"), "tasks.NER.languages.de.f1_interval: expected a list"),

@@ -280,7 +280,7 @@ def test_options_that_the_plugin_does_not_have(section, settings, sentence):
 )
 def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_one(tmp_path, line, overrides, given):
     for name in ("pretrain", "run"):
-        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.004]", line)
+        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8").replace("lr: [0.002]", line)
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     GlobalHydra.instance().clear()
     hydra_init("pretrain")

@@ -6,6 +6,7 @@ import logging
 import random
 import shutil
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -374,7 +375,7 @@ def test_a_predictor_keeps_the_order_of_lines(data_bin):
 
     class Length(Predictor):
         def __init__(self):
-            self.seen = []
+            self.seen, self.encode, self.name = [], Mock(), "text"
 
         def predict(self, lines, numbers):
             self.seen += numbers

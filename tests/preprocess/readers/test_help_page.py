@@ -224,6 +224,6 @@ def test_texts_with_other_numbers_are_no_translations(text, english, expected):
 
 def test_english_comes_first_among_the_languages():
     assert [language.code for language in chosen("fr,en,de")] == ["en", "fr", "de"]
-    for wrong, message in (("de,xx", "unknown xx"), ("en", "besides en"), ("", "besides en")):
+    for wrong, message in (("de,xx", "unknown xx"), ("en", "besides en"), ("", "--langs ''")):
         with pytest.raises(UserError, match=message):
             chosen(wrong)

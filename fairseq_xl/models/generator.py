@@ -29,6 +29,7 @@ class _ActiveSentences:
     ignored: np.ndarray  # (B, K): hypotheses that are finished already; only where there are few candidates
     first_rows: Tensor  # (B and more, 1): 0, K, 2 * K, ...
     source_lengths: Tensor  # (B,)
+    limits: list[int]  # (B,): the maximum length of the outputs, without </s>
     ids: Tensor  # (B,): the numbers of the sentences in the data set
     rows: list[int]  # (B,): the numbers of the sentences in the batch
     prefix: Tensor | None  # (B, prefix length)
@@ -44,6 +45,7 @@ class _ActiveSentences:
         self.ids, self.source_lengths = self.ids[sentences], self.source_lengths[sentences]
         self.prefix = None if self.prefix is None else self.prefix[sentences]
         self.rows = [self.rows[number] for number in numbers]
+        self.limits = [self.limits[number] for number in numbers]
 
     def select(self, hypotheses: Tensor, symbols: Tensor, scores: Tensor, sentences: Tensor | None) -> None:
         """Goes on with hypotheses, rows (B' * K,) of the old ones, and their next symbols and scores (B', K)."""
@@ -80,21 +82,44 @@ class XLSequenceGenerator(SequenceGenerator):
         lengths = sample["net_input"].get("src_lengths")
         if lengths is None:
             lengths = (source.ne(self.eos) & source.ne(self.pad)).sum(dim=1)
-        longest = min(int(self.max_len_a * source.size(1) + self.max_len_b), self.max_len - 1)
-        if self.match_source_len:
-            longest = int(lengths.max())
-        if self.min_len > longest:
-            raise UserError(f"--min-len {self.min_len} is larger than the maximum output length {longest}")
+        limits = self.limits(source, lengths)
         start, found = self.eos if bos_token is None else bos_token, [[] for _ in source]
         with torch.inference_mode():  # spares a tenth of the time of small operators
-            beams = self._begin(sample, lengths, prefix_tokens, longest, start)
-            for step in range(longest + 1):  # one step more, for </s>
-                if not self._step(step, longest, beams, found):
+            beams = self._begin(sample, lengths, limits, prefix_tokens, start)
+            for step in range(max(limits) + 1):  # one step more, for </s>
+                if not self._step(step, beams, found):
                     break
         return _sorted(found)
 
-    def _begin(self, sample: Any, lengths: Tensor, prefix: Tensor | None, longest: int, start: int) -> _ActiveSentences:
-        """The search before its first step, from the symbol `start`; hypotheses have at most `longest` tokens."""
+    def limits(self, source: Tensor, lengths: Tensor) -> list[int]:
+        """The maximum length of each sentence's output, without </s>.
+
+        It depends on the sentence alone: fairseq takes the longest source of the batch, so that other sentences change
+        an output.
+
+        Args:
+            source: (B, S)
+            lengths: (B,), for --match-source-len
+
+        Raises:
+            UserError: --min-len above the maximum of every sentence
+        """
+        most = self.max_len - 1 if self.max_len_a or self.match_source_len else min(self.max_len_b, self.max_len - 1)
+        if self.min_len > most:
+            raise UserError(f"--min-len {self.min_len} is larger than the maximum output length {most}")
+        if self.match_source_len:
+            found = lengths.tolist()
+        elif self.max_len_a:
+            tokens = source.ne(self.pad).sum(dim=1).tolist()
+            found = [int(self.max_len_a * number + self.max_len_b) for number in tokens]
+        else:
+            found = [most] * len(source)
+        return [min(max(limit, self.min_len), most) for limit in found]
+
+    def _begin(
+        self, sample: Any, lengths: Tensor, limits: list[int], prefix: Tensor | None, start: int
+    ) -> _ActiveSentences:
+        """The search before its first step, from the symbol `start`."""
         source, beam = sample["net_input"]["src_tokens"], self.beam_size
         sentences = len(source)
         ids = sample.get("id")
@@ -102,7 +127,7 @@ class XLSequenceGenerator(SequenceGenerator):
         starts = source.new_full((sentences, 1), start)
         return _ActiveSentences(
             caches=[
-                model.decoder.begin(encoder_out, starts, beam, longest + 1)
+                model.decoder.begin(encoder_out, starts, beam, max(limits) + 1)
                 for model, encoder_out in zip(self.model.models, encoder_outs)
             ],
             tokens=source.new_full((sentences * beam, 1), start),
@@ -110,15 +135,16 @@ class XLSequenceGenerator(SequenceGenerator):
             ignored=np.zeros((sentences, beam), dtype=bool),
             first_rows=torch.arange(0, sentences * beam, beam, device=source.device)[:, None],
             source_lengths=lengths,
+            limits=limits,
             ids=ids.to(source.device) if isinstance(ids, Tensor) else torch.arange(sentences, device=source.device),
             rows=list(range(sentences)),
             prefix=prefix,
         )
 
-    def _step(self, step: int, longest: int, beams: _ActiveSentences, found: Hypotheses) -> bool:
+    def _step(self, step: int, beams: _ActiveSentences, found: Hypotheses) -> bool:
         """Adds a token to each hypothesis, and those that end to `found`; returns whether sentences are left."""
         beam, sentences = self.beam_size, len(beams.rows)
-        log_probabilities = self._allowed(step, longest, self._log_probabilities(beams), beams)
+        log_probabilities = self._allowed(step, self._log_probabilities(beams), beams)
         if getattr(self.search, "needs_src_lengths", False):
             self.search.set_src_lengths(beams.source_lengths)
         scores, symbols, parents = self.search.step(
@@ -130,10 +156,11 @@ class XLSequenceGenerator(SequenceGenerator):
         )  # (B, N) each
         closed = (symbols.eq(self.eos) & scores.ne(-math.inf)).cpu().numpy()
         ended = closed[:, :beam] & ~beams.ignored  # the others have ended before
-        full = self._finish(step, longest, beams, ended, parents, scores, found)
-        if len(full) == sentences or (self.search.stop_on_max_len and step >= longest):
+        full = self._finish(step, beams, ended, parents, scores, found)
+        ending = self.search.stop_on_max_len or all(found[beams.rows[row]] for row in full)
+        assert ending, "an output of maximum length did not end"
+        if len(full) == sentences:
             return False
-        assert step < longest, "an output of maximum length did not end"
         self._choose(beams, closed, full, (parents, symbols, scores))
         return True
 
@@ -188,18 +215,22 @@ class XLSequenceGenerator(SequenceGenerator):
             found[0] += self.lm_weight * self.lm_model.get_normalized_probs(output, log_probs=True)[:, -1]
         return found[0]
 
-    def _allowed(self, step: int, longest: int, log_probabilities: Tensor, beams: _ActiveSentences) -> Tensor:
+    def _allowed(self, step: int, log_probabilities: Tensor, beams: _ActiveSentences) -> Tensor:
         """Log-probabilities (B * K, V) with -inf for what must not follow; changes the hypotheses to fit a prefix."""
         found = log_probabilities.nan_to_num_(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
         found[:, self.pad] = -math.inf
         if self.unk_penalty:
             found[:, self.unk] -= self.unk_penalty
-        if step >= longest:
-            found[:, : self.eos] = -math.inf
-            found[:, self.eos + 1 :] = -math.inf
-        if beams.prefix is not None and step < min(beams.prefix.size(1), longest):
+        prefix = None if beams.prefix is None or step >= beams.prefix.size(1) else beams.prefix
+        full = [step >= limit for limit in beams.limits]
+        if any(full):
+            ending = torch.tensor(full).to(found.device, non_blocking=True)[:, None]
+            for others in (found[:, : self.eos], found[:, self.eos + 1 :]):
+                others.unflatten(0, (len(full), -1)).masked_fill_(ending[:, :, None], -math.inf)
+            prefix = None if prefix is None or all(full) else prefix.masked_fill(ending, self.pad)
+        if prefix is not None:
             found, beams.tokens, beams.scores = self._prefix_tokens(
-                step, found, beams.scores, beams.tokens, beams.prefix, self.beam_size
+                step, found, beams.scores, beams.tokens, prefix, self.beam_size
             )
         else:
             if step < self.min_len:
@@ -207,7 +238,7 @@ class XLSequenceGenerator(SequenceGenerator):
             if self.token_indices_to_suppress is not None:
                 found[:, self.token_indices_to_suppress] = -math.inf
         if self.repeat_ngram_blocker is not None:
-            forced = None if beams.prefix is None or step >= beams.prefix.size(1) else beams.prefix[:, step]
+            forced = None if prefix is None else prefix[:, step]
             before = found if forced is None else found.clone()
             found = self.repeat_ngram_blocker(beams.tokens, found, len(beams.rows), self.beam_size, step)
             if forced is not None:  # a prefix may repeat itself
@@ -218,7 +249,6 @@ class XLSequenceGenerator(SequenceGenerator):
     def _finish(
         self,
         step: int,
-        longest: int,
         beams: _ActiveSentences,
         ended: np.ndarray,
         parents: Tensor,
@@ -230,24 +260,22 @@ class XLSequenceGenerator(SequenceGenerator):
         Args:
             parents, scores: (B, N), the hypotheses that the candidates continue, and their scores
         """
-        ends = np.argwhere(ended)
+        ends, full = np.argwhere(ended), {row for row, limit in enumerate(beams.limits) if step >= limit}
         if not len(ends):
-            return set()
+            return full
         rows, numbers = torch.from_numpy(ends).to(scores.device, non_blocking=True).unbind(dim=1)
         parents, totals = parents[rows, numbers] + rows * self.beam_size, scores[rows, numbers]
         tokens = torch.cat((beams.tokens[parents, 1:], beams.tokens.new_full((len(ends), 1), self.eos)), dim=1)
         positional = torch.cat((beams.scores[parents], totals[:, None]), dim=1).diff(dim=1)
         if self.normalize_scores:
             totals = totals / (step + 1) ** self.len_penalty
-        if self.match_source_len:
-            totals = totals.masked_fill(step > beams.source_lengths[rows], -math.inf)
         nothing = torch.empty(0)
         attention = [nothing] * len(ends) if beams.attention is None else beams.attention[parents]
         for (row, _), *values in zip(ends, tokens, totals, attention, positional):
             if len(found[beams.rows[row]]) < self.beam_size:
                 names = ("tokens", "score", "attention", "positional_scores")
                 found[beams.rows[row]].append(dict(zip(names, values)) | {"alignment": nothing})
-        return {row for row, _ in ends if step == longest or len(found[beams.rows[row]]) == self.beam_size}
+        return full | {row for row, _ in ends if len(found[beams.rows[row]]) == self.beam_size}
 
 
 def _extended(rows: Tensor, new: Tensor) -> Tensor:

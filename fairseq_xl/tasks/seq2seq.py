@@ -276,7 +276,7 @@ class XLSeq2SeqTask(XLTask):
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]
         if constraints is not None:
-            _check_constraints(generator, constraints, tokens.size(1))
+            _check_constraints(constraints, generator.limits(tokens, net_input["src_lengths"]))
         languages = torch.full_like(tokens[:, 0], self.dictionary.language_id(source))
         sample["net_input"] = {"src_languages": languages} | net_input
         with torch.no_grad():
@@ -319,15 +319,15 @@ def restrict(generator, allowed):
     generator.search.step = restricted
 
 
-def _check_constraints(generator, constraints, source_length):
-    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than a hypothesis may have."""
-    longest = min(int(generator.max_len_a * source_length + generator.max_len_b), generator.max_len - 1)
-    pieces = int(constraints[:, 1:].ne(0).sum(1).max())  # the first column is their number, 0 separates them
-    if pieces > longest:
-        raise UserError(
-            f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most {longest}: "
-            "raise --max-len-b"
-        )
+def _check_constraints(constraints, limits):
+    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than its output may have, (B,)."""
+    found = constraints[:, 1:].ne(0).sum(1).tolist()  # the first column is their number, 0 separates them
+    for pieces, longest in zip(found, limits, strict=True):
+        if pieces > longest:
+            raise UserError(
+                f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most "
+                f"{longest}: raise --max-len-b"
+            )
 
 
 def _empty(hypothesis, eos):

@@ -150,13 +150,40 @@ def test_scores_in_16_bits_are_those_in_32(dictionary, padded, dtype, device):
         dict(no_repeat_ngram_size=1),
         dict(no_repeat_ngram_size=2),
         dict(tokens_to_suppress=("p3", "p7")),
-        dict(max_len_a=1, max_len_b=1),
     ],
 )
 def test_every_option_counts(dictionary, options):
     generation.install()  # without it fairseq finds no repetition
     model = make(dictionary, 4, ends=2)
     assert_same(*both([model], dictionary, sample(2), **dict(beam_size=4, max_len_b=14) | options))
+
+
+@pytest.mark.parametrize(
+    "options, prefix",
+    [
+        (dict(max_len_a=1, max_len_b=1), False),
+        (dict(max_len_a=0.5, max_len_b=1, min_len=2), True),
+        (dict(match_source_len=True), False),
+    ],
+)
+def test_the_limit_is_that_of_the_sentence_alone(dictionary, options, prefix):
+    """fairseq, one sentence at a time; in a batch it takes the longest source."""
+    model, batch = make(dictionary, 4), sample(2)["net_input"]
+    prefix = torch.tensor([[5, 9, 7], [7, PAD, PAD], [8, 8, 8]] * (SENTENCES // 3)) if prefix else None
+    start, options = dictionary.language_symbol("en"), dict(beam_size=4) | options
+    made = XLSequenceGenerator([model], dictionary, **options)
+    ours = made.generate([model], {"net_input": batch}, prefix_tokens=prefix, bos_token=start)
+    uncached(model)
+    made, lengths = SequenceGenerator([model], dictionary, **options), batch["src_lengths"].tolist()
+    for row, (beam, length) in enumerate(zip(ours, lengths, strict=True)):
+        alone = {name: rows[row : row + 1] for name, rows in batch.items()}
+        alone["src_tokens"] = alone["src_tokens"][:, :length]
+        chosen = None if prefix is None else prefix[row : row + 1]
+        (expected,) = made.generate([model], {"net_input": alone}, prefix_tokens=chosen, bos_token=start)
+        assert [each["tokens"].tolist() for each in beam] == [each["tokens"].tolist() for each in expected]
+        scores = [each["score"].item() for each in expected]
+        assert [each["score"].item() for each in beam] == pytest.approx(scores, rel=1e-5)
+    assert len({len(beam[0]["tokens"]) for beam in ours}) > 2  # the limits differ, and are reached
 
 
 @pytest.mark.parametrize(

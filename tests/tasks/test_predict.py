@@ -307,19 +307,20 @@ def test_translations_are_those_of_generate(data_bin, corpus, translator, run, t
         assert record is None or record["score"] == pytest.approx(float(score), abs=1e-4)
 
 
-def test_text_is_that_of_generate_and_of_interactive(translator, run, tmp_path):
+@pytest.mark.parametrize("limit", [dict(max_len_b=6), dict(max_len_a=0.35, max_len_b=1)])
+def test_text_is_that_of_generate_and_of_interactive(translator, run, tmp_path, limit):
     """Whatever it has of white space, line ends and invisible characters: as many lines, and the same output."""
     data = write_encoded(tmp_path, test={"en": LINES, "de": ["" if is_blank(line) else "das" for line in LINES]})
-    common = cli(task="xl_translation", user_dir="fairseq_xl", path=translator, beam=1, max_len_b=6)
+    common = cli(task="xl_translation", user_dir="fairseq_xl", path=translator, beam=1, **limit)
     arguments = [data, *common, "-s", "en", "-t", "de", "--remove-bpe", "sentencepiece"]
     run_generate([*arguments, "--results-path", tmp_path])
-    found = run(LINES, translator, "-s", "en", "-t", "de", "--beam", 1, "--max-len-b", 6)
+    found = run(LINES, translator, "-s", "en", "-t", "de", "--beam", 1, *cli(**limit))
     assert found == detokenized(tmp_path / "generate-test.txt") and len(found) == len(LINES)
     assert [not text for text in found] == [is_blank(line) for line in LINES]
     output = run_interactive([*arguments, "--bpe", "xl_subwords"], LINES).lines("D")
     assert found == [output[number][0].partition("\t")[2] for number in range(len(LINES))]
     loaded = fairseq_xl.load(translator, data=data)
-    assert found == loaded.translate(LINES, "en", "de", beam=1, max_len_b=6)
+    assert found == loaded.translate(LINES, "en", "de", beam=1, **limit)
 
 
 def test_directions_of_translation(translator, run):

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import BinaryIO
@@ -67,10 +67,16 @@ def arguments(folder: Folder, dictionary: Path, destination: Path, jobs: int, sh
     return options
 
 
+def begin_to_import() -> None:
+    """Starts the process that imports fairseq, which takes seconds; returns at once."""
+    with _interrupts_blocked(), contextlib.suppress(ChildProcessError):  # the parent of a fork has started it
+        forkserver.ensure_running()
+
+
 def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
     """Runs fairseq-preprocess in a process of its own; raises UserError with the last line of its output if it fails.
 
-    The processes are forks of one that has imported fairseq, which takes seconds.
+    The processes are forks of that of `begin_to_import`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     log.touch()

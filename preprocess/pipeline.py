@@ -20,7 +20,7 @@ from fairseq_xl.data.symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import sha256_of
 from preprocess import check, clean, encode, fingerprints, manifests, overlap, shards, vocabulary
-from preprocess.binarize import binarize, encoded_name, kept_pairs, outputs, stop
+from preprocess.binarize import begin_to_import, binarize, encoded_name, kept_pairs, outputs, stop
 from preprocess.config import Config, Folder, Side, Split, read_config
 from preprocess.files import Sections, Workers, replacing
 from preprocess.run import FORMAT, Run, fairseq_version, splitter_version
@@ -95,6 +95,8 @@ class _Preparation(Run):
     def run(self, spm_model, dictionary) -> None:
         self.refuse_another_folder()
         self.warn_of_overlap()
+        if not self.stages.complete():
+            begin_to_import()
         existing = [Path(spm_model)] if spm_model else []
         if self.config.vocabulary.existing:
             existing = list(self.config.vocabulary.source(self.config.root).files)

@@ -28,6 +28,11 @@ class Stages:
     def __init__(self, data_bin: Path):
         self.data_bin = data_bin
         self.folder = data_bin / ".stages"
+        self._manifest = data_bin / "manifest.json"
+
+    def complete(self) -> bool:
+        """Whether a run has finished, and no stage has run since: the manifest, written last, is there."""
+        return self._manifest.exists()
 
     def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], dict]) -> dict:
         """Returns the result of `work`, or that of its record if `inputs` (a JSON value) have not changed."""
@@ -35,8 +40,7 @@ class Stages:
             logger.info("%s: up to date", name)
             return record["result"]
         path = self._path(name)
-        # a manifest would show that the data folder is complete
-        (self.data_bin / "manifest.json").unlink(missing_ok=True)
+        self._manifest.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         logger.info("%s", name)
         result = work()

@@ -57,10 +57,10 @@ def placed_text(line: str) -> tuple[str, list[int]]:
 
 def texts_of(block: bytes, errors: str = "strict") -> list[str]:
     """The texts of the lines of a block of whole lines; raises `UnicodeDecodeError`."""
-    content = without_marks(block.decode("utf-8", errors))
+    content = without_marks(block.decode("utf-8", errors).removesuffix("\n"))
     if _has_invisible(content):
         content = _INVISIBLE_WORD.sub("", content)
-    return [" ".join(line.split()) for line in content.removesuffix("\n").split("\n")]
+    return [" ".join(line.split()) for line in content.split("\n")]
 
 
 def _has_invisible(content: str) -> bool:
@@ -98,8 +98,8 @@ def lines_in(content: bytes, name: object, first: int = 1) -> list[str]:
 
     Raises `UserError` as `decoded`.
     """
-    text = without_marks(decoded(content, name, first))
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if content else []
+    text = without_marks(decoded(content, name, first).removesuffix("\n"))
+    return [line.removesuffix("\r") for line in text.split("\n")] if content else []
 
 
 def without_marks(content: str) -> str:

@@ -47,6 +47,7 @@ def test_lines_of_blocks_files_and_streams():
         raw = [line.lstrip("\ufeff").removesuffix("\r") for line in LINES]
         assert text.lines_in(block, "file") == raw
         assert [each for line in io.BytesIO(block) for each in text.lines_in(line, "file", 9)] == raw
+    assert text.texts_of("a\n\ufeff".encode()) == text.lines_in("a\n\ufeff".encode(), "file") == ["a", ""]
     assert text.lines_in(b"", "file") == [] and text.texts_of(b"\n") == text.lines_in(b"\xef\xbb\xbf", "file") == [""]
 
 

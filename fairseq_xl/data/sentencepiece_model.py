@@ -7,6 +7,7 @@ import sentencepiece
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
+from fairseq_xl.io.text import check_growth
 
 
 class SentencePieces:
@@ -24,7 +25,8 @@ class SentencePieces:
         self.symbols = symbols_of(self.model)
 
     def encode(self, lines: list[str]) -> list[list[int]]:
-        """Lines -> the ids of their pieces."""
+        """Lines -> the ids of their pieces; raises `UserError` as `check_growth`."""
+        check_growth(lines)
         return self.model.encode(lines, out_type=int, num_threads=1)
 
     def lost(self, line: str) -> list[str]:
@@ -33,7 +35,8 @@ class SentencePieces:
         return [char for piece, number in zip(pieces, ids) if number == self.unknown for char in piece]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Text -> the ids of its pieces, and the characters [begin, end) of each."""
+        """Text -> the ids of its pieces, and the characters [begin, end) of each; raises `UserError` as `encode`."""
+        check_growth([text])
         try:
             found = self.model.encode(text, return_type="offset_mapping")
             return found["ids"], found["offsets"]

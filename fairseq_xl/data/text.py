@@ -13,7 +13,8 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.encoding import check_pieces
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.subwords import FILES, Subwords, open_subwords, vocabulary_kind
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import SURROGATE
 from fairseq_xl.io.text import placed_text, text_of_line
 
 Numbers = NDArray[np.int64]
@@ -60,7 +61,7 @@ class TextEncoder:
         return self._kept(text, language)
 
     def _encode(self, text: str, language: str) -> Numbers:
-        text = self.tokenized(text_of_line(text), language)
+        text = self.tokenized(text_of_line(_checked(text)), language)
         subwords, indices = self.subwords_of(language)
         (pieces,) = subwords.encode([text])
         ids = np.append(indices[pieces or [subwords.unknown] * bool(text)], self.eos)
@@ -92,7 +93,7 @@ class TextEncoder:
         return self._kept_spans(text, language)
 
     def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
-        name, raw = self.tokenizers.get(language), text
+        name, raw = self.tokenizers.get(language), _checked(text)
         line, places = placed_text(raw)
         text = self.tokenized(line, language)
         subwords, indices = self.subwords_of(language)
@@ -111,6 +112,13 @@ class TextEncoder:
         ids = indices[np.array(pieces, dtype=np.int64)]
         ids.flags.writeable = characters.flags.writeable = False
         return ids, characters
+
+
+def _checked(text: str) -> str:
+    """The text; raises `UserError` if it has half of a character, which no vocabulary has."""
+    if not text.isascii() and SURROGATE.search(text):
+        raise UserError(f"{quoted(text)} is not Unicode text: it has half of a surrogate pair")
+    return text
 
 
 def languages_apart(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ import argparse
 import collections
 import contextlib
 import functools
+import io
 import os
 import re
 import typing
@@ -19,6 +20,7 @@ import torch
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import SURROGATE, replacing
+from fairseq_xl.io.pickles import check_pickle
 from fairseq_xl.io.zip_files import is_whole_file
 
 #: names such as xlm-roberta-base and FacebookAI/xlm-roberta-base
@@ -31,7 +33,6 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 #: types of the tensors in checkpoints: weights, and counters and indices
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16}
 DTYPES |= {torch.int32, torch.int64, torch.bool}
-DEEPEST = 50  # levels of data in a checkpoint; fairseq's have 6
 ZIP = b"PK\x03\x04"  # the first bytes of a file of torch.save since torch 1.6
 
 
@@ -162,10 +163,13 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
     if begins == ZIP:
         _check_parts(stream, name, sums=not mapped)
     try:
+        _check_pickles(stream, zipped=begins == ZIP)
         allow_plain_types()
         content = torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
     except MemoryError:
         raise
+    except OverflowError as error:
+        raise UserError(f"{name} was refused: it has {error} (nothing in the file was run)") from error
     except Exception as error:  # a damaged file ends in nearly any exception, IndexError and KeyError included
         refused = re.search(r"GLOBAL (\S+)|function (\S+)|unsupported class (\S+)", str(error))
         if refused:
@@ -179,16 +183,34 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
     return content
 
 
+def _check_pickles(stream: BinaryIO, zipped: bool) -> None:
+    """Checks the pickles in a file of torch.save; see `check_pickle`. The earlier format has five one after another."""
+    if zipped:
+        with zipfile.ZipFile(stream) as parts:
+            for part in filter(_is_pickle, parts.infolist()):
+                check_pickle(io.BytesIO(parts.read(part)))
+    else:
+        for _ in range(5):
+            check_pickle(stream)
+    stream.seek(0)
+
+
+def _is_pickle(part: zipfile.ZipInfo) -> bool:
+    return part.filename.lower().endswith(".pkl")  # torch ignores case
+
+
 def _check_content(content: Any, name: str) -> None:
     """Raises `UserError` for content that torch reads, but no program writes.
 
     Tensors must be dense, with a value in the file for each element: sparse or expanded ones may be far larger than the
-    file. Text must be Unicode, integers have at most 64 bits, and data at most `DEEPEST` levels.
+    file. Text must be Unicode, integers have at most 64 bits, and data at most `bounds.DEEPEST` levels, and
+    `bounds.MOST_INSTRUCTIONS` values, each counted where it occurs: other code follows every reference.
     """
     stack: list[tuple[Any, str, int]] = [(content, "", 0)]
-    seen = set()
+    values = 0
     while stack:
         value, key, depth = stack.pop()
+        values += 1
         problem = None
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided or value.is_quantized or value.is_meta:
@@ -203,10 +225,11 @@ def _check_content(content: Any, name: str) -> None:
         elif isinstance(value, int):
             if abs(value) >= 1 << 64:
                 problem = "an integer of more than 64 bits"
-        elif isinstance(value, (dict, list, tuple, argparse.Namespace)) and id(value) not in seen:
-            seen.add(id(value))
-            if depth > DEEPEST:
-                problem = f"data that is nested more than {DEEPEST} times"
+        elif isinstance(value, (dict, list, tuple, argparse.Namespace)):
+            if depth > bounds.DEEPEST:
+                problem = f"data that is nested more than {bounds.DEEPEST} times"
+            elif values > bounds.MOST_INSTRUCTIONS:
+                problem = f"a part of more than {bounds.MOST_INSTRUCTIONS:,} values"
             elif isinstance(value, (list, tuple)):
                 stack += [(item, key, depth + 1) for item in value]
             else:
@@ -225,7 +248,7 @@ def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
     """
     try:
         with zipfile.ZipFile(stream) as parts:
-            structure = sum(part.file_size for part in parts.infolist() if part.filename.endswith(".pkl"))
+            structure = sum(part.file_size for part in filter(_is_pickle, parts.infolist()))
             size, stored = sum(part.file_size for part in parts.infolist()), parts.start_dir
             whole = is_whole_file(parts)
             damaged = parts.testzip() if sums and size <= stored else None

@@ -11,8 +11,10 @@ import io
 import re
 import sys
 from typing import Any
+from unicodedata import normalize
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io import bounds
 
 #: Characters that show nothing, as ranges of a regular expression: control characters other than white space, format
 #: characters (category Cf) except the marks that enclose Arabic, Syriac and Kaithi numbers, and, of other categories,
@@ -61,6 +63,16 @@ def texts_of(block: bytes, errors: str = "strict") -> list[str]:
     if _has_invisible(content):
         content = _INVISIBLE_WORD.sub("", content)
     return [" ".join(line.split()) for line in content.split("\n")]
+
+
+def check_growth(lines: list[str]) -> None:
+    """Raises `UserError` for lines above `bounds.LONGEST_LINE` after normalization, which makes 18 letters of U+FDFA."""
+    for line in lines:
+        if len(line) > bounds.LONGEST_LINE // 18 and len(normalize("NFKC", line)) > bounds.LONGEST_LINE:
+            raise UserError(
+                f"a line of more than {bounds.LONGEST_LINE >> 20} MiB after normalization: is it text? It begins with "
+                f"{quoted(line[:40])}"
+            )
 
 
 def _has_invisible(content: str) -> bool:

@@ -15,6 +15,7 @@ from fairseq_xl.data.text import TextEncoder, in_raw
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question
 from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens
+from fairseq_xl.io import bounds
 from fairseq_xl.io.text import is_blank
 from preprocess import encode as encoding
 from preprocess.config import NORMALIZATIONS, Vocabulary
@@ -146,6 +147,23 @@ def test_raw_text_is_encoded_as_preprocess_encodes_it(kind, tokenizer, tmp_path)
             assert ids.tolist() == [number for number in expected if len(ids)]  # text without a piece has no <unk> here
             joined = "".join(line[begin:end] for begin, end in places.tolist())
             assert not len(ids) or re.findall("[a-z]", joined) == re.findall("[a-z]", line)
+
+
+def test_normalization_is_bounded(tmp_path, monkeypatch):
+    """NFKC makes 18 letters of U+FDFA."""
+    monkeypatch.setattr(bounds, "LONGEST_LINE", 72)
+    pieces = folder_of("nmt_nfkc", tmp_path).open()
+    assert pieces.encode(["\ufdfa" * 4, "a" * 72])
+    for encode in (lambda: pieces.encode(["a", "\ufdfa" * 5]), lambda: pieces.spans("\ufdfa" * 5)):
+        with pytest.raises(UserError, match="after normalization: is it text. It begins with '\ufdfa"):
+            encode()
+
+
+def test_what_is_not_unicode(data_bin):  # noqa: F811
+    encoder = TextEncoder(data_bin, XLDictionary.load(data_bin / "dict.txt"))
+    for encode in (encoder, encoder.spans):
+        with pytest.raises(UserError, match=r"'b.ud800' is not Unicode text"):
+            encode("b\ud800", "de")
 
 
 def test_answers_are_found_behind_other_white_space(data_bin):  # noqa: F811

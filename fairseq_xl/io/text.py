@@ -66,7 +66,7 @@ def texts_of(block: bytes, errors: str = "strict") -> list[str]:
 
 
 def check_growth(lines: list[str]) -> None:
-    """Raises `UserError` for lines above `bounds.LONGEST_LINE` after normalization, which makes 18 letters of U+FDFA."""
+    """Raises `UserError` for lines above `bounds.LONGEST_LINE` after normalization: it makes 18 letters of U+FDFA."""
     for line in lines:
         if len(line) > bounds.LONGEST_LINE // 18 and len(normalize("NFKC", line)) > bounds.LONGEST_LINE:
             raise UserError(

@@ -15,6 +15,7 @@ from fairseq import models
 import fairseq_xl
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.io import yaml_files
 from fairseq_xl.objectives import build_objectives
 from recipes import experiment, updates
 from recipes.launch import flags, split_warmup_share
@@ -188,6 +189,13 @@ def test_the_paper_sizes_say_what_the_papers_say_of_smoothing_and_16_bits():
         configuration(VECO_PRETRAINING["toy"]),
     ):
         assert not cfg.common.fp16
+
+
+def test_the_learning_rate_of_several_languages_is_the_measured_one():
+    """With twice of it some masked language models do not learn."""
+    (measured,) = re.findall(r"With several languages use ([\d.]+)", (RECIPES / "learning/README.md").read_text())
+    assert configuration(PRETRAINING["toy"]).optimization.lr == [float(measured)]
+    assert yaml_files.load(RECIPES / "xlm/hydra/pretrain.yaml")["optimization"]["lr"] == [float(measured)]
 
 
 def test_adam_of_fine_tuning_is_the_papers():

@@ -114,6 +114,23 @@ def test_files_and_headings_that_a_page_names_are_there(page):
             assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, link
 
 
+def test_zero_shot_commands_select_by_the_training_language():
+    """Validation text of the other languages is not there in a zero-shot setting; XGLUE's paper selects by it (G7)."""
+    scripts, found = r"bash recipes/(?:finetune\.sh \S+|\w+/classify\.sh) \S+ \S+ \S+ (\S+) (\S+)((?:[^`\n]|\n(?=\S))*)", []
+    for page in EVERY_PAGE:
+        text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
+        found += [(page, *found) for found in re.findall(scripts, text)]
+        for options in re.findall(r"fairseq-train.*", text):
+            train, evaluate = (re.search(f"--{kind}-langs (\\S+)", options) for kind in ("train", "eval"))
+            if train and evaluate:
+                found.append((page, train[1], evaluate[1], options))
+    zero_shot = [(page, train, rest) for page, train, evaluate, rest in found if train == "en" != evaluate]
+    zero_shot = [each for each in zero_shot if "recipes/xglue/config/understanding.yaml" not in each[2]]
+    assert len(zero_shot) >= 7
+    for page, train, rest in zero_shot:
+        assert f"--valid-langs {train}" in rest, (page, rest)
+
+
 def test_the_readme_is_short_and_leads_to_every_page():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.encode()) <= 10_000

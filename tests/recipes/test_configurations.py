@@ -193,7 +193,7 @@ def test_the_paper_sizes_say_what_the_papers_say_of_smoothing_and_16_bits():
 
 def test_the_learning_rate_of_several_languages_is_the_measured_one():
     """With twice of it some masked language models do not learn."""
-    (measured,) = re.findall(r"With several languages use ([\d.]+)", (RECIPES / "learning/README.md").read_text())
+    (measured,) = re.findall(r"With several languages use (\d+\.\d+)", (RECIPES / "learning/README.md").read_text())
     assert configuration(PRETRAINING["toy"]).optimization.lr == [float(measured)]
     assert yaml_files.load(RECIPES / "xlm/hydra/pretrain.yaml")["optimization"]["lr"] == [float(measured)]
 

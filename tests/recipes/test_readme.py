@@ -116,14 +116,15 @@ def test_files_and_headings_that_a_page_names_are_there(page):
 
 def test_zero_shot_commands_select_by_the_training_language():
     """Validation text of the other languages is not there in a zero-shot setting; XGLUE's paper selects by it (G7)."""
-    scripts, found = r"bash recipes/(?:finetune\.sh \S+|\w+/classify\.sh) \S+ \S+ \S+ (\S+) (\S+)((?:[^`\n]|\n(?=\S))*)", []
+    script, rest = r"bash recipes/(?:finetune\.sh \S+|\w+/classify\.sh) \S+ \S+ \S+ ", r"(?:[^`\n]|\n(?=\S))*"
+    found = []  # page, languages of training and of evaluation, options
     for page in EVERY_PAGE:
         text = re.sub(r"\\\n\s*", "", page.read_text(encoding="utf-8"))
-        found += [(page, *found) for found in re.findall(scripts, text)]
-        for options in re.findall(r"fairseq-train.*", text):
-            train, evaluate = (re.search(f"--{kind}-langs (\\S+)", options) for kind in ("train", "eval"))
+        found += [(page, *each) for each in re.findall(rf"{script}(\S+) (\S+)({rest})", text)]
+        for line in re.findall(r"fairseq-train.*", text):
+            train, evaluate = (re.search(f"--{kind}-langs (\\S+)", line) for kind in ("train", "eval"))
             if train and evaluate:
-                found.append((page, train[1], evaluate[1], options))
+                found.append((page, train[1], evaluate[1], line))
     zero_shot = [(page, train, rest) for page, train, evaluate, rest in found if train == "en" != evaluate]
     zero_shot = [each for each in zero_shot if "recipes/xglue/config/understanding.yaml" not in each[2]]
     assert len(zero_shot) >= 7

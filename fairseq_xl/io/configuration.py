@@ -50,7 +50,8 @@ def check_configuration(state: dict, path) -> dict:
 
     Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
     and are plain data: no string that omegaconf would resolve, none but literals where fairseq evaluates strings.
-    Renamed options get their present names; options unknown to this version are removed, and `OUTPUTS` are None.
+    Renamed options get their present names; options unknown to this version are removed, and `OUTPUTS` are None. The
+    number of attention heads, which shapes of weights do not show, is that of the identity.
 
     Raises:
         UserError: names the file and the key, what is expected and what was found.
@@ -79,7 +80,11 @@ def check_configuration(state: dict, path) -> dict:
             if kind is None and not _is_plain(plain):
                 raise _refusal(path, key, "plain data", section)
             known[field.name] = section if kind is None else _known_options(section, kind, key, path, or_none=True)
-    check_size(known.get("model") or {}, state.get("model"), path)
+    model, identity = known.get("model") or {}, (state.get("task_state") or {}).get("fairseq_xl")
+    check_size(model, state.get("model"), path)
+    heads = identity.get("heads") if isinstance(identity, dict) else None
+    if type(heads) is int and model.get("heads", heads) != heads:
+        raise _refusal(path, "cfg.model.heads", f"{heads} as in task_state.fairseq_xl", model["heads"])
     return {**state, "cfg": {name: section for name, section in known.items() if name in state["cfg"]}}
 
 

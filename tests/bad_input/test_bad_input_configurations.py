@@ -71,6 +71,7 @@ MORE = {
     "a namespace of it": (replaced("optimizer", argparse.Namespace(x={"y": "${z}"})), "cfg.optimizer is expected to b"),
     "no number": (changed("model", dropout=None), "cfg.model.dropout is expected to be float, found None"),
     "bool": (changed("model", heads=True), "cfg.model.heads is expected to be int, found True"),
+    "other heads": (changed("model", heads=1), "model.heads is expected to be 2 as in task_state.fairseq_xl, found 1"),
     "no choice": (
         changed("task", framing="x"),
         "cfg.task.framing is expected to be one of xl, xlm, bert, mbart, found 'x'",
@@ -87,9 +88,9 @@ MORE = {
 
 
 def lists_in_lists(state, code):
-    """3 to the power of 40 values in 40 lists."""
+    """3 to the power of 9 values in 9 lists."""
     inner = ["ha"]
-    for _ in range(40):
+    for _ in range(9):
         inner = [inner] * 3
     state["cfg"]["generation"]["retain_dropout_modules"] = [inner]
 

@@ -179,6 +179,8 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
                 "(nothing in the file was run)"
             ) from error
         raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
+    if begins != ZIP and stream.read(1):  # torch stops behind the last tensor
+        raise UserError(f"{name} {NO_CHECKPOINT} (other bytes stand after its content)")
     _check_content(content, name)
     return content
 

@@ -122,8 +122,8 @@ def write_old_truncated(path):
     path.write_bytes(content[: len(content) // 2])
 
 
-def write_with_more(path, before=b"", behind=b""):
-    torch.save(checkpoint(), path)
+def write_with_more(path, before=b"", behind=b"", zipped=True):
+    torch.save(checkpoint(big=torch.zeros(5000)), path, _use_new_zipfile_serialization=zipped)
     path.write_bytes(before + path.read_bytes() + behind)
 
 
@@ -134,6 +134,7 @@ def write_with_more(path, before=b"", behind=b""):
         write_old_truncated,
         lambda path: write_with_more(path, behind=b"x"),
         lambda path: write_with_more(path, behind=bytes(30)),
+        lambda path: write_with_more(path, behind=b"x", zipped=False),
         lambda path: write_with_more(path, before=b"PK\x03\x04x"),
         lambda path: path.write_text("the cat\nsat on the mat\n" * 30),
         lambda path: path.write_text("Hello.\n"),
@@ -148,8 +149,8 @@ def write_with_more(path, before=b"", behind=b""):
         lambda path: None,
     ],
     ids=(
-        "truncated truncated-legacy more zeros before text sentence empty pickle list tensor weights no-history "
-        "no-names folder missing"
+        "truncated truncated-legacy more zeros more-legacy before text sentence empty pickle list tensor weights "
+        "no-history no-names folder missing"
     ).split(),
 )
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

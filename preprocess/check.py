@@ -259,8 +259,8 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
         if reports[first].blank_lines != reports[second].blank_lines:
             number = _first_one_sided(config.root / first, config.root / second)
             logger.warning(
-                "%s and %s: lines that are empty on one side only, first line %d; "
-                "an empty line should end a document on both sides",
+                "%s and %s: lines that are empty on one side only, first line %d: training and validation leave out "
+                "these pairs, test sets keep them; an empty line should end a document on both sides",
                 first,
                 second,
                 number,

@@ -105,7 +105,9 @@ class _Preparation(Run):
         if self.config.shards:
             divided = shards.train_splits(self.config)
             self.sections = {folder.name: self.divide(folder, split) for folder, split in divided}
-        symbols, units = self.symbols(dictionary), self.encode_all()
+        symbols = self.symbols(dictionary)
+        self.warn_of_another_dictionary(symbols)
+        units = self.encode_all()
         self.warn_of_lost_characters(units, learned=not existing)
         described = self.write_dictionary(symbols, units)
         for shard, written in self.binarize_all(units, described["sha256"]):
@@ -154,6 +156,13 @@ class _Preparation(Run):
             sentencepiece.__version__,
         ]
         (model,) = self.subwords.files
+        if model.exists() and self.dictionary.exists() and not self.stages.record("vocabulary", inputs, [model]):
+            logger.warning(
+                "%s: text or options of the vocabulary have changed since it was learned: another one is learned now, "
+                "which checkpoints trained on this data folder do not fit; to keep the present one, stop this run and "
+                "start it with --spm-model %s --dict %s",
+                *(self.data_bin, model, self.dictionary),
+            )
         self.stages.run("vocabulary", inputs, [model], lambda: vocabulary.train_model(sample, options, model))
         return sampling
 
@@ -288,7 +297,6 @@ class _Preparation(Run):
         paths = [encode.counts_of(self.encoded / name) for name in names]
 
         def work():
-            self.warn_of_another_dictionary(symbols)
             written = self.subwords.open().symbols
             reserved = {MASK, *language_symbols(self.config.languages)}
             counts = {}

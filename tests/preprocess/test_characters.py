@@ -97,7 +97,7 @@ def test_other_corpora_keep_most_characters(tmp_path, options, small, expected):
     assert vocabulary.coverage_of(Vocabulary(**options), tmp_path / "sample", small) == expected
 
 
-def test_lost_characters_are_named(lettered, tmp_path, caplog):
+def test_lost_characters_are_named(lettered, tmp_path, monkeypatch, caplog):
     change(lettered, vocabulary={"model": "unigram", "size": 60})  # too few for all letters
     prepare(lettered, tmp_path / "data-bin")
     (message,) = warnings(caplog)
@@ -106,6 +106,11 @@ def test_lost_characters_are_named(lettered, tmp_path, caplog):
     assert manifest(tmp_path / "data-bin")["config"]["vocabulary"]["coverage"] == 0.9995
     changed = f"{tmp_path / 'data-bin/dict.txt'}: the symbols change: checkpoints trained on this data folder no longer"
     change(lettered, vocabulary={"model": "unigram", "size": 60, "coverage": 0.998})
+    for *stage, warning in (vocabulary, "train_model", "--spm-model"), (_Preparation, "encode_all", changed):
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(*stage, lambda *_: 1 / 0)
+            prepare(lettered, tmp_path / "data-bin")
+        assert warning in caplog.text
     prepare(lettered, tmp_path / "data-bin")
     assert changed in caplog.text
     (message,) = warnings(caplog)

@@ -123,7 +123,7 @@ def test_a_boundary_on_one_side_only_is_reported(corpus, caplog):
     lines[1] = ""
     path.write_text("\n".join(lines), encoding="utf-8")
     prepare(corpus, None, check_only=True)
-    assert "lines that are empty on one side only, first line 2" in caplog.text
+    assert "lines that are empty on one side only, first line 2: training and validation leave out" in caplog.text
     assert caplog.text.count("one side only") == 1
 
 

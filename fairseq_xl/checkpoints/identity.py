@@ -52,7 +52,7 @@ def type_state_of(identity):
     return {NUMBER_OF_TEXTS.sub("num_texts", name): value for name, value in state.items()}
 
 
-def check_identity(identity, origin, dictionary, dictionary_file):
+def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
     """Raises `UserError` for an identity that is missing, damaged, or of another format, dictionary or sub-words.
 
     Args:
@@ -60,6 +60,7 @@ def check_identity(identity, origin, dictionary, dictionary_file):
         origin: the checkpoint's file, for messages.
         dictionary: the run's dictionary; None accepts any.
         dictionary_file: its file, in the data folder whose sub-words are compared.
+        trained: DATA of the checkpoint's training, for messages; None if it is not known.
     """
     if not isinstance(identity, dict) or "format" not in identity:
         raise UserError(f"{origin} was not written by fairseq_xl")
@@ -73,7 +74,8 @@ def check_identity(identity, origin, dictionary, dictionary_file):
         check_languages(identity["languages"], origin)
     if dictionary is not None and identity["dictionary"] != dictionary.digest():
         raise UserError(
-            f"{origin} was trained with another dictionary (languages {', '.join(identity['languages'])}) than "
+            f"{origin} was trained with another dictionary ({f'data folder {trained}, ' if trained else ''}languages "
+            f"{', '.join(identity['languages'])}) than "
             f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)}); "
             "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it,"
             " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"

@@ -450,9 +450,10 @@ def _with_options(task, read, overrides: dict):
         overrides: options of the command line or of a program; with a task, those of --model-overrides.
     """
 
-    def overridden(path, *args, **kwargs):
-        """Reads a checkpoint with the options of the evaluation."""
-        state = read(path, *args, **kwargs)
+    def overridden(path, options=None, **kwargs):
+        """Reads a checkpoint with the options of the evaluation; its task sets DATA, since it compares both."""
+        options = {name: value for name, value in (options or {}).items() if task is not None or name != "data"}
+        state = read(path, options, **kwargs)
         cfg = state["cfg"]
         if task is not None:
             if hasattr(task, "adopt_options"):
@@ -460,10 +461,11 @@ def _with_options(task, read, overrides: dict):
             _check_model_overrides(overrides, {"model": cfg.model}, path, cfg.task)
             return state
         _check_model_overrides(literal(overrides.get("model_overrides") or "{}"), cfg, path)
-        owner = TASK_REGISTRY.get(cfg.task._name)
+        owner, trained = TASK_REGISTRY.get(cfg.task._name), cfg.task.data
         if hasattr(owner, "override_options"):
             with omegaconf.open_dict(cfg.task):
                 owner.override_options(cfg.task, overrides, _identity(state))
+            owner.check_data_folder(cfg.task, trained, _identity(state), path)
         return state
 
     return overridden

@@ -337,6 +337,30 @@ class XLTask(FairseqTask):
         if "valid_langs" in known and overrides.get("eval_langs") is not None:
             options.valid_langs = overrides.get("valid_langs")
 
+    @classmethod
+    def check_data_folder(cls, options, trained, found, path):
+        """Raises `UserError` unless the data folder exists and has a checkpoint's dictionary.
+
+        `fairseq_xl.patches` calls it before it makes the task, which looks up the checkpoint's languages.
+
+        Args:
+            options: options of the task.
+            trained: DATA of the checkpoint's training.
+            found: the checkpoint's identity; {} if it has none.
+            path: the checkpoint's file.
+        """
+        if not options.data:
+            return  # `setup_task` says that it is missing
+        folder = data_folders(options.data)[0]
+        if options.data == trained and not folder.is_dir():
+            raise UserError(
+                f"{folder}: no such data folder: {path} names it, a relative one from the folder in which it was "
+                "trained; give another one, as in `fairseq-xl predict CHECKPOINT DATA`"
+            )
+        file = folder / "dict.txt"
+        if found and file.is_file() and not options.get("language_module"):
+            identity.check_identity(found, path, XLDictionary.load(file), file, trained)
+
     # --- identity of checkpoints -------------------------------------------------------------------------------
 
     def identity(self):

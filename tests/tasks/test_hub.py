@@ -103,8 +103,17 @@ def test_what_cannot_be_loaded(data_bin, checkpoints, tmp_path):
         fairseq_xl.load(tmp_path)
     shutil.copy(checkpoints["mlm"], tmp_path / "checkpoint.pt")
     (tmp_path / "dict.txt").write_text((data_bin / "dict.txt").read_text(encoding="utf-8").replace("[de]", "[xx]"))
-    with pytest.raises(UserError, match="trained with another dictionary"):
-        fairseq_xl.load(tmp_path)
+    for checkpoint in (tmp_path, checkpoints["classification"]):  # the second one names the language de
+        with pytest.raises(UserError, match=f"trained with another dictionary .data folder {data_bin}, .* {tmp_path}"):
+            fairseq_xl.load(checkpoint, tmp_path)
+
+
+def test_a_data_folder_that_only_the_checkpoint_names(checkpoints, tmp_path):
+    state = torch.load(checkpoints["mlm"], weights_only=True)
+    state["cfg"]["task"]["data"] = "data-bin/x"
+    torch.save(state, tmp_path / "x.pt")
+    with pytest.raises(UserError, match="^data-bin/x: no such data folder: .*x.pt names it, .*CHECKPOINT DATA"):
+        fairseq_xl.load(tmp_path / "x.pt")
 
 
 # Embeddings

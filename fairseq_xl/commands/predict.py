@@ -3,7 +3,7 @@
 Fields are separated by tabs. By the task of the checkpoint, a line of input and of output has
 
 xl_classification, one to three texts as in training: class, probability;
-xl_ranking, a query and one or two texts: score;
+xl_ranking, a query and one or two texts as in training: score;
 xl_tagging, words separated by spaces or tabs (other white space is part of a word): tags separated by spaces;
 xl_question_answering, a context and a question: answer;
 xl_translation, a sentence: translation;

@@ -1,7 +1,7 @@
 """Ranking of a query's texts by relevance (Liang et al. 2020, section 2.2). B: texts of all queries of a batch."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_xl.data.finetuning import Input, frame
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries
 from fairseq_xl.finetuning.base import (
@@ -38,6 +39,9 @@ class Ranking(TaskType):
     files = f"SPLIT.LANGUAGE.tsv: {RANKED}"
     example_name = "a query with all its texts"
     statistics = ("ndcg",)
+    state: ClassVar[dict[str, Any]] = {"num_texts": int | None}
+    later_state = ("num_texts",)
+    num_texts: int | None = None  # texts of a line, with the query
 
     def read(self, path: Any, language: str) -> list[Query]:
         """The queries of a file."""
@@ -50,6 +54,20 @@ class Ranking(TaskType):
     def text(self, example: Query) -> str:
         """The query and its first text."""
         return " ".join((example.query, *example.texts[0]))
+
+    def learn(self, examples: list[Query]) -> None:
+        """Takes the number of texts from the first line."""
+        self.num_texts = 1 + len(examples[0].texts[0])
+
+    def check(self, examples: list[Query]) -> None:
+        """Raises `UserError` for a line with another number of texts than in training."""
+        for example in examples:
+            for line, texts in zip(example.lines, example.texts):
+                if self.num_texts not in (None, 1 + len(texts)):
+                    raise UserError(
+                        f"{example.file}, line {line}: expected a query and {self.num_texts - 1} texts as in training, "
+                        f"found {len(texts)}"
+                    )
 
     def inputs(self, example: Query, encode: Encode) -> list[Input]:
         """An input for each text of a query; the longest text is truncated first."""
@@ -105,7 +123,8 @@ class Ranking(TaskType):
 
     def from_line(self, line: str, language: str, file: str, number: int) -> Query:
         """A query with a single text; the scores of the texts of a query do not depend on each other."""
-        query, *texts = fields_of(line, ["query", *["text"] * max(1, min(2, line.count("\t")))], file, number)
+        count = max(1, min(2, line.count("\t"))) if self.num_texts is None else self.num_texts - 1
+        query, *texts = fields_of(line, ["query", *["text"] * count], file, number)
         return Query(query, (tuple(texts),), (NO_RELEVANCE,), (number,), language, file)
 
     def to_record(self, example: Query, prediction: Prediction) -> dict[str, Any]:

@@ -37,6 +37,20 @@ def test_files_that_are_wrong(tmp_path, content, message):
         read_queries(tmp_path / "f.tsv", "en")
 
 
+def test_the_number_of_texts_is_that_of_training(tmp_path):
+    (tmp_path / "f.tsv").write_text("2\tq\ta\n0\tq\tb\tc\n", encoding="utf-8")
+    (example,), task, loaded = read_queries(tmp_path / "f.tsv", "en"), Ranking(None, None), Ranking(None, None)
+    task.learn([example])
+    loaded.load_state(task.learned_state(), "x.pt")
+    with pytest.raises(UserError, match="f.tsv, line 2: expected a query and 1 texts as in training, found 2"):
+        loaded.check([example])
+    with pytest.raises(UserError, match="line 3: expected query TAB text, found"):
+        loaded.from_line("q\ta\tb", "en", "f", 3)
+    loaded.load_state({}, "of-an-earlier-version.pt")
+    loaded.check([example])
+    assert loaded.learned and loaded.from_line("q\ta\tb", "en", "f", 3).texts == (("a", "b"),)
+
+
 def test_the_loss_by_hand():
     """Equal scores: log n for a query of n texts, whatever the relevances; then scores that equal the relevances."""
     relevance = torch.tensor([2.0, 0.0, 1.0, 0.0, 3.0])

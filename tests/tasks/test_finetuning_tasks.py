@@ -14,6 +14,7 @@ from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_queries, read_sentences
 from fairseq_xl.finetuning.tagging import Tagging
+from fairseq_xl.io.checkpoints import load_plain
 from tests.command_line import cli
 from tests.commands import equal_parameters, labeled, load, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
@@ -259,6 +260,12 @@ def test_resume_of_ranking_is_exact(data_bin, task_files, tmp_path):
 
     whole, parts = trained("whole", 8), trained("parts", 6, 8)
     assert parts[0].losses == whole[0].losses[6:] and equal_parameters(whole[1], parts[1])
+    path = tmp_path / "parts/checkpoint_last.pt"
+    state = load_plain(path)
+    assert state["task_state"]["fairseq_xl"]["type_state"].pop("num_texts") == 3
+    torch.save(state, path)  # as of an earlier version
+    trained("parts", 9)
+    assert load_plain(path)["task_state"]["fairseq_xl"]["type_state"] == {"num_texts": 3}
 
 
 def test_a_head_of_another_task_is_refused(data_bin, task_files, learned, tmp_path):
@@ -309,7 +316,7 @@ def test_unknown_tags_count_as_errors(data_bin, task_files, learned, tmp_path):
 
 
 UNLABELED = {  # files with one labeled and one unlabeled example
-    "ranking": ("tsv", "1\tq\twater\n0\tq\tbook\n_\tr\twater\n_\tr\tbook\n"),
+    "ranking": ("tsv", "1\tq\ta\twater\n0\tq\ta\tbook\n_\tr\ta\twater\n_\tr\ta\tbook\n"),
     "tagging": ("tsv", "the\tO\n\nriver\t_\n"),
     "question_answering": (
         "json",

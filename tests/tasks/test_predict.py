@@ -216,8 +216,8 @@ def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
     cases = [
         ("classification", ["Haus"], [], "standard input, line 1: expected text TAB text, found 'Haus'"),
         ("classification", ["a\tb", "a\t "], [], r"line 2: expected text TAB text, found 'a\\t '"),
-        ("ranking", ["Haus"], [], "line 1: expected query TAB text, found 'Haus'"),
-        ("ranking", ["a\tb\tc\td"], [], "line 1: expected query TAB text TAB text"),
+        ("ranking", ["Haus"], [], "line 1: expected query TAB text TAB text, found 'Haus'"),
+        ("ranking", ["a\tb"], [], "line 1: expected query TAB text TAB text"),
         ("question_answering", ["Haus"], [], "line 1: expected context TAB question"),
         ("tagging", ["Haus"], ["--probabilities"], "--probabilities: the model has no classes"),
         ("tagging", ["Haus"], ["--json", "--probabilities"], "--probabilities: leave it out"),

@@ -85,7 +85,9 @@ class Run:
         """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
         record = step.record(self.digests)
         try:
-            before = settings.check(step.folder, RECORD, record, "choose another --output")
+            before = settings.check(
+                step.folder, RECORD, record, "choose another --output, or give the same options as before"
+            )
         except UserError as error:
             message = str(error).replace("{output}", str(step.output))
             if not step.renew:

@@ -106,14 +106,20 @@ def difference(before: Record, now: Record) -> str:
     count. A file with the same content may have another name.
     """
     known, files = before.get("files") or {}, now["files"]
-    old, new = ([word for command in record.get("commands") or [] for word in command] for record in (before, now))
+    old, new = [], []  # words; None where a command of the other record has more
+    for words in itertools.zip_longest(before.get("commands") or [], now.get("commands") or [], fillvalue=[]):
+        for left, right in itertools.zip_longest(*words):
+            old.append(left)
+            new.append(right)
     renamed: set[str] = set()
-    for place, (left, right) in enumerate(itertools.zip_longest(old, new)):
+    for place, (left, right) in enumerate(zip(old, new)):
         if left == right:
             continue
         pairs = list(itertools.zip_longest(parts(left or ""), parts(right or "")))
         if None in (left, right) or any(a != b and (a not in known or known[a] != files.get(b)) for a, b in pairs):
             option = f"{new[place - 1]} " if 0 < place <= len(new) and new[place - 1].startswith("-") else ""
+            if right is None and left.startswith("--"):
+                left = " ".join(filter(None, old[place : place + 2]))
             return f"then {option}{left or 'nothing'}, now {option}{right or 'nothing'}"
         renamed |= {a for a, b in pairs if a != b}
     compared = [path for path in known if path in files or path not in renamed]

@@ -6,6 +6,7 @@ import numpy
 import torch
 
 import fairseq_xl
+from fairseq_xl import commands
 from fairseq_xl.versions import version, versions as installed_versions
 
 
@@ -23,3 +24,10 @@ def test_versions_name_what_is_installed():
 def test_the_version_of_the_package_needs_no_installation():
     assert version("fairseq_xl") == fairseq_xl.__version__
     assert version("no-such-package") is None
+
+
+def test_the_command_shows_versions(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    commands.main(["--version"])
+    found = ", ".join(f"{package} {version(package)}" for package in ("fairseq_xl", "fairseq", "torch"))
+    assert capsys.readouterr().out == f"{found}\n"

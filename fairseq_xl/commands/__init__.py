@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from fairseq_xl import error_reporting
 from fairseq_xl.io.signals import ending_by_exception
+from fairseq_xl.versions import version
 
 #: subcommand -> what it does; its module has the same name with underscores, and a function `main(arguments)`
 COMMANDS = {
@@ -54,6 +55,7 @@ COMMANDS = {
     "skipgram": "train skip-gram embeddings of a language's pieces",
     "trim-vocabulary": "cut the vocabulary of a checkpoint to what a corpus uses",
 }
+CONTINUING = ("back-translate", "mine-negatives")  # a stopped run continues
 HELP = ("-h", "--help")
 CLOSED = 141  # status of a program that SIGPIPE ends, 128 + 13
 
@@ -77,6 +79,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(words: list[str]) -> None:
     error_reporting.install()
+    if words == ["--version"]:
+        listed = (f"{package} {version(package)}" for package in ("fairseq_xl", "fairseq", "torch"))
+        sys.stdout.write(f"{', '.join(listed)}\n")
+        return
     name = next((" ".join(words[:count]) for count in (1, 2) if " ".join(words[:count]) in COMMANDS), None)
     if name is None:
         _help_or_refuse(words)
@@ -95,7 +101,7 @@ def _run(words: list[str]) -> None:
             "prepares and activates the environment"
         )
     except KeyboardInterrupt:
-        sys.stderr.write("Interrupted: run the same command to continue\n")
+        sys.stderr.write(f"Interrupted{': run the same command to continue' if name in CONTINUING else ''}\n")
         sys.exit(130)
 
 

@@ -18,6 +18,7 @@ from fairseq_xl.io.text import is_blank, lines_in
 LABELED = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY_LABELED = "label TAB text, with up to three texts"
 RANKED = "relevance TAB query TAB text, with up to two texts"
+WITHOUT = f"text without labels has {UNLABELED} in their place"  # for messages
 NO_RELEVANCE = -1.0  # of an unlabeled text
 LEAST_REPEATED = 20  # different lines of a file that is called doubled
 
@@ -108,7 +109,7 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
         label, *texts = line.split("\t")
         expected = LABELED[len(examples[0].texts)] if examples else ANY_LABELED
         if len(texts) not in ([len(examples[0].texts)] if examples else LABELED):
-            found = f"{len(texts) + 1} fields" if texts else "1 field"
+            found = f"{len(texts) + 1} fields" if texts else f"1 field ({WITHOUT})"
             raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
         if any(map(is_blank, (label, *texts))):
             raise UserError(f"{path}, line {number}: an empty label or text")
@@ -126,7 +127,7 @@ def read_queries(path: Any, language: str) -> list[Query]:
     for number, line in read_lines(path, language):
         relevance, *texts = line.split("\t")
         if not 2 <= len(texts) <= 3 or any(map(is_blank, texts)):
-            raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r}")
+            raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r} ({WITHOUT})")
         try:
             value = float(relevance)
         except ValueError:
@@ -164,7 +165,7 @@ def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
             continue
         fields = line.split("\t")
         if len(fields) != 2 or any(map(is_blank, fields)):
-            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r}")
+            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r} ({WITHOUT})")
         if any(map(str.isspace, fields[1].strip())):
             raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")
         rows.append((fields[0], fields[1].strip(), number))

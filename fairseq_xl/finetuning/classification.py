@@ -24,6 +24,7 @@ from fairseq_xl.finetuning.base import (
     check_columns,
     fields_of,
 )
+from fairseq_xl.finetuning.file_checks import plain
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +88,11 @@ class Classification(TaskType):
                 )
             if example.label not in (*self.labels, UNLABELED):
                 swapped = ": are the columns swapped?" if example.texts[-1] in self.labels else ""
+                similar = [label for label in self.labels if plain(label) == plain(example.label)]
+                if similar:
+                    raise UserError(
+                        f"{example.place}: label {example.label!r} differs only in case or blanks from {similar[0]!r}"
+                    )
                 raise UserError(
                     f"{example.file}, line {example.line}: label {example.label!r} is not one of the classes "
                     f"{', '.join(self.labels)}{swapped}"

@@ -107,7 +107,11 @@ def read(path: str | Path) -> dict[str, Any]:
         raise UserError(f"{path}: expected lines 'flag: value', found {found}")
     for flag, value in content.items():
         if isinstance(value, (list, dict)):
-            raise UserError(f"{path}: {flag}: a flag has one value, found {quoted(value)}")
+            instead = ""
+            if isinstance(value, list) and not any(isinstance(item, (list, dict)) for item in value):
+                listed = ",".join(map(str, value))  # of betas, which fairseq reads as a tuple, in brackets
+                instead = f': write "({listed})"' if flag.endswith("betas") else f': write "{listed}"'
+            raise UserError(f"{path}: {flag}: a flag has one value, found {quoted(value)}{instead}")
         if "${" in str(value) or value == "???":
             raise UserError(f"{path}: {flag}: expected a value, found the reference {quoted(value)}")
     return content

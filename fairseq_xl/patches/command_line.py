@@ -1,5 +1,6 @@
 """Checks of the options of fairseq's commands."""
 
+import dataclasses
 import difflib
 import functools
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from fairseq import models, options, trainer, utils
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -196,6 +198,11 @@ def _check_arguments(given: dict) -> None:
             _check_overrides(f"--{name.replace('_', '-')}", given[name])
     if sum(bool(given.get(kind)) for kind in PRECISIONS) > 1:
         raise UserError(BOTH_PRECISIONS)
+    for kind in ("tokenizer", "bpe"):  # fairseq takes None for an option that needs text, and fails
+        chosen = REGISTRIES[kind]["dataclass_registry"].get(given.get(kind))
+        for field in dataclasses.fields(chosen) if chosen else ():
+            if field.type is str and given.get(field.name, "") is None:
+                raise UserError(f"--{kind} {given[kind]}: --{field.name.replace('_', '-')} is missing")
     if given.get("path", "") is None:
         raise UserError("--path is missing: name the checkpoint to load")
     check_number("--beam", given.get("beam", 1), "1 or more", bounds.LARGEST_BEAM)
@@ -269,7 +276,9 @@ def _check_arch_and_task(arch: "str | None", task: "str | None") -> None:
     """Raises `UserError` for one of our models with a task of fairseq, whose dictionary names no languages."""
     if task in TASK_REGISTRY and not _is_ours(TASK_REGISTRY[task]) and _is_ours(ARCH_MODEL_REGISTRY.get(arch)):
         ours = ", ".join(sorted(name for name, found in TASK_REGISTRY.items() if _is_ours(found)))
-        raise UserError(f"--task {task} does not fit --arch {arch}: expected one of {ours}")
+        default = " (or, if no --task is given, the configuration that this one overrides before it)"
+        more = default if task == "translation" else ""  # fairseq's default
+        raise UserError(f"--task {task} does not fit --arch {arch}: expected one of {ours}{more}")
 
 
 def _is_ours(registered) -> bool:

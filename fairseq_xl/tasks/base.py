@@ -17,7 +17,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
-from fairseq_xl.data.dictionary import JOINING, XLDictionary
+from fairseq_xl.data.dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.framing import FRAMINGS, Framing
@@ -241,6 +241,10 @@ class XLTask(FairseqTask):
         """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""
         generation.patch_interactive()  # fairseq-interactive reads its input next
         name, kind, run = getattr(args, "_name", None), vocabulary_kind(self.folder()), run_config(self.cfg)
+        joins = None if run is None else run.common_eval.post_process
+        if joins not in (None, "none", *JOINING):
+            fitting = {BPE: "subword_nmt", WORDPIECE: "wordpiece"}.get(self.dictionary.word_mark, SENTENCEPIECE)
+            raise UserError(f"--post-process {joins} does not fit the pieces of {self.folder()}: give {fitting}")
         if name not in (None, "xl_subwords") and kind != "sentencepiece":
             raise UserError(f"--bpe {name}: {self.folder()} has a vocabulary of kind {kind}: give --bpe xl_subwords")
         if name not in (None, "xl_subwords") and languages_apart(self.folder()):
@@ -260,7 +264,7 @@ class XLTask(FairseqTask):
             bpe = XLSubwords(args, self.folder(), self.dictionary, language)
         else:
             bpe = self.default_bpe if args is None else super().build_bpe(args)
-        if bpe is not None and run is not None and run.common_eval.post_process in JOINING:
+        if bpe is not None and joins in JOINING:
             bpe.decode = str  # --remove-bpe joins the pieces; decoding again would remove all spaces
         return bpe
 

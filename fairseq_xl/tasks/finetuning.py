@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import TASK_REGISTRY, register_task
+from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
@@ -93,6 +94,8 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     #: the task type
     task_type = None
+    #: whether a training is in its warm-up
+    warming_up = False
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -397,9 +400,17 @@ class FineTuningTask(LanguageMetrics, XLTask):
             counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
             raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}; remove {option}")
 
+    def optimizer_step(self, optimizer, model, update_num):
+        """As the base class; notes whether warm-up goes on, and updates of --max-update are left."""
+        super().optimizer_step(optimizer, model, update_num)
+        run = run_config(self.cfg)
+        limits = run and (OmegaConf.select(run, "lr_scheduler.warmup_updates"), run.optimization.max_update)
+        self.warming_up = bool(limits) and update_num + 1 < min(limit or 0 for limit in limits)
+
     def end_validation(self, meters):
-        """Warns of collapse; raises `UserError` if predictions are not complete."""
-        self.warn_of_collapse(meters)
+        """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
+        if not self.warming_up:
+            self.warn_of_collapse(meters)
         self._check_complete()
 
     def post_validate(self, model, stats, agg):

@@ -112,13 +112,16 @@ def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     train()
 
 
-def test_ctrl_c_is_one_sentence(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "command, more", [("mine-negatives", ": run the same command to continue"), ("score bleu", "")]
+)
+def test_ctrl_c_is_one_sentence(monkeypatch, capsys, command, more):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sys.argv", ["fairseq-xl", "mine-negatives", "checkpoint.pt", "data"])
+    monkeypatch.setattr("sys.argv", ["fairseq-xl", *command.split(), "checkpoint.pt", "data"])
     monkeypatch.setattr("sys.excepthook", sys.excepthook)
     monkeypatch.setattr("argparse.ArgumentParser.parse_args", interrupt)
     with pytest.raises(SystemExit) as stopped:
         fairseq_xl_command()
-    assert stopped.value.code == 130 and capsys.readouterr().err == "Interrupted: run the same command to continue\n"
+    assert stopped.value.code == 130 and capsys.readouterr().err == f"Interrupted{more}\n"

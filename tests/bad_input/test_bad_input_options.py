@@ -433,7 +433,7 @@ def test_architecture_that_is_none_of_ours_or_of_another_task(data_bin, tmp_path
 def test_architecture_of_ours_for_a_task_of_fairseqs(data_bin, tmp_path, task, monkeypatch):
     line = [data_bin, "--task", task, "--arch", "xl_xlm_tiny", "--user-dir", "fairseq_xl", "--max-tokens", 256]
     sentence = [f"--task {task} does not fit --arch xl_xlm_tiny: expected one of xl_classification, xl_gen"]
-    refused(line, *sentence)
+    refused(line, *sentence, *(["the configuration that this one overrides"] if task == "translation" else []))
     if task == "masked_lm":  # as fairseq-hydra-train, which has no command line of ours
         monkeypatch.setattr(command_line, "_check_arguments", lambda given: None)
         refused([*line, "--optimizer", "sgd", "--lr", 0.1, "--save-dir", tmp_path], *sentence)
@@ -464,6 +464,12 @@ def test_results_and_hypotheses_that_cannot_be(data_bin, tmp_path):
             fails(lambda: run([*line, "--beam", beam]), f"--beam {beam}: 1 or more is needed")
         fails(lambda: run([*line, "--sampling"]), "--sampling needs equal --beam and --nbest: --beam 5, --nbest 1")
         fails(lambda: run([*line, "--lm-path", "lm.pt"]), "--lm-path lm.pt is not supported", "leave it out")
+
+
+def test_a_tokenizer_of_fairseq_without_its_languages(data_bin):
+    run, _ = EVALUATION["interactive"]
+    line = [data_bin, "--task", "xl_translation", "--lang-pairs", "en-de", "--user-dir", "fairseq_xl", "--path", "x.pt"]
+    fails(lambda: run([*line, "--tokenizer", "moses"]), "--tokenizer moses: --source-lang is missing")
 
 
 @pytest.mark.parametrize("name", ["generate", "interactive"])

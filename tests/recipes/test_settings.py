@@ -26,6 +26,7 @@ def test_other_settings_and_other_content_are_refused(tmp_path):
         ([weights, "--lr", "0.4"], "then --lr 0.3, now --lr 0.4"),
         ([weights, "--lr", "0.3", "--cpu"], "then nothing, now --cpu"),
         ([weights, "--lr"], "then --lr 0.3, now --lr nothing"),
+        ([weights], "then --lr 0.3, now nothing"),
     ):
         with pytest.raises(UserError) as refused:
             check(folder, list(map(str, arguments)))

@@ -147,7 +147,7 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
         (other, generate, "xfnp/checkpoint_last.pt"),
         ([*command, "--seed", 2], generate, "--seed"),
         (command, generate.replace("--beam 1", "--beam 2"), "2"),
-        (command, "", "then --beam, now nothing"),
+        (command, "", "then --beam 1, now nothing"),
     ):
         done = run("env", f"GENERATE={words}", *map(str, changed))
         assert done.returncode == 1 and f"{name}): remove it or choose another folder\n" in done.stderr

@@ -322,6 +322,9 @@ def test_a_collapsed_model_is_reported(data_bin, task_files, tmp_path):
     output = run_train(classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save"))
     for code in ("en", "de"):
         assert output.log.count(f"the model has collapsed in {code}: 100.0 % of its predictions are 'stone'") == 1
+    warm_up = cli(lr_scheduler="inverse_sqrt", warmup_updates=9, max_update=3, validate_interval_updates=1)
+    log = run_train(classification(data_bin, files, tmp_path / "warm-up", *warm_up, "--no-save")).log
+    assert log.count("begin validation") == 3 and log.count("the model has collapsed in en") <= 1
     for code in ("en", "de"):  # the same predictions are no collapse where that is the truth
         (files / f"valid.{code}.tsv").write_text("".join(stone) if code == "de" else "".join(stone[:3]))
     output = run_train(classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save"))
@@ -449,7 +452,16 @@ def test_files_in_two_folders(data_bin, task_files, tmp_path):
         ("valid.en.tsv", b"river\ta\nsand\ta\n", "valid.en.tsv, line 2: label 'sand' is not one of the classes river"),
         ("test.de.tsv", CUT, "test.de.tsv is truncated: its gzip data has no end"),
         ("valid.de.tsv", b"river\t\xff\n", "valid.de.tsv, line 1: not UTF-8"),
-        ("test.de.tsv", b"river\ta\nriver\n", "test.de.tsv, line 2: expected label TAB text, found 1 field"),
+        (
+            "test.de.tsv",
+            b"river\ta\nriver\n",
+            "test.de.tsv, line 2: expected label TAB text, found 1 field (text",
+        ),
+        (
+            "valid.en.tsv",
+            b"river\ta\nRiver\ta\n",
+            "valid.en.tsv, line 2: label 'River' differs only in case",
+        ),
         ("test.en.tsv", b"river\ta\nsand\ta\n", "test.en.tsv, line 2: label 'sand' is not one of the classes river"),
         ("test.en.tsv", b"river\ta\tb\n", "test.en.tsv: expected label TAB text as in the other files, found 3"),
     ],

@@ -275,6 +275,8 @@ def test_interactive_takes_raw_text_with_sentencepiece(data_bin, corpus, both_wa
     )
     assert both.lines("D") == plain.lines("D")
     assert any(" " in lines[0].partition("\t")[2] for lines in both.lines("D").values())
+    with pytest.raises(UserError, match="--post-process letter does not fit .*: give sentencepiece"):
+        interactive(data_bin, both_ways, raw, "--post-process", "letter")
 
 
 def test_interactive_truncates_a_line_that_is_too_long(data_bin, both_ways):

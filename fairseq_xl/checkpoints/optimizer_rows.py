@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.language_modules import in_module
-from fairseq_xl.patches.precision import MASTERS
+from fairseq_xl.engine.precision import MASTERS
 
 Change = Callable[[str, Tensor], Tensor]
 

@@ -9,7 +9,7 @@ import os
 import re
 import typing
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -142,6 +142,21 @@ def readable(path: "str | os.PathLike") -> Iterator[None]:
     except OSError as error:
         refuse_hub_name(path)
         raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def naming_misfit(files: Sequence[str | os.PathLike]) -> Iterator[None]:
+    """Raises `UserError` with the file and the first parameter that does not fit, of perhaps hundreds."""
+    try:
+        yield
+    except Exception as error:
+        whole, listed = str(error), str(error.__context__) if error.__context__ else str(error)
+        if isinstance(error, UserError) or not whole.startswith("Error(s) in loading state_dict"):
+            raise
+        message = f"Cannot load model parameters from checkpoint {', '.join(map(str, files))}"
+        first = " ".join([*listed.split("\n"), ""][1].split()).rstrip(". ").split('", "')[0]
+        first = re.sub(r"torch\.Size\(\[(.*?)\]\)", r"(\1)", first)
+        raise UserError(f"{message}: the model of this run is another one ({first or listed})") from error
 
 
 def refuse_hub_name(path: "str | os.PathLike") -> None:

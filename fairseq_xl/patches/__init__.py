@@ -9,43 +9,11 @@ import functools
 @functools.cache
 def install() -> None:
     """Patches fairseq and torch. A second call changes nothing."""
-    from fairseq_xl.patches import (
-        command_line,
-        generation,
-        literals,
-        loading,
-        log,
-        loss_scale,
-        metrics,
-        norms,
-        precision,
-        processes,
-        saving,
-        security,
-        sharding,
-        training,
-        workers,
-    )
+    from fairseq.distributed import utils as distributed_utils
 
-    # Of several patches of one function, the last one is the outermost.
-    # - verify_checkpoint_directory: saving replaces fairseq's function, which log then wraps.
-    # - call_main: log makes the folder of --log-file before processes starts the ranks.
-    # - parse_args_and_arch and Trainer.__init__: the checks of command_line enclose the changes of precision.
-    for part in (
-        literals,
-        loading,
-        saving,
-        security,
-        processes,
-        workers,
-        training,
-        log,
-        metrics,
-        generation,
-        precision,
-        loss_scale,
-        norms,
-        sharding,
-        command_line,
-    ):
+    from fairseq_xl.engine.launch import launching
+    from fairseq_xl.patches import command_line, generation, literals, loading, log, metrics, security, workers
+
+    distributed_utils.call_main = launching(distributed_utils.call_main)
+    for part in (literals, loading, security, workers, log, metrics, generation, command_line):
         part.install()

@@ -9,23 +9,22 @@ import sys
 import warnings
 from pathlib import Path
 
-from fairseq import models, options, trainer, utils
+from fairseq import models, options, utils
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl import error_reporting
+from fairseq_xl.engine import save_dir
+from fairseq_xl.engine.launch import TASKS
+from fairseq_xl.engine.options import BOTH_PRECISIONS, MISSING_LR, PRECISIONS, check_betas
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.literals import literal
 from fairseq_xl.io.signals import end_by_exception
-from fairseq_xl.patches import save_dir
 from fairseq_xl.renamed import new_key, refuse_old_options
 
 
@@ -35,7 +34,6 @@ def install() -> None:
         error_reporting.install()
         os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # hydra raises errors instead of showing them in its way
     options.parse_args_and_arch = _require_lr_and_one_precision(_check_command_line(options.parse_args_and_arch))
-    trainer.Trainer.__init__ = _check_training_options(trainer.Trainer.__init__)
     models.build_model = _check_task_of_model(models.build_model)
     dataclass_utils.merge_with_parent = _explain_option_errors(dataclass_utils.merge_with_parent)
     # every command of fairseq uses hydra's old interface; one of these warnings has no module to filter by
@@ -88,95 +86,30 @@ def _check_command_line(original):
     return parse_args_and_arch
 
 
-MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
-BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
-PRECISIONS = ("fp16", "bf16", "amp")
-TASK_PREFIX = "xl_"  # in the names of our tasks
-
-
 def _require_lr_and_one_precision(original):
     """Refuses training without --lr for tasks of this package, and --fp16 together with --bf16 for all tasks."""
 
     @functools.wraps(original)
-    def parse_args_and_arch(parser, *args, **kwargs):
-        """Parses arguments without a default for --lr in commands that train."""
+    def parse_args_and_arch(parser, input_args=None, *args, **kwargs):
+        """Parses arguments without a default for --lr in commands that train, and without the --tpu of --bf16."""
         default = parser.get_default("lr")
         if default is not None:  # a command that trains
             default = utils.eval_str_list(default)
             parser.set_defaults(lr=default)
         try:
-            parsed = original(parser, *args, **kwargs)
+            parsed = original(parser, input_args, *args, **kwargs)
         except ValueError as error:
             if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # fairseq treats --bf16 as --tpu here
                 raise
             raise UserError(BOTH_PRECISIONS) from error
         namespace = parsed[0] if isinstance(parsed, tuple) else parsed  # a tuple where unknown arguments are allowed
-        if default is not None and getattr(namespace, "lr", None) is default and namespace.task.startswith(TASK_PREFIX):
+        if getattr(namespace, "tpu", False):  # fairseq sets it for --bf16, and then looks for TPUs
+            namespace.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
+        if default is not None and getattr(namespace, "lr", None) is default and namespace.task.startswith(TASKS):
             raise UserError(MISSING_LR)
         return parsed
 
     return parse_args_and_arch
-
-
-def _check_training_options(original):
-    """Checks options that fairseq accepts or fails on later, those of fairseq-hydra-train included."""
-
-    @functools.wraps(original)
-    def build(self, cfg, *args, **kwargs):
-        """Builds the trainer after its options are checked."""
-        if str(cfg.task._name).startswith(TASK_PREFIX):
-            if cfg.optimizer is None:
-                raise UserError("--optimizer is missing: choose one, such as xl_adam")
-            _choose_precision(cfg.common)
-            if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
-                raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
-            _check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
-        return original(self, cfg, *args, **kwargs)
-
-    return build
-
-
-def _choose_precision(common) -> None:
-    """Replaces the precision of fairseq-hydra-train's files by that of its command line; `UserError` for two of them.
-
-    As in fairseq-train, a memory-efficient form is a precision too.
-    """
-    for kind in PRECISIONS[:2]:
-        common[kind] |= common[f"memory_efficient_{kind}"]
-    precisions = [kind for kind in PRECISIONS if common[kind]]
-    if len(precisions) < 2:
-        return
-    overrides = " ".join(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ""
-    named = [kind for kind in precisions if re.search(rf"\bcommon\.(memory_efficient_)?{kind}=", overrides)]
-    if len(named) != 1:
-        where = f"{HydraConfig.get().job.config_name}: " if HydraConfig.initialized() else ""
-        raise UserError(where + BOTH_PRECISIONS)
-    for kind in set(precisions) - set(named):
-        common[kind] = False
-        if kind != "amp":
-            common[f"memory_efficient_{kind}"] = False
-
-
-def _is_set_in_hydra(key: str) -> bool:
-    """Whether hydra's value of `key` is set in a file or on the command line, and not fairseq's default."""
-    loader, job = GlobalHydra.instance().config_loader(), HydraConfig.get()
-    overrides = list(job.overrides.task)
-    if any(override.lstrip("+").startswith(f"{key}=") for override in overrides):
-        return True
-    chosen = loader.compute_defaults_list(job.job.config_name, overrides + list(job.overrides.hydra), RunMode.RUN)
-    files = [loader.repository.load_config(default.config_path) for default in chosen.defaults]
-    return any(file.provider != "structured" and OmegaConf.select(file.config, key) is not None for file in files)
-
-
-def _check_betas(betas) -> None:
-    """Raises `UserError` for values of --adam-betas that are not two numbers: fairseq evaluates the text as Python."""
-    try:
-        pair = literal(betas) if isinstance(betas, str) else betas
-        if len(pair) == 2 and all(0 <= beta < 1 for beta in pair):
-            return
-    except (UserError, TypeError):
-        pass
-    raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")
 
 
 def _check_overrides(option: str, text: str) -> None:
@@ -192,7 +125,7 @@ def _check_overrides(option: str, text: str) -> None:
 def _check_arguments(given: dict) -> None:
     """Raises `UserError` for arguments that fairseq checks late or by an assertion."""
     if given.get("adam_betas") is not None:
-        _check_betas(given["adam_betas"])
+        check_betas(given["adam_betas"])
     for name in ("model_overrides", "optimizer_overrides"):
         if given.get(name) is not None:
             _check_overrides(f"--{name.replace('_', '-')}", given[name])
@@ -214,7 +147,7 @@ def _check_arguments(given: dict) -> None:
         raise UserError(f"--lm-path {file} is not supported: beam search uses no language model; leave it out")
     if "buffer_size" in given and not getattr(TASK_REGISTRY.get(given.get("task")), "generates", True):
         raise UserError(f"fairseq-interactive --task {given['task']}: the task {GENERATES_NOTHING}")
-    if str(given.get("task", "")).startswith(TASK_PREFIX):
+    if str(given.get("task", "")).startswith(TASKS):
         _check_shards(given)
         if "path" in given and "nbest" not in given:
             _check_evaluation(given, "fairseq-eval-lm" if "softmax_batch" in given else "fairseq-validate")

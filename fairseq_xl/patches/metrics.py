@@ -1,23 +1,17 @@
 """Patches of fairseq's metrics: sums that stay on their device until they are read, and their reduction over ranks."""
 
-import contextlib
 import functools
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from fairseq import trainer
-from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import meters, metrics
 from torch import Tensor
 
 #: a function from {name: its R sums} to {name in the log: value}
 Values = Callable[[dict[str, tuple[float, ...]]], dict[str, float]]
-
-_unread = False  # whether the values of meters are not read: fairseq reads them in every step and ignores them
-_weight: Tensor | None = None  # what `kept_if` sets: 1 or 0, a float64 scalar on the device of what is logged
 
 
 def install() -> None:
@@ -25,25 +19,7 @@ def install() -> None:
     meters.DeviceSums = DeviceSums  # fairseq restores a meter by the name of its class in this module
     meters.MetersDict.get_smoothed_value = _find_named_value(meters.MetersDict.get_smoothed_value)
     meters.MetersDict.get_smoothed_values = _add_named_values(meters.MetersDict.get_smoothed_values)
-    trainer.Trainer._reduce_and_log_stats = _skip_reading_metrics(trainer.Trainer._reduce_and_log_stats)
     meters.AverageMeter.update = _average_without_reading(meters.AverageMeter.update)
-    distributed_utils.all_reduce_dict = all_reduce_dict
-    trainer.Trainer._aggregate_logging_outputs = _never_zero(trainer.Trainer._aggregate_logging_outputs)
-
-
-@contextlib.contextmanager
-def kept_if(kept: Tensor) -> Iterator[None]:
-    """Context whose numbers and tensors are logged only if `kept`, a boolean scalar on their device, is true.
-
-    Nothing is read: meters that average and `DeviceSums` add 0 in place of any value, NaN included, and count 0. A mean
-    over 0 values is the last value.
-    """
-    global _weight
-    before, _weight = _weight, kept.double()
-    try:
-        yield
-    finally:
-        _weight = before
 
 
 class DeviceSums(meters.Meter):
@@ -67,8 +43,6 @@ class DeviceSums(meters.Meter):
 
     def update(self, sums: Tensor, names: Sequence[str], values: Values | None = None) -> None:
         """Adds sums (R, N); `values`: what `get_smoothed_values` logs, a function of what `read` returns."""
-        if _weight is not None:
-            sums = torch.where(_weight > 0, sums, 0)
         self.sums = sums if self.sums is None else self.sums + sums
         self.names, self.values, self.found = names, values, None
 
@@ -148,8 +122,6 @@ def _add_named_values(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_smoothed_values(self: meters.MetersDict) -> dict[str, Any]:
         """The values of all meters, with the named values of `DeviceSums` meters."""
-        if _unread:
-            return OrderedDict()
         named = [meter.named_values() for meter in self.values() if isinstance(meter, DeviceSums)]
         values = original(self)
         for each in named:
@@ -159,33 +131,10 @@ def _add_named_values(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_smoothed_values
 
 
-def _skip_reading_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def _reduce_and_log_stats(self: Any, logging_outputs: Any, sample_size: Any, grad_norm: Any = None) -> Any:
-        """Logs the statistics of a step; of a task of this package it returns the sample size only."""
-        unread = hasattr(self.task, "describe_batch")
-        with _values_unread() if unread else contextlib.nullcontext():
-            return original(self, logging_outputs, sample_size, grad_norm)
-
-    return _reduce_and_log_stats
-
-
-@contextlib.contextmanager
-def _values_unread() -> Iterator[None]:
-    global _unread
-    before, _unread = _unread, True
-    try:
-        yield
-    finally:
-        _unread = before
-
-
 def _average_without_reading(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def update(self: meters.AverageMeter, val: Any, n: Any = 1) -> None:
         """Adds `n` values whose mean is `val`; with `n` a tensor, a mean of 0 values is left out on its device."""
-        if _weight is not None and isinstance(val, (int, float, Tensor)):  # not an array of counted translations
-            n = _weight * n
         if val is None or not torch.is_tensor(n):
             original(self, val, n)
             return
@@ -194,52 +143,3 @@ def _average_without_reading(original: Callable[..., Any]) -> Callable[..., Any]
         self.count = meters.type_as(self.count, n) + n
 
     return update
-
-
-def all_reduce_dict(data: Mapping[str, Any], device: torch.device, group: Any) -> dict[str, Tensor]:
-    """Sums numbers and tensors over ranks by one all-reduce; nothing waits for the device.
-
-    Args:
-        data: {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
-        device: device of the reduction.
-        group: group of the ranks.
-
-    Returns: {name: sum, a float64 tensor on `device`}.
-    """
-    values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
-    flat = {name: value.reshape(-1) for name, value in values.items()}
-    sizes = {name: value.numel() for name, value in values.items()}
-    on_host = [name for name, value in values.items() if value.device.type != device.type]
-    if on_host:
-        copied = _copy_to_device(torch.cat([flat[name] for name in on_host]), device)
-        flat |= zip(on_host, copied.split([sizes[name] for name in on_host]), strict=True)
-    sums = torch.cat(list(flat.values()))  # in the order of `data`, which does not depend on where the values are
-    distributed_utils.all_reduce(sums, group=group)
-    parts = sums.split(list(sizes.values()))
-    return {name: part.view(values[name].shape) for name, part in zip(values, parts, strict=True)}
-
-
-def _copy_to_device(values: Tensor, device: torch.device) -> Tensor:
-    """A copy for which the host does not wait: a GPU copies pinned memory only in this way."""
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
-
-
-class _SampleSize(Tensor):
-    """A sample size that is not 0, so that ``sample_size or 1.0`` reads no value. Results are plain tensors."""
-
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    def __bool__(self) -> bool:
-        return True
-
-
-def _never_zero(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def _aggregate_logging_outputs(self: Any, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
-        """Sums statistics over ranks; the first of `stats`, the sample size, becomes 1 if it is 0, on its device."""
-        logging_outputs, (size, *others) = original(self, logging_outputs, *stats, ignore=ignore)
-        if torch.is_tensor(size):
-            size = torch.where(size == 0, 1, size).as_subclass(_SampleSize)
-        return logging_outputs, (size, *others)
-
-    return _aggregate_logging_outputs

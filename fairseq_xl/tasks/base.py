@@ -3,7 +3,6 @@
 import gc
 import logging
 import os
-import signal
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -34,9 +33,6 @@ from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches import generation
 from fairseq_xl.patches.compilation import check_compiler
-from fairseq_xl.patches.log import STOP_HOURS
-from fairseq_xl.patches.processes import any_rank, end_as_stopped
-from fairseq_xl.patches.training import early_stopping, restore_early_stopping
 from fairseq_xl.tasks.subwords import XLSubwords
 from fairseq_xl.tasks.training_options import without_effect
 
@@ -133,7 +129,6 @@ class XLTask(FairseqTask):
         self.dictionary = dictionary
         self.framing = Framing.of(str(cfg.framing), dictionary)
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
-        self.terminated = None  # name of the signal that stops this process, SIGTERM or SIGINT
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
         self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
 
@@ -478,15 +473,7 @@ class XLTask(FairseqTask):
         """Hook: changes weights (`Pretrained`) before they are copied into a new model."""
         return pretrained
 
-    # --- stopping ----------------------------------------------------------------------------------------------
-
-    def get_checkpoint_dict(self):
-        """fairseq hook: stores how long --patience has waited, which fairseq does not."""
-        return {type(self).__name__: early_stopping()}
-
-    def set_checkpoint_dict(self, state):
-        """fairseq hook: restores how long --patience has waited."""
-        restore_early_stopping(state)
+    # --- training ----------------------------------------------------------------------------------------------
 
     def begin_training(self):
         """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins.
@@ -519,34 +506,27 @@ class XLTask(FairseqTask):
         return without_effect(run, planned=False)
 
     def begin_epoch(self, epoch, model):
-        """fairseq hook: makes SIGTERM and Ctrl-C stop training after the current update, save and exit with status 0.
+        """fairseq hook, which this package's training loop does not call; raises `UserError`."""
+        raise UserError(
+            f"{self.cfg._name} is trained by the loop of fairseq_xl, and this command runs another one: in "
+            "fairseq-hydra-train add hydra.callbacks.fairseq_xl._target_=fairseq_xl.engine.hydra.Registering"
+        )
 
-        Nothing is validated then. A second Ctrl-C stops at once.
+    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+        """A micro-step: adds the gradients of a batch to those of the update (`fairseq_xl.engine.interfaces.Task`).
+
+        Args:
+            optimizer: the `fairseq_xl.engine.precision.Updates` of the run.
+            ignore_grad: whether the batch is a dummy, whose gradients are 0.
         """
-        if run_config(self.cfg) is None:  # a task created without a command
-            return
-        self.check_selection()
+        model.set_num_updates(update_num)
+        with optimizer.autocast():
+            loss, size, statistics = criterion(model, sample)
+        optimizer.backward(loss * 0 if ignore_grad else loss)
+        return loss, size, statistics
 
-        def stop(signum, frame):  # no log record here: the signal may interrupt the writing of another one
-            self.terminated = signal.Signals(signum).name
-            end_as_stopped()  # here too: after the last update nothing checks for a signal
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-        signal.signal(signal.SIGTERM, stop)
-        if not self.terminated:
-            signal.signal(signal.SIGINT, stop)
-
-    def optimizer_step(self, optimizer, model, update_num):
-        """fairseq hook: makes the update; then all ranks stop together if one of them received a signal."""
-        super().optimizer_step(optimizer, model, update_num)
-        terminated = self.terminated  # read once: a signal may come at any time
-        if terminated:
-            logger.warning("%s: saving after this update, then stopping", terminated)
-        if any_rank([terminated is not None])[0]:
-            end_as_stopped()
-            run = run_config(self.cfg)
-            run.optimization.stop_time_hours = STOP_HOURS
-            run.dataset.disable_validation = True
+    def post_validate(self, model, stats, agg):
+        """fairseq hook after the validation of a split."""
 
 
 def _architectures(kind):

@@ -1,4 +1,4 @@
-"""The optimizer of --zero-sharding os, which `sharding` imports when it is used: that takes half a second."""
+"""The optimizer of --zero-sharding os, torch's in place of fairscale's; its import takes half a second."""
 
 import logging
 from itertools import chain
@@ -24,26 +24,6 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
     disable_mem_eff_fp16_loading_hack = True  # as of the sharded optimizer, whose state stays in float32
 
     _all_state_dicts: list[dict]  # of all ranks, once they are gathered
-
-    @property
-    def can_skip(self) -> bool:
-        """Whether `found_inf` has an effect."""
-        can: bool = self.optim.can_skip
-        return can
-
-    @property
-    def found_inf(self) -> Tensor | None:
-        """1 on the device skips an update: see `MultiTensorOptimizer`."""
-        found: Tensor | None = self.optim.found_inf
-        return found
-
-    @found_inf.setter
-    def found_inf(self, found: Tensor | None) -> None:
-        self.optim.found_inf = found
-
-    def undo_step_count(self) -> None:
-        """Decrements `step` of the states that the last step counted: see `MultiTensorOptimizer`."""
-        self.optim.undo_step_count()
 
     def broadcast_global_state_dict(self, state_dict: dict) -> dict:
         """Sends the state that rank 0 has read to all ranks; each loads its part."""

@@ -4,19 +4,20 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from fairseq.distributed import utils as distributed_utils
-from fairseq.file_io import PathManager
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,8 @@ def check_last_checkpoint(cfg: Any, suffix: str, is_of_run: Callable[[str], bool
         newest = max(paths, key=os.path.getmtime)
         if is_of_run(newest):
             logger.warning("%s is missing: the run continues from %s", last, newest)
-            PathManager.copy(newest, last)
+            with open(newest, "rb") as source, replacing(last) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
             return
         raise UserError(
             f"{last} is missing, and training from scratch would overwrite {newest}: continue from it with "
@@ -91,8 +93,8 @@ def check_last_checkpoint(cfg: Any, suffix: str, is_of_run: Callable[[str], bool
         )
 
 
-def lock(trainer: Any) -> None:
-    """Locks --save-dir for this run until its trainer is deleted or its process ends.
+def lock(cfg: Any) -> TextIO | None:
+    """Locks --save-dir for this run until the returned file is closed, or its process ends.
 
     The first rank holds the lock for all. It is a POSIX record lock: the system releases it when the process ends, by
     `kill -9` too, and forked data loaders do not inherit it.
@@ -100,9 +102,9 @@ def lock(trainer: Any) -> None:
     Raises:
         UserError: another training holds the lock.
     """
-    if trainer.cfg.checkpoint.no_save or not distributed_utils.is_master(trainer.cfg.distributed_training):
-        return
-    folder = trainer.cfg.checkpoint.save_dir
+    if cfg.checkpoint.no_save or not distributed_utils.is_master(cfg.distributed_training):
+        return None
+    folder = cfg.checkpoint.save_dir
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, LOCK)
     try:
@@ -119,8 +121,8 @@ def lock(trainer: Any) -> None:
         ) from error
     except OSError as error:
         logger.warning("--save-dir %s cannot be locked (%s): start only one training there", folder, error.strerror)
-        return
+        return None
     stream.truncate(0)
     stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     stream.flush()
-    trainer.save_dir_lock = stream
+    return stream

@@ -1,0 +1,45 @@
+"""What ends a training whose gradients or weights are no finite numbers, or differ between ranks."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairseq_xl.engine.interfaces import Sample
+from fairseq_xl.engine.precision import Diverged
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import is_finite
+
+if TYPE_CHECKING:
+    from fairseq_xl.engine.trainer import Trainer
+
+
+def check(norms: Sequence[float], tolerance: float) -> None:
+    """Raises `Diverged` for gradient norms, of each rank, that are not finite or differ."""
+    if not all(map(math.isfinite, norms)):
+        raise Diverged("gradients are NaN or infinite")
+    if max(abs(norm - norms[0]) for norm in norms) >= tolerance * (norms[0] + tolerance):
+        ranks = ", ".join(f"rank {rank} = {norm:.8f}" for rank, norm in enumerate(norms))
+        raise Diverged(f"gradients are inconsistent between workers: {ranks}")
+
+
+def error(trainer: "Trainer", samples: Sequence[Sample], reason: str) -> UserError:
+    """The error of an update that diverged: its number, its objectives and languages, and what may help."""
+    batches = dict.fromkeys(trainer.task.describe_batch(sample) for sample in samples if sample)
+    update = f"update {trainer.get_num_updates() + 1} ({'; '.join(batches)})"
+    return UserError(f"{update}: {reason}; {advice(trainer)}")
+
+
+def check_weights(trainer: "Trainer") -> None:
+    """Raises `UserError` before NaN or infinite weights overwrite the last good checkpoint."""
+    for name, value in trainer.get_model().named_parameters():
+        if not is_finite(value):
+            raise UserError(f"update {trainer.get_num_updates()}: {name} is NaN or infinite; {advice(trainer)}")
+
+
+def advice(trainer: "Trainer") -> str:
+    """The state of the last checkpoint and options to change, for messages."""
+    cfg = trainer.cfg.checkpoint
+    last = os.path.join(cfg.save_dir, f"checkpoint_last{cfg.checkpoint_suffix}.pt")
+    kept = f"{last} is unchanged" if os.path.exists(last) else "no checkpoint has been saved"
+    return f"{kept}; a lower --lr, more --warmup-updates or a --clip-norm may help"

@@ -1,0 +1,15 @@
+"""Registers the package in fairseq-hydra-train before it looks for its training loop."""
+
+from typing import Any
+
+from hydra.experimental.callback import Callback
+
+import fairseq_xl
+
+
+class Registering(Callback):
+    """A callback of hydra, which a YAML file names: ``hydra.callbacks.fairseq_xl._target_``."""
+
+    def on_job_start(self, config: Any, **more: Any) -> None:
+        """Registers the package at the start of each job."""
+        fairseq_xl.register()

@@ -1,0 +1,78 @@
+"""What the training loop asks of a task."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from fairseq.data import iterators
+from torch import nn
+
+#: a batch, as the task's data set collates it; None or empty where a rank has none
+Sample = Any
+#: statistics of a step: numbers and tensors, of the same names on all ranks
+Logged = dict[str, Any]
+
+
+class Task(Protocol):
+    """A task of this package: `fairseq_xl.tasks.base.XLTask`. Those of fairseq's names are as there."""
+
+    cfg: Any
+
+    def begin_training(self) -> None:
+        """Called once, before anything is built."""
+
+    def check_selection(self) -> None:
+        """Raises `UserError` unless --best-checkpoint-metric is a validation metric. Called before the first epoch."""
+
+    def check_fits(self, state: dict[str, Any], path: str) -> None:
+        """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
+
+    def check_inputs(self, state: dict[str, Any], path: str) -> None:
+        """Raises `UserError` unless the epoch of a checkpoint is continued with the same files."""
+
+    def describe_batch(self, sample: Sample) -> str:
+        """The objective and the languages of a batch, for messages."""
+
+    def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Called before each validation."""
+
+    def post_validate(self, model: nn.Module, stats: dict[str, Any], agg: Any) -> None:
+        """Called after each validation of a split."""
+
+    def train_step(
+        self, sample: Sample, model: nn.Module, criterion: nn.Module, optimizer: Any, update_num: int, ignore_grad: bool
+    ) -> tuple[Any, Any, Logged]:
+        """Adds the gradients of a batch by `optimizer.backward`; returns loss, sample size and statistics."""
+
+    def valid_step(self, sample: Sample, model: nn.Module, criterion: nn.Module) -> tuple[Any, Any, Logged]:
+        """Evaluates a batch; returns loss, sample size and statistics."""
+
+    def reduce_metrics(self, logging_outputs: list[Logged], criterion: nn.Module) -> None:
+        """Logs the statistics of an update or of a validation step."""
+
+    def load_dataset(self, split: str, **options: Any) -> None:
+        """Loads a split."""
+
+    def dataset(self, split: str) -> Any:
+        """A split that was loaded."""
+
+    def get_batch_iterator(self, dataset: Any, **options: Any) -> iterators.EpochBatchIterating:
+        """The batches of a split, by epoch."""
+
+    def has_sharded_data(self, split: str) -> bool:
+        """Whether each epoch reads other data."""
+
+    def max_positions(self) -> Any:
+        """The longest sequence."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What checkpoints store."""
+
+
+@runtime_checkable
+class Consolidating(Protocol):
+    """An optimizer whose state several processes share."""
+
+    def consolidate_state_dict(self) -> None:
+        """Gathers the state of all ranks on rank 0."""
+
+    def broadcast_global_state_dict(self, state_dict: dict[str, Any] | None) -> dict[str, Any]:
+        """Sends the state that rank 0 has read to all ranks."""

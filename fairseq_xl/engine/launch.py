@@ -1,0 +1,164 @@
+"""Starts a training in the processes that its options and its launcher ask for, with and without CUDA."""
+
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from fairseq.distributed import utils as distributed_utils
+from omegaconf import DictConfig
+
+import fairseq_xl
+from fairseq_xl.engine.distributed import join
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+TASKS = "xl_"  # the beginning of the names of this package's tasks
+#: environment variables that torchrun and recipes/cluster/slurm.sh set for each process
+LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+#: environment variable: the exit status of a training that a signal stopped, instead of 0
+STOPPED_STATUS = "XL_STOPPED_STATUS"
+#: how long ranks may take to end once another one has failed
+SECONDS_OF_GRACE = 30
+
+Main = Callable[..., Any]
+
+
+def launching(fairseqs: Callable[..., Any]) -> Callable[..., Any]:
+    """fairseq's `distributed_utils.call_main`, which starts all commands, with this package's training loop.
+
+    A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
+    without CUDA runs in one process; everything else is fairseq's.
+    """
+
+    def call_main(cfg: DictConfig, main: Main, **more: Any) -> Any:
+        """Runs a command."""
+        if not str(cfg.task._name).startswith(TASKS):
+            return fairseqs(cfg, main, **more)
+        if cfg.optimizer is not None:
+            return train(cfg)
+        if cfg.common.cpu or not torch.cuda.is_available():
+            _evaluate_alone(cfg.distributed_training)
+        return fairseqs(cfg, main, **more)
+
+    return call_main
+
+
+def train(cfg: DictConfig) -> None:
+    """Trains in this process, as one of several that a launcher started, or in processes that are started here.
+
+    If a signal ended the training, the exit status is that of the environment variable `STOPPED_STATUS`.
+    """
+    training = cfg.distributed_training
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    if on_cpu and training.distributed_backend == "nccl":
+        training.distributed_backend = "gloo"
+    if training.distributed_init_method is None:
+        _set_init_method(training, on_cpu)
+    if training.distributed_init_method is None:
+        stopped = _main(cfg)
+    elif training.distributed_no_spawn:
+        stopped = _run_rank(cfg, training.device_id)
+    else:
+        stopped = _spawn(cfg, on_cpu)
+    if stopped and os.environ.get(STOPPED_STATUS):
+        sys.exit(int(os.environ[STOPPED_STATUS]))
+
+
+def _main(cfg: DictConfig) -> bool:
+    from fairseq_xl.engine.main import main  # evaluations need none of it
+
+    return main(cfg)
+
+
+def _run_rank(cfg: DictConfig, device: int) -> bool:
+    """Trains as one of several processes; returns whether a signal ended the training."""
+    cfg.distributed_training.device_id = device
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        torch.cuda.set_device(device)
+    join(cfg)
+    stopped = _main(cfg)
+    torch.distributed.barrier(distributed_utils.get_global_group())
+    return stopped
+
+
+def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
+    """Starts the ranks of this machine, passes SIGTERM and a first SIGINT on to them, and waits for their end.
+
+    Returns whether such a signal came.
+    """
+    training = cfg.distributed_training
+    first, count = training.distributed_rank, training.distributed_world_size
+    if on_cpu and first:
+        raise UserError(f"--distributed-rank {first} is one process of {count}: add --distributed-no-spawn")
+    count = count if on_cpu else min(count, torch.cuda.device_count())
+    ranks = torch.multiprocessing.spawn(_spawned, (cfg, first), count, join=False)
+    stopped = False
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        """Sends the signal to the ranks."""
+        nonlocal stopped
+        stopped = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for process in ranks.processes:
+            process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, pass_on)
+    while not ranks.join(grace_period=SECONDS_OF_GRACE):
+        pass
+    return stopped
+
+
+def _spawned(number: int, cfg: DictConfig, first: int) -> None:
+    """Trains in a process that `_spawn` starts; workers of its DataLoader are forked, as in other launches.
+
+    A spawned worker would import everything first, and a Ctrl-C would end it before it can ignore the signal.
+    """
+    fairseq_xl.register()
+    torch.multiprocessing.set_start_method("fork", force=True)
+    cfg.distributed_training.distributed_rank = first + number
+    _run_rank(cfg, number)
+
+
+def _set_init_method(training: DictConfig, on_cpu: bool) -> None:
+    """Sets distributed_init_method, from the launcher's environment or for this machine; None for one process."""
+    gpus = torch.cuda.device_count()
+    if all(name in os.environ for name in LAUNCHER):
+        training.distributed_world_size, training.distributed_rank = (int(os.environ[key]) for key in LAUNCHER[2:])
+        if training.distributed_world_size > 1:
+            training.distributed_init_method, training.distributed_no_spawn = "env://", True
+            # one GPU per process, also where each process sees only one
+            local = int(os.environ.get("LOCAL_RANK", training.distributed_rank))
+            training.device_id = 0 if on_cpu else local % gpus
+    elif not on_cpu:
+        distributed_utils.infer_init_method(training)
+    elif _only_counts_gpus(training):
+        logger.info("--cpu: training in one process; --distributed-world-size on the command line starts several")
+        training.distributed_world_size = 1
+    elif training.distributed_world_size > 1:
+        if int(os.environ.get("SLURM_STEP_NUM_TASKS", 1)) > 1:
+            raise UserError("without CUDA, SLURM's tasks find each other through recipes/cluster/slurm.sh only")
+        with socket.create_server(("localhost", 0)) as free:
+            training.distributed_init_method = f"tcp://localhost:{free.getsockname()[1]}"
+
+
+def _only_counts_gpus(training: DictConfig) -> bool:
+    """Whether the number of processes is fairseq's default, the number of GPUs, also with --cpu."""
+    given = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
+    return bool(training.distributed_world_size == torch.cuda.device_count() > 1 and not given)
+
+
+def _evaluate_alone(training: DictConfig) -> None:
+    """Evaluates in one process without CUDA; fairseq would start as many as there are GPUs: none."""
+    if training.distributed_world_size > 1 and not _only_counts_gpus(training):
+        count = training.distributed_world_size
+        raise UserError(f"--distributed-world-size {count}: evaluation without CUDA takes one process")
+    training.distributed_world_size, training.distributed_init_method = 1, None

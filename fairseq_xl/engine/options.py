@@ -1,0 +1,95 @@
+"""Options of a training that fairseq accepts, or fails on later."""
+
+import re
+from typing import Any
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from fairseq_xl.engine import sharding
+from fairseq_xl.engine.distributed import BACKENDS
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.literals import literal
+
+MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
+BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
+PRECISIONS = ("fp16", "bf16", "amp")
+#: options of fairseq's loop that this one does not have, with the values that ask for nothing
+UNSUPPORTED = {
+    "common": {
+        "tpu": (False,),
+        "model_parallel_size": (1,),
+        "quantization_config_path": (None,),
+        "empty_cache_freq": (0,),
+    },
+    "checkpoint": {"write_checkpoints_asynchronously": (False,)},
+    "distributed_training": {"pipeline_model_parallel": (False,), "cpu_offload": (False,), "ddp_backend": BACKENDS},
+    "optimization": {"use_bmuf": (False,)},
+}
+
+
+def check(cfg: DictConfig) -> None:
+    """Raises `UserError` for options of a run that are missing, contradict each other, or are not supported.
+
+    Of two precisions of fairseq-hydra-train, that of its command line stays.
+    """
+    if cfg.optimizer is None:
+        raise UserError("--optimizer is missing: choose one, such as xl_adam")
+    if cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+        raise UserError("--max-tokens or --batch-size is missing: set one of them, the size of a batch")
+    _choose_precision(cfg.common)
+    if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
+        raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
+    check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
+    if cfg.distributed_training.zero_sharding == "os":
+        sharding.check(cfg)
+    for section, values in UNSUPPORTED.items():
+        for name, supported in values.items():
+            value = OmegaConf.select(cfg, f"{section}.{name}", default=supported[0])
+            if value not in supported:
+                raise UserError(f"--{name.replace('_', '-')} {value} is not supported by the tasks of this package")
+
+
+def _choose_precision(common: DictConfig) -> None:
+    """Replaces the precision of fairseq-hydra-train's files by that of its command line; `UserError` for two of them.
+
+    As in fairseq-train, a memory-efficient form is a precision too.
+    """
+    for kind in PRECISIONS[:2]:
+        common[kind] |= common[f"memory_efficient_{kind}"]
+    precisions = [kind for kind in PRECISIONS if common[kind]]
+    if len(precisions) < 2:
+        return
+    overrides = " ".join(HydraConfig.get().overrides.task) if HydraConfig.initialized() else ""
+    named = [kind for kind in precisions if re.search(rf"\bcommon\.(memory_efficient_)?{kind}=", overrides)]
+    if len(named) != 1:
+        where = f"{HydraConfig.get().job.config_name}: " if HydraConfig.initialized() else ""
+        raise UserError(where + BOTH_PRECISIONS)
+    for kind in set(precisions) - set(named):
+        common[kind] = False
+        if kind != "amp":
+            common[f"memory_efficient_{kind}"] = False
+
+
+def _is_set_in_hydra(key: str) -> bool:
+    """Whether hydra's value of `key` is set in a file or on the command line, and not fairseq's default."""
+    loader, job = GlobalHydra.instance().config_loader(), HydraConfig.get()
+    overrides = list(job.overrides.task)
+    if any(override.lstrip("+").startswith(f"{key}=") for override in overrides):
+        return True
+    chosen = loader.compute_defaults_list(job.job.config_name, overrides + list(job.overrides.hydra), RunMode.RUN)
+    files = [loader.repository.load_config(default.config_path) for default in chosen.defaults]
+    return any(file.provider != "structured" and OmegaConf.select(file.config, key) is not None for file in files)
+
+
+def check_betas(betas: Any) -> None:
+    """Raises `UserError` for values of --adam-betas that are not two numbers: fairseq evaluates the text as Python."""
+    try:
+        pair = literal(betas) if isinstance(betas, str) else betas
+        if len(pair) == 2 and all(0 <= beta < 1 for beta in pair):
+            return
+    except (UserError, TypeError):
+        pass
+    raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")

@@ -1,0 +1,339 @@
+"""How a loss becomes an update in 32 and in 16 bits: scaling, clipping, and copies of the weights in float32."""
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from fairseq import optim
+from fairseq.optim import FairseqOptimizer
+from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
+from omegaconf import DictConfig
+from torch import Tensor
+from torch.nn import Parameter
+
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+#: keys that are added to the optimizer state of fairseq's checkpoints
+MASTERS, SCALER = "fp32_params", "loss_scaler"
+
+
+class Overflow(Exception):
+    """Gradients are infinite or NaN with this loss scale: the update is skipped, the next one has a lower scale."""
+
+
+class Diverged(Exception):
+    """Gradients are infinite or NaN, and no lower loss scale is left."""
+
+
+@torch.no_grad()
+def clip(parameters: Iterable[Tensor], most: float) -> Tensor:
+    """Scales gradients to the norm `most` where theirs is larger (0: never); returns the norm before, a float32 scalar.
+
+    A few operators for all gradients at once.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return torch.tensor(0.0)
+    norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(gradients, 2, torch.float32))))
+    if most > 0:
+        torch._foreach_mul_(gradients, (float(most) / (norm + 1e-6)).clamp_(max=1))
+    return norm
+
+
+class Updates:
+    """Updates in 32 bits by one of fairseq's optimizers.
+
+    Args:
+        wrapped: the optimizer.
+
+    Attributes:
+        name: the class of the optimizer by which fairseq's checkpoints name a precision.
+    """
+
+    def __init__(self, wrapped: FairseqOptimizer):
+        self.wrapped = wrapped
+        self.name = type(wrapped).__name__
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """torch's optimizer."""
+        optimizer: torch.optim.Optimizer = self.wrapped.optimizer
+        return optimizer
+
+    @property
+    def loss_scale(self) -> float | None:
+        """The factor of the next loss; None without one."""
+        return None
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """The context of the forward pass."""
+        return contextlib.nullcontext()
+
+    def zero_grad(self) -> None:
+        """Frees all gradients."""
+        self.wrapped.zero_grad()
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradients of a loss, a scalar."""
+        loss.backward()
+
+    def multiply_grads(self, factor: float | Tensor) -> None:
+        """Multiplies the gradients."""
+        self.wrapped.multiply_grads(factor)
+
+    def clip_grad_norm(self, most: float) -> Tensor:
+        """Clips the gradients to the norm `most` (0: not at all); returns the norm before.
+
+        Raises `Overflow` and `Diverged`, with a loss scale.
+        """
+        return clip(self.wrapped.params, most)
+
+    def step(self) -> None:
+        """Makes the update."""
+        self.wrapped.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state for checkpoints, as fairseq's classes have it."""
+        state: dict[str, Any] = self.wrapped.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+        """Restores a state; the settings are the run's, but the learning rate, which the scheduler sets.
+
+        Args:
+            overrides: --optimizer-overrides.
+        """
+        settings = {name: value for name, value in self.wrapped.optimizer_config.items() if name != "lr"}
+        self.wrapped.load_state_dict(state, settings | dict(overrides))
+
+
+class _Scaled(Updates):
+    """Updates whose gradients have a factor, of the loss scale and of clipping, until the step."""
+
+    def __init__(self, wrapped: FairseqOptimizer, scaler: DynamicLossScaler | None):
+        super().__init__(wrapped)
+        self.scaler = scaler
+        self.factor: float | Tensor = 1.0
+
+    @property
+    def loss_scale(self) -> float | None:
+        """The factor of the next loss; None with bfloat16, which needs none."""
+        return None if self.scaler is None else self.scaler.loss_scale
+
+    def zero_grad(self) -> None:
+        """Frees all gradients; the next ones have the loss scale."""
+        super().zero_grad()
+        self.factor = 1.0 if self.scaler is None else 1.0 / float(self.scaler.loss_scale)
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradients of a loss times the loss scale."""
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def multiply_grads(self, factor: float | Tensor) -> None:
+        """Multiplies the gradients, in the step."""
+        self.factor *= factor
+
+    def clip_grad_norm(self, most: float) -> Tensor:
+        """Clips the gradients, in the step; returns the norm before."""
+        norm = self.factor * clip(self.wrapped.params, 0)
+        if isinstance(self.factor, Tensor):
+            self.factor = self.factor.to(norm.device)
+        if self.scaler is None:
+            if most > 0:
+                self.factor *= (most / (norm + 1e-6)).clamp_(max=1)
+            return norm
+        found = float(norm)
+        if found > most > 0:
+            self.factor *= most / found
+        try:
+            self.scaler.check_overflow(found)
+        except OverflowError as error:
+            raise Overflow(str(error)) from error
+        except FloatingPointError as error:
+            raise Diverged("gradients are NaN or infinite even with the smallest loss scale") from error
+        return norm
+
+    def step(self) -> None:
+        """Divides the gradients by the loss scale, and makes the update."""
+        if isinstance(self.factor, Tensor) or self.factor != 1.0:
+            self.wrapped.multiply_grads(self.factor)
+            self.factor = 1.0
+        self.wrapped.step()
+        if self.scaler is not None:
+            self.scaler.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """fairseq's state, and the whole one of the loss scale, which fairseq does not save."""
+        state = super().state_dict()
+        if self.scaler is not None:
+            names = [name for name in vars(self.scaler) if name.startswith("_") or name == "loss_scale"]
+            state["loss_scale"] = self.scaler.loss_scale
+            state[SCALER] = {name: getattr(self.scaler, name) for name in names}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+        """Restores a state, also one that fairseq wrote."""
+        scale = {"loss_scale": state["loss_scale"]} if "loss_scale" in state else {}
+        super().load_state_dict(state, overrides)
+        if self.scaler is not None:
+            vars(self.scaler).update(scale | state.get(SCALER, {}))
+
+
+class SixteenBits(_Scaled):
+    """Updates of weights in 16 bits through copies in float32, which the optimizer holds (--fp16, --bf16)."""
+
+    def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
+        self.parameters = parameters
+        self.masters = [_master(parameter) for parameter in parameters]
+        super().__init__(optim.build_optimizer(cfg.optimizer, self.masters), _scaler(cfg))
+        self.name = "FP16Optimizer"
+
+    def zero_grad(self) -> None:
+        """Frees the gradients in both precisions."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        super().zero_grad()
+
+    @torch.no_grad()
+    def clip_grad_norm(self, most: float) -> Tensor:
+        """Copies the gradients to float32, and clips them; without a gradient a parameter stays as it is."""
+        used = [(parameter, master) for parameter, master in zip(self.parameters, self.masters)]
+        used = [(parameter, master) for parameter, master in used if parameter.grad is not None]
+        for _, master in used:
+            master.grad = torch.empty_like(master)
+        if used:
+            torch._foreach_copy_([master.grad for _, master in used], [parameter.grad for parameter, _ in used])
+        return super().clip_grad_norm(most)
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Updates the copies, and copies them to the model."""
+        super().step()
+        torch._foreach_copy_(list(self.parameters), list(self.masters))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state with the copies, which fairseq does not save."""
+        return super().state_dict() | {MASTERS: [master.data for master in self.masters]}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+        """Restores the copies too; those of fairseq's checkpoints are the model's weights."""
+        masters = state.get(MASTERS)
+        super().load_state_dict({key: value for key, value in state.items() if key != MASTERS}, overrides)
+        if masters is not None:
+            for master, saved in zip(self.masters, masters, strict=True):
+                master.copy_(saved)
+
+
+class SixteenBitsAlone(_Scaled):
+    """Updates of weights in 16 bits without copies (--memory-efficient-fp16, --memory-efficient-bf16)."""
+
+    def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
+        wrapped = optim.build_optimizer(cfg.optimizer, parameters)
+        if not wrapped.supports_memory_efficient_fp16:
+            option = f"--memory-efficient-{'bf16' if cfg.common.bf16 else 'fp16'}"
+            raise UserError(f"{option} needs --optimizer xl_adam or xl_lamb, not {cfg.optimizer._name}")
+        super().__init__(wrapped, _scaler(cfg))
+        self.name = "MemoryEfficientFP16Optimizer"
+
+    def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+        """Restores a state; torch casts it to 16 bits, so that of optimizers that do not prevent it is set again."""
+        super().load_state_dict(state, overrides)
+        if getattr(self.optimizer, "disable_mem_eff_fp16_loading_hack", False):
+            return
+        saved = [number for group in state["param_groups"] for number in group["params"]]
+        for number, parameter in zip(saved, _parameters_of(self.optimizer)):
+            if number in state["state"]:
+                self.optimizer.state[parameter] = state["state"][number]
+
+
+class MixedPrecision(Updates):
+    """Updates of weights in float32 with a forward pass in 16 bits (--amp); without CUDA, all is in 32 bits."""
+
+    def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
+        super().__init__(optim.build_optimizer(cfg.optimizer, parameters))
+        self.name, self.least = "AMPOptimizer", cfg.common.min_loss_scale
+        on_gpu = torch.cuda.is_available() and not cfg.common.cpu
+        window = {} if cfg.common.amp_scale_window is None else {"growth_interval": cfg.common.amp_scale_window}
+        self.scaler = torch.amp.GradScaler("cuda", init_scale=cfg.common.fp16_init_scale, enabled=on_gpu, **window)
+
+    @property
+    def loss_scale(self) -> float | None:
+        """The factor of the next loss."""
+        return self.scaler.get_scale()
+
+    def autocast(self) -> contextlib.AbstractContextManager:
+        """torch's context of products in 16 bits."""
+        return torch.autocast("cuda", enabled=self.scaler.is_enabled())
+
+    def backward(self, loss: Tensor) -> None:
+        """Adds the gradients of a loss times the loss scale."""
+        self.scaler.scale(loss).backward()
+
+    def clip_grad_norm(self, most: float) -> Tensor:
+        """Divides the gradients by the loss scale, and clips them."""
+        self.scaler.unscale_(self.optimizer)
+        norm = super().clip_grad_norm(most)
+        if self.scaler.is_enabled() and not math.isfinite(float(norm)):
+            lower = self.scaler.get_scale() * self.scaler.get_backoff_factor()
+            if lower <= self.least:
+                raise Diverged("gradients are NaN or infinite even with the smallest loss scale")
+            self.step()  # torch skips the update, and lowers the scale
+            raise Overflow(f"setting loss scale to: {lower}")
+        return norm
+
+    def step(self) -> None:
+        """Makes the update."""
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+
+def build(cfg: DictConfig, parameters: list[Parameter]) -> Updates:
+    """The updates of a run, by its --fp16, --bf16, --amp and their memory-efficient forms.
+
+    Args:
+        cfg: the run's configuration.
+        parameters: those that are trained, of the type that the model has.
+    """
+    if cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16:
+        return SixteenBitsAlone(cfg, parameters)
+    if cfg.common.fp16 or cfg.common.bf16:
+        return SixteenBits(cfg, parameters)
+    if cfg.common.amp:
+        return MixedPrecision(cfg, parameters)
+    return Updates(optim.build_optimizer(cfg.optimizer, parameters))
+
+
+def _master(parameter: Parameter) -> Parameter:
+    """The copy of a parameter in float32."""
+    master = Parameter(parameter.data.float())
+    for name in ("param_group", "optim_overrides"):  # fairseq's, by which its optimizers group parameters
+        if hasattr(parameter, name):
+            setattr(master, name, getattr(parameter, name))
+    return master
+
+
+def _scaler(cfg: DictConfig) -> DynamicLossScaler | None:
+    """The loss scale of --fp16; bfloat16 needs none."""
+    if cfg.common.bf16:
+        return None
+    window, steps = cfg.common.fp16_scale_window, cfg.optimization.update_freq
+    if window is None and len(steps) > 1:
+        raise UserError("--fp16-scale-window is missing: give it with several numbers of --update-freq")
+    return DynamicLossScaler(
+        init_scale=cfg.common.fp16_init_scale,
+        scale_window=window or int(2**14 / cfg.distributed_training.distributed_world_size / steps[0]),
+        tolerance=cfg.common.fp16_scale_tolerance,
+        threshold=cfg.common.threshold_loss_scale,
+        min_loss_scale=cfg.common.min_loss_scale,
+    )
+
+
+def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The parameters in the order in which a state numbers them."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

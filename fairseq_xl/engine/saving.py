@@ -1,0 +1,157 @@
+"""Which checkpoints a training keeps, written whole or not at all."""
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+from fairseq import utils
+from fairseq.checkpoint_utils import checkpoint_paths
+from fairseq.data import data_utils, iterators
+from omegaconf import DictConfig
+
+from fairseq_xl.engine import divergence
+from fairseq_xl.engine.selection import Selection
+from fairseq_xl.engine.trainer import Trainer
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.files import replacing
+
+logger = logging.getLogger("fairseq.checkpoint_utils")  # its name in logs, which programs read
+
+LOOP = "fairseq_xl.engine"  # what a checkpoint names as the loop that wrote it
+ATTEMPTS, SECONDS_BETWEEN_ATTEMPTS = 3, 2.5
+
+
+def check_folder(save_dir: str) -> None:
+    """Makes --save-dir; raises `UserError` unless it is writable."""
+    try:
+        os.makedirs(save_dir, exist_ok=True)
+        tempfile.TemporaryFile(dir=save_dir).close()
+    except OSError as error:
+        raise UserError(f"--save-dir {save_dir}: {error.strerror}") from error
+
+
+def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None) -> None:
+    """Saves the checkpoints that are due, and removes those that are too many. All ranks call it.
+
+    Args:
+        value: the validation value of these weights, if they were validated.
+
+    Raises `UserError` for weights that are NaN or infinite: the last checkpoint is kept.
+    """
+    divergence.check_weights(trainer)
+    selection.add(value)
+    cfg = trainer.cfg.checkpoint
+    if cfg.no_save:
+        return
+    trainer.consolidate()
+    if trainer.rank:
+        return
+    names = _names(cfg, epochs, trainer.get_num_updates(), selection, value)
+    if names:
+        _write(trainer, epochs, selection, value, [os.path.join(cfg.save_dir, name) for name in names])
+    _remove_old(cfg, epochs.end_of_epoch())
+
+
+def _names(
+    cfg: DictConfig, epochs: iterators.EpochBatchIterating, updates: int, selection: Selection, value: float | None
+) -> list[str]:
+    """The names of the checkpoints that are due, as fairseq has them."""
+    suffix, epoch, ended = cfg.checkpoint_suffix, epochs.epoch, epochs.end_of_epoch()
+    names = []
+    if ended and not cfg.no_epoch_checkpoints and epoch % cfg.save_interval == 0:
+        names.append(f"checkpoint{epoch}{suffix}.pt")
+    if not ended and cfg.save_interval_updates > 0 and updates % cfg.save_interval_updates == 0:
+        names.append(f"checkpoint_{epoch}_{updates}{suffix}.pt")
+    if value is not None and selection.best is not None and selection.is_no_worse(value, selection.best):
+        names.append(f"checkpoint_best{suffix}.pt")
+    if value is not None and cfg.keep_best_checkpoints > 0:
+        kept = _best_paths(cfg)
+        if not kept or selection.is_no_worse(value, _value_of(kept[-1], suffix)):
+            with data_utils.numpy_seed(epoch, updates, value):  # a digit that distinguishes equal values
+                digit = np.random.randint(0, cfg.keep_best_checkpoints)
+            names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{value:.3f}{digit}{suffix}.pt")
+    if not cfg.no_last_checkpoints:
+        names.append(f"checkpoint_last{suffix}.pt")
+    return names
+
+
+def _best_paths(cfg: DictConfig) -> list[str]:
+    """The checkpoints of --keep-best-checkpoints, the best one first."""
+    pattern = rf"checkpoint\.best_{re.escape(cfg.best_checkpoint_metric)}_(\d+\.?\d*){cfg.checkpoint_suffix}\.pt"
+    paths: list[str] = checkpoint_paths(cfg.save_dir, pattern=pattern)  # the highest value first
+    return paths if cfg.maximize_best_checkpoint_metric else paths[::-1]
+
+
+def _value_of(path: str, suffix: str) -> float:
+    return float(path.rpartition("_")[2].removesuffix(f"{suffix}.pt"))
+
+
+def _write(
+    trainer: Trainer,
+    epochs: iterators.EpochBatchIterating,
+    selection: Selection,
+    value: float | None,
+    paths: list[str],
+) -> None:
+    """Writes a checkpoint to the first path, and copies it to the others."""
+    started = time.monotonic()
+    state = utils.move_to_cpu(trainer.state_dict())
+    state["extra_state"] |= {
+        "train_iterator": epochs.state_dict(),
+        "val_loss": value,
+        type(trainer.task).__name__: selection.waiting(),
+        "loop": LOOP,
+    }
+    if selection.best is not None:
+        state["extra_state"]["best"] = selection.best
+    _persist(state, paths[0])
+    for path in paths[1:]:
+        copy(paths[0], path)
+    logger.info(
+        "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)",
+        paths[0],
+        epochs.epoch,
+        trainer.get_num_updates(),
+        value,
+        time.monotonic() - started,
+    )
+
+
+def _persist(state: dict[str, Any], path: str) -> None:
+    """Writes a state; tries again after an error of the file system, such as one of a network."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return save_checkpoint(state, path)
+        except OSError as error:
+            if attempt == ATTEMPTS:
+                raise
+            logger.warning("could not write %s (%s), trying again", path, error)
+            time.sleep(SECONDS_BETWEEN_ATTEMPTS)
+
+
+def copy(source: str, target: str) -> None:
+    """Copies a checkpoint, whole or not at all."""
+    with open(source, "rb") as stream, replacing(target) as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+
+
+def _remove_old(cfg: DictConfig, end_of_epoch: bool) -> None:
+    """Removes checkpoints beyond --keep-interval-updates, --keep-last-epochs and --keep-best-checkpoints."""
+    suffix, old = cfg.checkpoint_suffix, []
+    if not end_of_epoch and cfg.keep_interval_updates > 0:
+        pattern, every = rf"checkpoint_\d+_(\d+){suffix}\.pt", cfg.keep_interval_updates_pattern
+        paths = checkpoint_paths(cfg.save_dir, pattern=pattern, keep_match=True)
+        paths = [path for path, updates in paths if every == -1 or updates % every]
+        old += paths[cfg.keep_interval_updates :]
+    if cfg.keep_last_epochs > 0:
+        old += checkpoint_paths(cfg.save_dir, pattern=rf"checkpoint(\d+){suffix}\.pt")[cfg.keep_last_epochs :]
+    if cfg.keep_best_checkpoints > 0:
+        old += _best_paths(cfg)[cfg.keep_best_checkpoints :]
+    for path in old:
+        os.remove(path)

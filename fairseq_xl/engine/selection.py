@@ -1,0 +1,94 @@
+"""The choice of the best checkpoint by --best-checkpoint-metric, and --patience."""
+
+import logging
+import numbers
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from fairseq_xl.engine.divergence import advice
+from fairseq_xl.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_xl.engine.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+
+class Selection:
+    """The best validation value, and how long --patience has waited for a better one.
+
+    Args:
+        cfg: the run's `checkpoint` options.
+
+    Attributes:
+        best: the best value so far; None before the first validation.
+        waited: number of validations without a better one; only with --patience.
+    """
+
+    def __init__(self, cfg: DictConfig):
+        self.metric: str = cfg.best_checkpoint_metric
+        self.patience: int = cfg.patience
+        self._higher: bool = cfg.maximize_best_checkpoint_metric
+        self.best: float | None = None
+        self._awaited: float | None = None  # what a value must exceed
+        self.waited = 0
+
+    def is_no_worse(self, value: float, other: float) -> bool:
+        """Whether a value is at least as good as another."""
+        return value >= other if self._higher else value <= other
+
+    def ends(self, value: float | None) -> bool:
+        """Whether --patience ends the run after this validation value; None: there was no validation."""
+        if value is None or self.patience <= 0:
+            return False
+        if self._awaited is None or not self.is_no_worse(self._awaited, value):
+            self._awaited, self.waited = value, 0
+            return False
+        self.waited += 1
+        return self.waited >= self.patience
+
+    def add(self, value: float | None) -> None:
+        """Takes the value of the checkpoint that is saved next into account."""
+        if value is not None and (self.best is None or self.is_no_worse(value, self.best)):
+            self.best = value
+
+    def best_of(self, value: float) -> dict[str, float]:
+        """{name in the log: the best value}, this one included; {} before the first checkpoint."""
+        if self.best is None:
+            return {}
+        return {f"best_{self.metric}": value if self.is_no_worse(value, self.best) else self.best}
+
+    def checked(self, statistics: dict[str, Any], trainer: "Trainer", steps: int | None) -> float | None:
+        """The value of the metric in the statistics of a validation; None if nothing was predicted.
+
+        Args:
+            steps: --max-valid-steps.
+
+        Raises `UserError` for NaN, and if the validation ended before the text of the metric.
+        """
+        if self.metric not in statistics:
+            if steps:
+                raise UserError(f"--max-valid-steps {steps} ends validation before the text of {self.metric}")
+            raise UserError(f"--best-checkpoint-metric {self.metric}: validation has no such value")
+        value: float | None = statistics[self.metric]
+        if value is None:
+            logger.warning(
+                "validation predicted nothing: %s has no value, and no checkpoint becomes the best", self.metric
+            )
+        elif value != value:
+            updates = trainer.get_num_updates()
+            raise UserError(f"validation after update {updates}: {self.metric} is NaN; {advice(trainer)}")
+        return value
+
+    def waiting(self) -> dict[str, float]:
+        """The state of --patience that a checkpoint stores, with fairseq's names; {} before the first value."""
+        return {} if self._awaited is None else {"best": self._awaited, "num_runs": self.waited}
+
+    def restore(self, best: Any, waiting: Any) -> None:
+        """Takes over what a checkpoint stores: `best`, and what `waiting` returned. Drops what are no numbers."""
+        self.best = best if isinstance(best, numbers.Real) else None
+        found = waiting if isinstance(waiting, dict) else {}
+        awaited, waited = found.get("best"), found.get("num_runs")
+        if isinstance(awaited, numbers.Real) and isinstance(waited, numbers.Real):
+            self._awaited, self.waited = float(awaited), int(waited)

@@ -1,0 +1,50 @@
+"""The end of a training by SIGTERM or Ctrl-C: after the current update, with a checkpoint."""
+
+import logging
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+from fairseq_xl.engine.distributed import any_rank
+
+logger = logging.getLogger(__name__)
+
+
+class Stopping:
+    """Ends a training after its current update, on all ranks together. As a context it handles the signals.
+
+    Nothing is validated then. A second Ctrl-C stops at once.
+
+    Attributes:
+        signal: the name of the signal that this process received, if any.
+        agreed: whether all ranks stop after this update.
+    """
+
+    def __init__(self) -> None:
+        self.signal: str | None = None
+        self.agreed = False
+        self._before: dict[int, Any] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal came, perhaps after the last update."""
+        return self.agreed or self.signal is not None
+
+    def __enter__(self) -> "Stopping":
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:  # no log record: it may interrupt another one
+        self.signal = signal.Signals(number).name
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def agree(self) -> None:
+        """Exchanges between ranks whether one of them stops; all of them call this after each update."""
+        name = self.signal  # read once: a signal may come at any time
+        if name:
+            logger.warning("%s: saving after this update, then stopping", name)
+        self.agreed |= any_rank([name is not None])[0]

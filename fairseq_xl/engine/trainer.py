@@ -1,0 +1,413 @@
+"""An update: zero, micro-steps, reduce, clip, step, log."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import iterators
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import meters, metrics
+from fairseq.models.ema import build_ema
+from fairseq.optim import lr_scheduler
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from fairseq_xl.engine import divergence, precision, sharding
+from fairseq_xl.engine.distributed import sum_over_ranks, wrap
+from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
+from fairseq_xl.engine.precision import Overflow
+
+logger = logging.getLogger("fairseq.trainer")  # its name in logs, which programs read
+
+#: the largest relative difference of the ranks' gradient norms, as in fairseq
+TOLERANCE = 1e-6
+
+
+class Trainer:
+    """A model in training: its updates, validation steps, and the state in its checkpoints, which fairseq reads.
+
+    Args:
+        cfg: the run's configuration.
+        task: the task.
+        model, criterion: as the task builds them, in float32 on the CPU.
+
+    Attributes:
+        device: where the model is.
+        model: the model as it is trained: wrapped, in a run of several processes.
+        updates: how gradients become updates.
+    """
+
+    def __init__(self, cfg: DictConfig, task: Task, model: nn.Module, criterion: nn.Module):
+        self.cfg, self.task, self.criterion = cfg, task, criterion
+        on_gpu = torch.cuda.is_available() and not cfg.common.cpu
+        self.device = torch.device("cuda" if on_gpu else "cpu")
+        self.dtype = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
+        self._model = model.to(self.dtype)
+        self.criterion.to(self.device, self.dtype)
+        if self.world_size > 1:
+            self.model = wrap(self._model, cfg.distributed_training, self.device)
+        else:
+            self.model = self._model.to(self.device)
+        self.average = build_ema(self._model, cfg.ema, self.device) if cfg.ema.store_ema else None
+        self._history: list[dict] = []
+        self._num_updates = self._retries = 0
+        self._dummy_batch: Any = None
+        self._started, self._seconds_before = time.time(), 0.0
+        self._seconds: Tensor | None = None  # the ranks' mean
+        metrics.log_start_time("wall", priority=790, round=0)
+        self._build_updates()
+
+    def _build_updates(self) -> None:
+        """Builds the optimizer and its schedule, for the parameters that are trained."""
+        every = [*self.model.parameters(), *self.criterion.parameters()]
+        trained = [parameter for parameter in every if parameter.requires_grad]
+        self.updates = precision.build(self.cfg, trained)
+        if self.cfg.distributed_training.zero_sharding == "os":
+            sharding.shard(self.updates)
+        self.lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self.updates.wrapped)
+        self.lr_scheduler.step_update(0)
+
+    # --- ranks -------------------------------------------------------------------------------------------------
+
+    @property
+    def world_size(self) -> int:
+        """The number of processes."""
+        single = self.cfg.distributed_training.distributed_world_size == 1
+        return 1 if single else distributed_utils.get_data_parallel_world_size()
+
+    @property
+    def rank(self) -> int:
+        """The number of this process; 0 is the first."""
+        return 0 if self.world_size == 1 else distributed_utils.get_data_parallel_rank()
+
+    # --- updates -----------------------------------------------------------------------------------------------
+
+    @metrics.aggregate("train")
+    def train_step(self, samples: Sequence[Sample]) -> bool:
+        """Makes an update from the batches of its micro-steps; returns False if an overflow skips it.
+
+        Raises `UserError` if gradients are NaN or infinite, or differ between ranks.
+        """
+        metrics.log_start_time("train_wall", priority=800, round=0)
+        self._begin_update()
+        try:
+            logged, size = self._accumulate(samples)
+            logged, size = self._reduce(logged, size, ignore=self._is_dummy(samples[-1]))
+            self._reduce_gradients(size)
+            norm = self.updates.clip_grad_norm(self.cfg.optimization.clip_norm)
+            self._check_norm(norm)
+        except Overflow as error:
+            logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", error)
+            self.updates.zero_grad()
+            return self._retry(samples)
+        except precision.Diverged as error:
+            raise divergence.error(self, samples, str(error)) from error
+        self.updates.step()
+        self._retries = 0
+        self._set_num_updates(self._num_updates + 1)
+        if self.average is not None:
+            self.average.step(self._model, self._num_updates)
+        self._log(logged, norm)
+        metrics.log_stop_time("train_wall")
+        return True
+
+    def _begin_update(self) -> None:
+        """Seeds dropout by the number of the update, so that a resumed run draws the same, and frees gradients."""
+        utils.set_torch_seed(self.cfg.common.seed + self._num_updates)
+        self.model.train()
+        self.criterion.train()
+        self.updates.zero_grad()
+
+    def _accumulate(self, samples: Sequence[Sample]) -> tuple[list[Logged], Any]:
+        """Adds the gradients of all micro-steps; returns their statistics, and the sum of their sample sizes."""
+        logged, size = [], 0
+        for number, sample in enumerate(samples):
+            sample, is_dummy = self._prepared(sample)
+            with self._without_reduction() if number < len(samples) - 1 else contextlib.nullcontext():
+                _, step_size, statistics = self.task.train_step(
+                    sample, self.model, self.criterion, self.updates, self._num_updates, ignore_grad=is_dummy
+                )
+            logged.append(statistics)
+            size = size + step_size
+        return logged, size * 0 if is_dummy else size
+
+    def _without_reduction(self) -> contextlib.AbstractContextManager:
+        """In this context a backward pass leaves gradients to this rank; the last one of an update averages them."""
+        context: contextlib.AbstractContextManager = contextlib.nullcontext()
+        return self.model.no_sync() if self.world_size > 1 else context
+
+    def _reduce(self, logged: list[Logged], size: Any, ignore: bool) -> tuple[list[Logged], Any]:
+        """Sums statistics and sample size over ranks; a sample size of 0 becomes 1.
+
+        Args:
+            ignore: whether the last batch of this rank was a dummy, so that its statistics do not count.
+        """
+        size = size.float() if torch.is_tensor(size) else float(size)
+        if self.world_size == 1:
+            return logged, size or 1.0
+        sums = self._summed(logged, ignore, size=size, seconds=self._own_seconds())
+        self._seconds = sums.pop("seconds") / self.world_size
+        size = sums.pop("size")
+        return [sums], torch.where(size == 0, 1, size)
+
+    def _summed(self, logged: list[Logged], ignore: bool, **more: Any) -> dict[str, Any]:
+        """Statistics of this rank's steps, and `more` numbers, summed over ranks; {name: float64 tensor}."""
+        totals = {key: sum(each[key] for each in logged if key in each) for key in logged[0]}
+        if ignore:
+            totals = {key: value * 0 for key, value in totals.items()}
+        return sum_over_ranks(totals | more, self.device)
+
+    def _reduce_gradients(self, size: Any) -> None:
+        """Divides the sum of the gradients of all ranks by their sample size."""
+        for module in (self.model, self.criterion):
+            if hasattr(module, "all_reduce_grads"):
+                module.all_reduce_grads()
+        self.updates.multiply_grads(self.world_size / size)
+
+    def _check_norm(self, norm: Tensor) -> None:
+        """Raises `Diverged` if the gradients of a rank are not finite, or differ from another rank's."""
+        norms = [float(norm)]
+        if self.world_size > 1 and self.device.type == "cuda":
+            mine = norm.new_zeros(self.world_size, dtype=torch.double)
+            mine[self.rank] = norm
+            norms = distributed_utils.all_reduce(mine, distributed_utils.get_data_parallel_group()).tolist()
+        divergence.check(norms, TOLERANCE)
+
+    def _retry(self, samples: Sequence[Sample]) -> bool:
+        """After an overflow: with --amp the same batches again, --amp-batch-retries times; else False."""
+        if self.cfg.common.amp and self._retries < self.cfg.common.amp_batch_retries:
+            self._retries += 1
+            return self.train_step(samples)
+        self._retries = 0
+        self._log_loss_scale()
+        metrics.log_stop_time("train_wall")
+        return False
+
+    def _log(self, logged: list[Logged], norm: Tensor) -> None:
+        """Logs an update; nothing here waits for the device."""
+        if self.device.type == "cuda":
+            used, whole = torch.cuda.max_memory_allocated(), torch.cuda.get_device_properties(self.device).total_memory
+            torch.cuda.reset_peak_memory_stats()
+            metrics.log_scalar("gb_free", (whole - used) / 2**30, priority=1500, round=1, weight=0)
+        metrics.log_speed("ups", 1.0, priority=100, round=2)
+        metrics.log_scalar("gnorm", norm, priority=400, round=3)
+        if self.cfg.optimization.clip_norm > 0:
+            clipped = norm > self.cfg.optimization.clip_norm
+            metrics.log_scalar("clip", clipped * 100.0, priority=500, round=1)
+        self.task.reduce_metrics(logged, self.criterion)
+        self._log_loss_scale()
+
+    def _log_loss_scale(self) -> None:
+        if self.updates.loss_scale is not None:
+            metrics.log_scalar("loss_scale", self.updates.loss_scale, priority=700, round=4, weight=0)
+
+    # --- validation --------------------------------------------------------------------------------------------
+
+    @metrics.aggregate("valid")
+    @torch.no_grad()
+    def valid_step(self, sample: Sample) -> None:
+        """Evaluates a batch, and logs its statistics, summed over ranks."""
+        self.model.eval()
+        self.criterion.eval()
+        is_dummy = self._is_dummy(sample)
+        sample, _ = self._prepared(sample)
+        _, _, statistics = self.task.valid_step(sample, self.model, self.criterion)
+        logged = [statistics]
+        if self.world_size > 1:
+            logged = [self._summed(logged, is_dummy)]
+        self.task.reduce_metrics(logged, self.criterion)
+
+    # --- batches -----------------------------------------------------------------------------------------------
+
+    def get_train_iterator(
+        self, epoch: int, load_dataset: bool = True, disable_iterator_cache: bool = False
+    ) -> iterators.EpochBatchIterating:
+        """The batches of an epoch of this rank."""
+        cfg = self.cfg.dataset
+        if load_dataset:
+            logger.info("loading train data for epoch %d", epoch)
+            self.task.load_dataset(cfg.train_subset, epoch=epoch, combine=True, data_selector=None, tpu=False)
+        positions = self.task.max_positions(), self._model.max_positions(), cfg.max_tokens
+        return self._batches(
+            cfg.train_subset,
+            max_tokens=cfg.max_tokens,
+            max_sentences=cfg.batch_size,
+            max_positions=utils.resolve_max_positions(*positions),
+            ignore_invalid_inputs=True,
+            seed=self.cfg.common.seed + (epoch if cfg.update_ordered_indices_seed else 0),
+            epoch=epoch,
+            disable_iterator_cache=disable_iterator_cache,
+            skip_remainder_batch=self.cfg.optimization.skip_remainder_batch,
+            grouped_shuffling=cfg.grouped_shuffling,
+            update_epoch_batch_itr=cfg.update_epoch_batch_itr,
+        )
+
+    def get_valid_iterator(self, subset: str) -> iterators.EpochBatchIterating:
+        """The batches of a validation split of this rank, the same in each epoch."""
+        cfg = self.cfg.dataset
+        positions = self.task.max_positions(), self._model.max_positions()
+        return self._batches(
+            subset,
+            max_tokens=cfg.max_tokens_valid,
+            max_sentences=cfg.batch_size_valid,
+            max_positions=utils.resolve_max_positions(*positions),
+            ignore_invalid_inputs=cfg.skip_invalid_size_inputs_valid_test,
+            seed=self.cfg.common.seed,
+            epoch=1,
+            skip_remainder_batch=False,
+        )
+
+    def _batches(self, subset: str, **options: Any) -> iterators.EpochBatchIterating:
+        cfg = self.cfg.dataset
+        found = self.task.get_batch_iterator(
+            dataset=self.task.dataset(subset),
+            required_batch_size_multiple=cfg.required_batch_size_multiple,
+            num_shards=self.world_size,
+            shard_id=self.rank,
+            num_workers=cfg.num_workers,
+            data_buffer_size=cfg.data_buffer_size,
+            **options,
+        )
+        self._dummy_batch = found.first_batch
+        return found
+
+    @staticmethod
+    def _is_dummy(sample: Sample) -> bool:
+        """Whether a rank has no batch where others have one."""
+        return sample is None or len(sample) == 0
+
+    def _prepared(self, sample: Sample) -> tuple[Sample, bool]:
+        """A batch on the device in the precision of the run; a dummy in place of none, and whether it is one."""
+        is_dummy = self._is_dummy(sample)
+        if is_dummy:
+            sample = self._dummy_batch
+        if self.device.type == "cuda":
+            sample = utils.move_to_cuda(sample)
+        if self.dtype != torch.float32:
+            sample = utils.apply_to_sample(self._in_precision, sample)
+        return sample, is_dummy
+
+    def _in_precision(self, values: Tensor) -> Tensor:
+        return values.to(self.dtype) if values.dtype == torch.float32 else values
+
+    # --- epochs and the learning rate --------------------------------------------------------------------------
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Sets the learning rate of an epoch."""
+        logger.info("begin training epoch %d", epoch)
+        self.lr_scheduler.step_begin_epoch(epoch)
+        self._update_lr()
+
+    def lr_step(self, epoch: int, value: float | None = None) -> float:
+        """Sets the learning rate at the end of an epoch, by its validation value; returns it."""
+        self.lr_scheduler.step(epoch, value)
+        return self._update_lr()
+
+    def _update_lr(self) -> float:
+        rate: float = self.lr_scheduler.step_update(self._num_updates)
+        metrics.log_scalar("lr", rate, weight=0, priority=300)
+        return rate
+
+    def get_lr(self) -> float:
+        """The learning rate."""
+        rate: float = self.updates.wrapped.get_lr()
+        return rate
+
+    def get_model(self) -> nn.Module:
+        """The model that is not wrapped."""
+        return self._model
+
+    def get_num_updates(self) -> int:
+        """The number of updates since the first training of the model."""
+        return self._num_updates
+
+    def _set_num_updates(self, number: int) -> None:
+        self._num_updates = number
+        self._update_lr()
+        metrics.log_scalar("num_updates", number, weight=0, priority=200)
+
+    def seconds(self) -> float:
+        """The time of training, that of earlier runs included: the ranks' mean."""
+        return self._own_seconds() if self._seconds is None else float(self._seconds)
+
+    def _own_seconds(self) -> float:
+        return time.time() - self._started + self._seconds_before
+
+    # --- checkpoints -------------------------------------------------------------------------------------------
+
+    def consolidate(self) -> None:
+        """Gathers the state of a sharded optimizer on rank 0; all ranks call it before it is saved."""
+        if isinstance(self.updates.optimizer, Consolidating) and not self.cfg.checkpoint.no_save_optimizer_state:
+            self.updates.optimizer.consolidate_state_dict()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the training, as fairseq has it in checkpoints."""
+        state = {
+            "args": None,
+            "cfg": OmegaConf.to_container(self.cfg, resolve=True, enum_to_str=True),
+            "model": self._model.state_dict(),
+            "criterion": self.criterion.state_dict() if utils.has_parameters(self.criterion) else None,
+            "optimizer_history": [
+                *self._history,
+                {
+                    "criterion_name": type(self.criterion).__name__,
+                    "optimizer_name": self.updates.name,
+                    "lr_scheduler_state": self.lr_scheduler.state_dict(),
+                    "num_updates": self._num_updates,
+                },
+            ],
+            "task_state": self.task.state_dict(),
+            "extra_state": {"metrics": metrics.state_dict(), "previous_training_time": self.seconds()},
+        }
+        if self.average is not None:
+            state["extra_state"]["ema"] = self.average.get_model().state_dict()
+            if self.cfg.ema.ema_fp32:
+                state["extra_state"]["ema_fp32_params"] = self.average.fp32_params
+        if not self.cfg.checkpoint.no_save_optimizer_state:
+            state["last_optimizer_state"] = self.updates.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any], resets: Mapping[str, bool], overrides: Mapping[str, Any]) -> None:
+        """Restores what `state_dict` returned.
+
+        Args:
+            state: the checkpoint, which loses its weights.
+            resets: whether the states of `optimizer`, `lr_scheduler` and `meters` are left as they are.
+            overrides: --optimizer-overrides.
+        """
+        last, extra = state["optimizer_history"][-1], state["extra_state"]
+        self._model.set_num_updates(last["num_updates"])
+        self._model.load_state_dict(state.pop("model"), strict=True, model_cfg=self.cfg.model)
+        if utils.has_parameters(self.criterion):
+            self.criterion.load_state_dict(state["criterion"], strict=True)
+        self._history = state["optimizer_history"]
+        self._build_updates()  # the copies of weights in float32 are the new ones
+        optimizer = state.get("last_optimizer_state")
+        if optimizer is not None and not resets["optimizer"]:
+            if not resets["lr_scheduler"]:
+                self.lr_scheduler.load_state_dict(last["lr_scheduler_state"])
+            self.updates.load_state_dict(optimizer, overrides)
+            self._set_num_updates(last["num_updates"])
+        self._seconds_before, self._started = float(extra.get("previous_training_time", 0.0)), time.time()
+        position = extra["train_iterator"]
+        self.lr_step(position["epoch"])
+        if position.get("version", 1) >= 2 and position["iterations_in_epoch"] == 0:
+            return self._restore_average(extra)
+        if "metrics" in extra and not resets["meters"]:
+            metrics.load_state_dict(extra["metrics"])
+            for meter in metrics.get_meters("default"):
+                if isinstance(meter, meters.TimeMeter):
+                    meter.reset()
+        self._restore_average(extra)
+
+    def _restore_average(self, extra: Mapping[str, Any]) -> None:
+        """Restores the average of --store-ema; that of a checkpoint without one begins with its weights."""
+        if self.average is None:
+            return
+        self.average.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)
+        if self.cfg.ema.ema_fp32:
+            self.average.build_fp32_params(extra.get("ema_fp32_params"))

@@ -1,7 +1,7 @@
 """fairseq's commands run in this process: a new one would spend seconds on imports.
 
-fairseq was made for one run in a process. What a run leaves behind (best scores as attributes of functions, metrics,
-the handler of SIGTERM, logging handlers and levels, the working threads' number) is put back after each.
+fairseq was made for one run in a process. What a run leaves behind (metrics, logging handlers and levels, the working
+threads' number) is put back after each.
 """
 
 import argparse
@@ -10,7 +10,6 @@ import copy
 import functools
 import io
 import logging
-import signal
 import sys
 import unittest.mock
 from dataclasses import dataclass, field
@@ -20,15 +19,16 @@ from fairseq import checkpoint_utils, options
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
-from fairseq.tasks import FairseqTask
 from fairseq_cli import eval_lm, generate, interactive, train, validate
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import fairseq_xl
+from fairseq_xl.engine import launch, main
 from tests.command_line import cli
 
 fairseq_xl.register()
+from fairseq_xl.tasks.base import XLTask  # noqa: E402
 
 CPU = ["--cpu", "--num-workers", "0", "--no-progress-bar"]
 #: further arguments of a training on each of `tests.devices.DEVICES`
@@ -86,8 +86,7 @@ def one_run():
     """Runs the body as in a process of its own; yields its `Output`."""
     output, root, threads = Output(), logging.getLogger(), torch.get_num_threads()
     handlers, level = list(root.handlers), root.level
-    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    step, filters, losses = FairseqTask.train_step, list(root.filters), {}
+    step, filters, losses = XLTask.train_step, list(root.filters), {}
 
     def recorded_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         result = step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
@@ -101,14 +100,12 @@ def one_run():
         def emit(self, record):
             output.records.append(record)
 
-    for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
-        vars(function).clear()
     metrics.reset()
     root.handlers, root.filters = [Keep()], []
     root.setLevel(logging.INFO)
     keeper = root.handlers[0]
     reset_logging = validate.reset_logging
-    FairseqTask.train_step, validate.reset_logging = recorded_step, lambda: None
+    XLTask.train_step, validate.reset_logging = recorded_step, lambda: None
     torch.set_num_threads(1)
     printed = io.StringIO()
     try:
@@ -118,15 +115,11 @@ def one_run():
         output.text = printed.getvalue()
         output.updates = {number: [float(loss).hex() for loss in each] for number, each in losses.items()}
         keeper.close()
-        FairseqTask.train_step, validate.reset_logging = step, reset_logging
+        XLTask.train_step, validate.reset_logging = step, reset_logging
         torch.set_num_threads(threads)
         root.handlers, root.filters = handlers, filters
         root.setLevel(level)
-        for number, handler in signals.items():
-            signal.signal(number, handler)
         metrics.reset()
-        for function in (checkpoint_utils.save_checkpoint, train.should_stop_early):
-            vars(function).clear()
 
 
 COMPOSE = dataclass_utils.compose
@@ -184,7 +177,8 @@ def configuration(parser, arguments):
 def run_train(arguments, defaults=CPU):
     """fairseq-train."""
     with one_run() as output:
-        train.main(configuration(options.get_training_parser(), [*arguments, *defaults]))
+        cfg = configuration(options.get_training_parser(), [*arguments, *defaults])
+        (main.main if cfg.task._name.startswith(launch.TASKS) else train.main)(cfg)
     return output
 
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fairseq.tasks import FairseqTask
 from tiny_data import write_items
 
 from fairseq_xl import mining
@@ -20,6 +19,7 @@ from fairseq_xl.data.negatives import LengthRange, negatives_file, read_negative
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
+from fairseq_xl.tasks.base import XLTask
 from tests.commands import dan, pretraining, run_train
 
 MADE_WITH = {"checkpoint": 1}
@@ -575,7 +575,7 @@ def test_missing_negatives_are_reported_before_the_first_update(text, tmp_path, 
             mining.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     options = ["--objective-options", "mlm.length=32 paraphrase.length=32", "--max-update", 3]
     updates = []
-    monkeypatch.setattr(FairseqTask, "train_step", lambda *_, **__: updates.append(1))
+    monkeypatch.setattr(XLTask, "train_step", lambda *_, **__: updates.append(1))
     with pytest.raises(UserError, match=f"{missing}.en-de.negatives.npz: no mined negatives"):
         run_train(pretraining(text, tmp_path / "model", *options, objectives="mlm,paraphrase"))
     assert not updates

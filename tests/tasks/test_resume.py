@@ -9,19 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from fairseq import checkpoint_utils, options
 from fairseq.distributed import utils as distributed_utils
-from fairseq.tasks import FairseqTask
 from fairseq_cli import train
-from omegaconf import OmegaConf
 
+from fairseq_xl.engine import resume, stopping
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
-from fairseq_xl.patches import loading
 from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
 from tests.commands import (
@@ -200,7 +196,7 @@ BATCHES_AND_PRECISION = {
     "--amp": (True, "False"),
     "--distributed-world-size": (2, "1"),
     "--optimizer": ("xl_adam", "adam"),
-    "--lr-scheduler": (loading.PLATEAU, "fixed"),
+    "--lr-scheduler": (resume.PLATEAU, "fixed"),
     "--ema-decay": (0.5, "0.9999"),
     "--valid-subset": ("test", "valid"),
     "--best-checkpoint-metric": ("ppl", "loss"),
@@ -213,14 +209,14 @@ def test_other_batches_and_another_precision_are_told(data_bin, tmp_path, option
     line = [*RUNS["alternate"](data_bin, tmp_path), "--cpu"]
     changed = [*line, option] if value is True else [*line, option, value]
     old, new = (configuration(options.get_training_parser(), each) for each in (line, changed))
-    assert loading.other_settings(old, new) == [f"{option} {value} (was {before})"]
+    assert resume.other_settings(old, new) == [f"{option} {value} (was {before})"]
 
 
 def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
     line = [*RUNS["clm"](data_bin, tmp_path), "--max-update"]
     run_train([*line, 1])
     other = cli(weight_decay=0.25, adam_betas="(0.5, 0.6)", best_checkpoint_metric="ppl")
-    log = run_train([*line, 2, *other, *cli(lr_scheduler=loading.PLATEAU, lr=0.5)]).log
+    log = run_train([*line, 2, *other, *cli(lr_scheduler=resume.PLATEAU, lr=0.5)]).log
     assert "--lr [0.5] (was [0.003]; no effect after the warm-up" in log
     state = load_checkpoint(tmp_path / "checkpoint_last.pt")
     (group,) = state["last_optimizer_state"]["param_groups"]
@@ -253,7 +249,7 @@ def test_what_changes_no_update_is_not_told(data_bin, tmp_path):
     more = ["--cpu", "--num-workers", 2, "--log-interval", 5, "--validate-interval", 3, "--max-tokens-valid", 64]
     more += ["--max-update", 3, "--save-interval-updates", 1, "--patience", 4, "--ddp-backend", "legacy_ddp"]
     again = [f"{os.path.relpath(data_bin)}/", *line[1:], *more]
-    assert loading.other_settings(*(configuration(parser(), each) for each in (line, again))) == []
+    assert resume.other_settings(*(configuration(parser(), each) for each in (line, again))) == []
 
 
 def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):
@@ -319,7 +315,7 @@ def test_resume_after_kill_9(data_bin, tmp_path, name, defaults):
 
 def terminate_in(monkeypatch, step, place):
     """SIGTERM during the call number `place` of the task's train_step or valid_step."""
-    original, calls = getattr(FairseqTask, step), []
+    original, calls = getattr(XLTask, step), []
 
     def interrupted(self, *arguments, **options):
         calls.append(step)
@@ -327,7 +323,7 @@ def terminate_in(monkeypatch, step, place):
             os.kill(os.getpid(), signal.SIGTERM)
         return original(self, *arguments, **options)
 
-    monkeypatch.setattr(FairseqTask, step, interrupted)
+    monkeypatch.setattr(XLTask, step, interrupted)
 
 
 @pytest.mark.parametrize("place", [1, 4, 2 * UPDATES, 2 * UPDATES + 2])
@@ -362,30 +358,28 @@ def test_resume_after_sigterm_in_validation(data_bin, tmp_path, uninterrupted, m
 
 def test_a_stop_is_logged_whenever_its_signal_comes(caplog):
     """The signal may come before any line after an update: this update or the next is the last, and the log says so."""
-    code, signaled = XLTask.optimizer_step.__code__, 0
+    code, signaled = stopping.Stopping.agree.__code__, 0
     for number in sorted({line for *_, line in code.co_lines() if line and line > code.co_firstlineno}):
-        run = OmegaConf.create({"optimization": {"stop_time_hours": 0}, "dataset": {}, "task": {}})
-        task = XLTask.__new__(XLTask)
-        task.cfg, task.terminated = run.task, None
+        stop = stopping.Stopping()
 
-        def trace(frame, event, argument, task=task, number=number):
+        def trace(frame, event, argument, stop=stop, number=number):
             if frame.f_code is code and frame.f_lineno == number:
-                task.terminated = "SIGTERM"
+                stop.signal = "SIGTERM"
             return trace if frame.f_code is code else None
 
         for update in range(2):
             before = sys.gettrace()
             sys.settrace(None if update else trace)
             try:
-                task.optimizer_step(SimpleNamespace(step=lambda: None), torch.nn.Linear(1, 1), update)
+                stop.agree()
             finally:
                 sys.settrace(before)
-            assert ("SIGTERM: saving" in caplog.text) == (run.optimization.stop_time_hours > 0)
-        if task.terminated:  # it has been at that line
+            assert ("SIGTERM: saving" in caplog.text) == stop.agreed
+        if stop.signal:  # it has been at that line
             signaled += 1
-            assert run.optimization.stop_time_hours > 0 and run.dataset.disable_validation
+            assert stop.agreed and stop.requested
         caplog.clear()
-    assert signaled > 3
+    assert signaled > 2
 
 
 def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, monkeypatch):
@@ -403,7 +397,7 @@ def test_a_signal_after_the_last_update_stops_the_recipe(data_bin, tmp_path, mon
 def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
     """Ctrl-C saves and stops like SIGTERM; a second one stops at once."""
     line = [*RUNS["alternate"](data_bin, tmp_path), "--max-update", LAST, "--disable-validation"]
-    original, calls = FairseqTask.train_step, []
+    original, calls = XLTask.train_step, []
 
     def interrupted(self, *arguments, **options):
         calls.append(1)
@@ -411,7 +405,7 @@ def test_interrupted_once_and_twice(data_bin, tmp_path, monkeypatch):
             os.kill(os.getpid(), signal.SIGINT)
         return original(self, *arguments, **options)
 
-    monkeypatch.setattr(FairseqTask, "train_step", interrupted)
+    monkeypatch.setattr(XLTask, "train_step", interrupted)
     first = run_train(line)
     assert max(first.updates) == 3 and "SIGINT: saving after this update" in first.log
     saved = (tmp_path / "checkpoint_last.pt").read_bytes()
@@ -451,7 +445,7 @@ def test_sigterm_saves_and_exits(data_bin, tmp_path, status):
     for detail in ("'_name': None", "can_reuse_epoch_itr", "(encoder): Encoder(", "grouped total_num_itrs", "DEBUG"):
         assert detail not in shown
     assert "'_name': None" in kept and " | INFO | fairseq.data.iterators | grouped total_num_itrs" in kept
-    assert " | WARNING | fairseq_xl.tasks.base | SIGTERM: saving after this update" in kept
+    assert " | WARNING | fairseq_xl.engine.stopping | SIGTERM: saving after this update" in kept
     saved = tmp_path / "terminated" / "checkpoint_last.pt"
     state = checkpoint_utils.load_checkpoint_to_cpu(str(saved))
     stop = state["optimizer_history"][-1]["num_updates"]

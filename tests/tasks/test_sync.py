@@ -7,10 +7,10 @@ import shutil
 import pytest
 import torch
 from fairseq import utils
-from fairseq.tasks import FairseqTask
 
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
 from tests.commands import dan, denoising, generation, labeled, pretraining, run_train, translation
 from tests.tiny_data import write_items
@@ -27,7 +27,7 @@ def on_meta(value):
 @pytest.fixture
 def checked(monkeypatch):
     """Names of what was computed on the meta device: before each training step its loss and gradients are, too."""
-    found, step = [], FairseqTask.train_step
+    found, step = [], XLTask.train_step
 
     def checked_step(self, sample, model, criterion, *more, **named):
         if "objective" in sample and sample["objective"] == "back_translation":  # generates text step by step
@@ -41,7 +41,7 @@ def checked(monkeypatch):
         found.append(sample.get("objective", self.cfg._name))
         return step(self, sample, model, criterion, *more, **named)
 
-    monkeypatch.setattr(FairseqTask, "train_step", checked_step)
+    monkeypatch.setattr(XLTask, "train_step", checked_step)
     return found
 
 

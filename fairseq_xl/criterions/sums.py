@@ -8,7 +8,7 @@ import torch
 from fairseq.logging import metrics
 from torch import Tensor
 
-from fairseq_xl.patches.metrics import Values, log_sums
+from fairseq_xl.engine.metrics import Values, log_sums
 
 
 def total(logging_outputs: Sequence[Mapping[str, Any]], key: str) -> Any:

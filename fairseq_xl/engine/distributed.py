@@ -138,14 +138,14 @@ class _DependOn(torch.autograd.Function):
     """Returns tensors unchanged and makes them depend on parameters, to which the backward pass adds no gradient."""
 
     @staticmethod
-    def forward(ctx, number, *tensors):
+    def forward(ctx: Any, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Returns the first `number` tensors; the others are the parameters."""
         ctx.set_materialize_grads(False)
         ctx.number_of_parameters = len(tensors) - number
         return tensors[:number]
 
     @staticmethod
-    def backward(ctx, *gradients):
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients of the tensors, and None for each parameter."""
         return (None, *gradients, *[None] * ctx.number_of_parameters)
 
@@ -160,10 +160,10 @@ def _allow_unused(model: DistributedDataParallel) -> None:
     parameters = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
     used = [False] * len(parameters)
 
-    def mark_used(number, parameter):
+    def mark_used(number: int, parameter: Tensor) -> None:
         used[number] |= parameter.grad is not None  # the hook is called for unused parameters too
 
-    def depend_on_all(_, inputs, output):
+    def depend_on_all(_: Any, inputs: Any, output: Any) -> Any:
         leaves, structure = pytree.tree_flatten(output)
         numbers = [number for number, leaf in enumerate(leaves) if getattr(leaf, "requires_grad", False)]
         found = _DependOn.apply(len(numbers), *[leaves[number] for number in numbers], *parameters) if numbers else ()
@@ -171,14 +171,14 @@ def _allow_unused(model: DistributedDataParallel) -> None:
             leaves[number] = leaf
         return pytree.tree_unflatten(leaves, structure)
 
-    def all_reduce_grads():
+    def all_reduce_grads() -> None:
         _remove_gradients(parameters, any_rank(used))
         used[:] = [False] * len(parameters)
 
     for number, parameter in enumerate(parameters):
         parameter.register_post_accumulate_grad_hook(functools.partial(mark_used, number))
     model.register_forward_hook(depend_on_all)
-    model.all_reduce_grads = all_reduce_grads
+    model.all_reduce_grads = all_reduce_grads  # type: ignore[assignment]
 
 
 def _remove_gradients(parameters: list[torch.nn.Parameter], used: list[bool]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig
+from torch.multiprocessing.spawn import spawn
 
 import fairseq_xl
 from fairseq_xl.engine.distributed import join
@@ -99,7 +100,7 @@ def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
     if on_cpu and first:
         raise UserError(f"--distributed-rank {first} is one process of {count}: add --distributed-no-spawn")
     count = count if on_cpu else min(count, torch.cuda.device_count())
-    ranks = torch.multiprocessing.spawn(_spawned, (cfg, first), count, join=False)
+    ranks = spawn(_spawned, (cfg, first), count, join=False)
     stopped = False
 
     def pass_on(number: int, frame: FrameType | None) -> None:

@@ -47,7 +47,7 @@ def open_log_file(path: str | None) -> None:
     shorten_console()
 
 
-def _close_after_error(handler, record) -> None:
+def _close_after_error(handler: logging.FileHandler, record: logging.LogRecord) -> None:
     """Warns that --log-file cannot be written, once; logging would show a traceback for each record."""
     error = sys.exc_info()[1]
     if not isinstance(error, OSError):
@@ -70,7 +70,7 @@ def shorten_console() -> None:
             handler.setFormatter(logging.Formatter(FORMAT, DATES))
 
 
-def is_for_console(record) -> bool:
+def is_for_console(record: logging.LogRecord) -> bool:
     """Whether a record goes to the console: not the configuration, the model, or details of loading and saving."""
     if record.levelno > logging.INFO:
         return True
@@ -149,7 +149,7 @@ def ordered(stats: dict) -> dict:
     return {name: stats[name] for name in [*measured, *(name for name in stats if name not in measured)]}
 
 
-def progress(bar, stats: dict) -> dict:
+def progress(bar: Any, stats: dict[str, Any]) -> dict[str, int]:
     """Returns "max_update", the last update of the training, and "seconds_left" until then, where they are known.
 
     Args:

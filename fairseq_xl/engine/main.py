@@ -4,6 +4,7 @@ import logging
 import logging.config
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from fairseq import tasks, utils
@@ -67,7 +68,8 @@ def main(cfg: DictConfig) -> bool:
 def _prepare(cfg: DictConfig) -> None:
     """Sets what a process has once: logging, seeds, and the folder of checkpoints."""
     if distributed_utils.is_master(cfg.distributed_training) and "job_logging_cfg" in cfg:  # of hydra
-        logging.config.dictConfig(OmegaConf.to_container(cfg.job_logging_cfg))
+        settings: Any = OmegaConf.to_container(cfg.job_logging_cfg)
+        logging.config.dictConfig(settings)
     metrics.reset()
     log.open_log_file(cfg.common.log_file)
     np.random.seed(cfg.common.seed)
@@ -116,7 +118,7 @@ def _train_epochs(
         epochs = trainer.get_train_iterator(epochs.next_epoch_idx, load_dataset=sharded, disable_iterator_cache=sharded)
 
 
-@metrics.aggregate("train")
+@metrics.aggregate("train")  # type: ignore[untyped-decorator]
 def _train_epoch(
     trainer: Trainer,
     epochs: iterators.EpochBatchIterating,

@@ -17,7 +17,7 @@ MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
 PRECISIONS = ("fp16", "bf16", "amp")
 #: options of fairseq's loop that this one does not have, with the values that ask for nothing
-UNSUPPORTED = {
+UNSUPPORTED: dict[str, dict[str, tuple[Any, ...]]] = {
     "common": {
         "tpu": (False,),
         "model_parallel_size": (1,),
@@ -75,7 +75,8 @@ def _choose_precision(common: DictConfig) -> None:
 
 def _is_set_in_hydra(key: str) -> bool:
     """Whether hydra's value of `key` is set in a file or on the command line, and not fairseq's default."""
-    loader, job = GlobalHydra.instance().config_loader(), HydraConfig.get()
+    loader: Any = GlobalHydra.instance().config_loader()
+    job = HydraConfig.get()
     overrides = list(job.overrides.task)
     if any(override.lstrip("+").startswith(f"{key}=") for override in overrides):
         return True

@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 #: keys that are added to the optimizer state of fairseq's checkpoints
 MASTERS, SCALER = "fp32_params", "loss_scaler"
+SMALLEST = "gradients are NaN or infinite even with the smallest loss scale"
 
 
 class Overflow(Exception):
@@ -87,11 +88,13 @@ class Updates:
         self.wrapped.multiply_grads(factor)
 
     def clip_grad_norm(self, most: float) -> Tensor:
-        """Clips the gradients to the norm `most` (0: not at all); returns the norm before.
-
-        Raises `Overflow` and `Diverged`, with a loss scale.
-        """
+        """Clips the gradients to the norm `most` (0: not at all); returns the norm before, which is not read here."""
         return clip(self.wrapped.params, most)
+
+    def check(self, norm: float) -> None:
+        """Raises `Diverged` for a norm that is no finite number; before, with a loss scale, `Overflow`."""
+        if not math.isfinite(norm):
+            raise Diverged("gradients are NaN or infinite")
 
     def step(self) -> None:
         """Makes the update."""
@@ -143,20 +146,20 @@ class _Scaled(Updates):
         norm = self.factor * clip(self.wrapped.params, 0)
         if isinstance(self.factor, Tensor):
             self.factor = self.factor.to(norm.device)
+        if most > 0:
+            self.factor *= (most / (norm + 1e-6)).clamp_(max=1)
+        return norm
+
+    def check(self, norm: float) -> None:
+        """Lowers the loss scale after an overflow."""
         if self.scaler is None:
-            if most > 0:
-                self.factor *= (most / (norm + 1e-6)).clamp_(max=1)
-            return norm
-        found = float(norm)
-        if found > most > 0:
-            self.factor *= most / found
+            return super().check(norm)
         try:
-            self.scaler.check_overflow(found)
+            self.scaler.check_overflow(norm)
         except OverflowError as error:
             raise Overflow(str(error)) from error
         except FloatingPointError as error:
-            raise Diverged("gradients are NaN or infinite even with the smallest loss scale") from error
-        return norm
+            raise Diverged(SMALLEST) from error
 
     def step(self) -> None:
         """Divides the gradients by the loss scale, and makes the update."""
@@ -202,12 +205,14 @@ class SixteenBits(_Scaled):
     @torch.no_grad()
     def clip_grad_norm(self, most: float) -> Tensor:
         """Copies the gradients to float32, and clips them; without a gradient a parameter stays as it is."""
-        used = [(parameter, master) for parameter, master in zip(self.parameters, self.masters)]
-        used = [(parameter, master) for parameter, master in used if parameter.grad is not None]
-        for _, master in used:
-            master.grad = torch.empty_like(master)
-        if used:
-            torch._foreach_copy_([master.grad for _, master in used], [parameter.grad for parameter, _ in used])
+        gradients, copies = [], []
+        for parameter, master in zip(self.parameters, self.masters, strict=True):
+            if parameter.grad is not None:
+                master.grad = torch.empty_like(master)
+                gradients.append(parameter.grad)
+                copies.append(master.grad)
+        if copies:
+            torch._foreach_copy_(copies, gradients)
         return super().clip_grad_norm(most)
 
     @torch.no_grad()
@@ -278,14 +283,17 @@ class MixedPrecision(Updates):
     def clip_grad_norm(self, most: float) -> Tensor:
         """Divides the gradients by the loss scale, and clips them."""
         self.scaler.unscale_(self.optimizer)
-        norm = super().clip_grad_norm(most)
-        if self.scaler.is_enabled() and not math.isfinite(float(norm)):
-            lower = self.scaler.get_scale() * self.scaler.get_backoff_factor()
-            if lower <= self.least:
-                raise Diverged("gradients are NaN or infinite even with the smallest loss scale")
-            self.step()  # torch skips the update, and lowers the scale
-            raise Overflow(f"setting loss scale to: {lower}")
-        return norm
+        return super().clip_grad_norm(most)
+
+    def check(self, norm: float) -> None:
+        """Lowers the loss scale after an overflow."""
+        if not self.scaler.is_enabled() or math.isfinite(norm):
+            return super().check(norm)
+        lower = self.scaler.get_scale() * self.scaler.get_backoff_factor()
+        if lower <= self.least:
+            raise Diverged(SMALLEST)
+        self.step()  # torch skips the update, and lowers the scale
+        raise Overflow(f"setting loss scale to: {lower}")
 
     def step(self) -> None:
         """Makes the update."""

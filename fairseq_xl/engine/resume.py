@@ -1,6 +1,5 @@
 """Where a training begins: from its last checkpoint, from weights that --finetune-from-model names, or anew."""
 
-import argparse
 import contextlib
 import functools
 import logging
@@ -9,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import omegaconf
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import iterators
@@ -20,46 +18,21 @@ from omegaconf import DictConfig
 from fairseq_xl.engine import save_dir
 from fairseq_xl.engine.interfaces import Consolidating
 from fairseq_xl.engine.selection import Selection
+from fairseq_xl.engine.settings import check_combination, differs, is_of_run, options_of, other_settings
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, load_plain, naming_misfit
-from fairseq_xl.io.configuration import OUTPUTS
+from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, naming_misfit
 from fairseq_xl.io.literals import literal
 
 logger = logging.getLogger("fairseq.trainer")  # its name in logs, which programs read
 
 SHARDED = "SHARDED"  # in a checkpoint's place of an optimizer state that rank 0 keeps
-#: sections of a configuration whose options are settings of the training
-SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema", "bmuf")
-#: sections whose class is a setting too; the classes of the others are compared elsewhere
-CLASSES = {"criterion", "optimizer", "lr_scheduler"}
-#: options that a resumed run may change without a warning
-NO_SETTINGS = {"max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
-#: options of other sections that change batches, gradients, precision or the choice of the best checkpoint
-OTHER_SETTINGS = {
-    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"}
-    | {"fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"}
-    | {"amp_init_scale", "amp_scale_window", "amp_batch_retries"},
-    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"}
-    | {"update_ordered_indices_seed", "valid_subset", "combine_valid_subsets", "max_valid_steps"},
-    "distributed_training": {"distributed_world_size", "ddp_comm_hook", "localsgd_frequency"}
-    | {"slowmo_momentum", "slowmo_base_algorithm"},
-    "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},
-}
-#: options without effect on a resumed run, which continues from a state in the checkpoint -> reason
-STORED = {
-    "fp16_init_scale": "no effect: the loss scale is the checkpoint's",
-    "amp_init_scale": "no effect: the loss scale is the checkpoint's",
-}
-TUPLES = str.maketrans("()", "[]")
-PLATEAU = "reduce_lr_on_plateau"
 #: options on which it depends whether two validation results can be compared
 COMPARED = [
     ("checkpoint", "best_checkpoint_metric"),
     ("checkpoint", "maximize_best_checkpoint_metric"),
     ("dataset", "valid_subset"),
 ]
-
 #: flags of precision, those before others first ("": 32 bits) -> fairseq's class that wraps the optimizer
 PRECISIONS = {
     "--memory-efficient-bf16": "MemoryEfficientFP16Optimizer",
@@ -77,8 +50,8 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
     Raises `UserError` for a checkpoint that is damaged, or of another training.
     """
     cfg = trainer.cfg.checkpoint
-    _check_restore_file(trainer)
-    path, resets = _chosen(cfg)
+    check_restore_file(trainer)
+    path, resets = chosen(cfg)
     sharded = trainer.task.has_sharded_data("train")
     epoch, position, waiting = 1, None, None
     if os.path.isfile(path):
@@ -106,7 +79,7 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
     return epochs
 
 
-def _chosen(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
+def chosen(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
     """The checkpoint to restore, as fairseq chooses it, and which of its states are left out."""
     resets = {name: cfg[f"reset_{name}"] for name in ("optimizer", "lr_scheduler", "meters", "dataloader")}
     weights, suffix = cfg.finetune_from_model, cfg.checkpoint_suffix
@@ -165,7 +138,7 @@ def _checked(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[st
         _forget_incomparable(state, cfg)
     if own:
         changes = other_settings(state.get("cfg"), cfg)
-        _check_combination(state.get("cfg"), cfg, changes, path)
+        check_combination(state.get("cfg"), cfg, changes, path)
         if changes:
             logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
     _scale_position(state, cfg)
@@ -180,7 +153,7 @@ def _checked(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[st
 def _check_precision(state: Mapping[str, Any], cfg: DictConfig, path: str) -> None:
     """Raises `UserError` for the optimizer state of another class of optimizers or of another precision."""
     _check_optimizer(state.get("cfg"), cfg, path)
-    before, now = (_precision(_options(each, "common")) for each in (state.get("cfg"), cfg))
+    before, now = (_precision(options_of(each, "common")) for each in (state.get("cfg"), cfg))
     if PRECISIONS[before] != PRECISIONS[now]:
         trained, advice = (f"with {before}", f"add {before}") if before else ("in 32 bits", f"leave out {now}")
         runs = f"has {now}" if now else "is in 32 bits"
@@ -215,14 +188,14 @@ def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
         before, now = (_micro_steps(each, position["epoch"]) for each in (state.get("cfg"), cfg))
         position["iterations_in_epoch"] = made // before * now if before and now else made
     elif made:
-        before, now = (_options(each, "distributed_training") for each in (state.get("cfg"), cfg))
-        before, now = (options.get("distributed_world_size") for options in (before, now))
-        position["iterations_in_epoch"] = -(-made * before // now) if before else made
+        sections = (options_of(each, "distributed_training") for each in (state.get("cfg"), cfg))
+        before, now = (options.get("distributed_world_size") for options in sections)
+        position["iterations_in_epoch"] = -(-made * before // now) if before and now else made
 
 
-def _check_optimizer(before, now, path) -> None:
+def _check_optimizer(before: Any, now: DictConfig, path: str) -> None:
     """Refuses the state of another class of optimizers, which fairseq does not notice in 16 bits."""
-    names = [_options(cfg, "optimizer").get("_name") for cfg in (before, now)]
+    names = [options_of(cfg, "optimizer").get("_name") for cfg in (before, now)]
     classes = [getattr(OPTIMIZER_REGISTRY.get(name), "__name__", None) for name in names]
     if None not in classes and classes[0] != classes[1]:
         raise UserError(
@@ -231,105 +204,32 @@ def _check_optimizer(before, now, path) -> None:
         )
 
 
-def _precision(common: dict) -> str:
+def _precision(common: Mapping[str, Any]) -> str:
     """The flag in `PRECISIONS` that options of the section `common` amount to."""
     flags = (flag for flag in PRECISIONS if flag and common.get(flag[2:].replace("-", "_")))
     return next(flags, "")
 
 
-def _micro_steps(cfg, epoch: int) -> int | None:
+def _micro_steps(cfg: Any, epoch: int) -> int | None:
     """The batches that each process accumulates for an update of an epoch; None if the configuration is missing."""
-    frequencies = _options(cfg, "optimization").get("update_freq")
+    frequencies = options_of(cfg, "optimization").get("update_freq")
     return int(frequencies[min(epoch, len(frequencies)) - 1]) if frequencies else None
 
 
-def _forget_incomparable(state: dict, now) -> None:
+def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
     """Removes state of another scheduler, and the best value of another validation metric or split.
 
     fairseq would load the state of any scheduler, and compare values of one metric with the best of another.
     """
     before, extra = state.get("cfg"), state.get("extra_state") or {}
     worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
-    if any(_differs(before, now, *key) for key in COMPARED):
+    if any(differs(before, now, *key) for key in COMPARED):
         for stored in (extra, *extra.values()):  # also of --patience
             for name in ("best", "num_runs") if isinstance(stored, dict) else ():
                 stored.pop(name, None)
         state["optimizer_history"][-1]["lr_scheduler_state"]["best"] = worst
-    if _differs(before, now, "lr_scheduler", "_name"):
+    if differs(before, now, "lr_scheduler", "_name"):
         state["optimizer_history"][-1]["lr_scheduler_state"] = {"best": worst}
-
-
-def _differs(before, now, section: str, name: str) -> bool:
-    """Whether an option has another value in another configuration that has it too."""
-    old, new = (_options(cfg, section) for cfg in (before, now))
-    return name in old and name in new and str(old[name]) != str(new[name])
-
-
-def other_settings(before, now) -> list:
-    """Lists the settings that differ between two configurations: those of `SETTINGS` and `OTHER_SETTINGS`.
-
-    Args:
-        before: the configuration of a checkpoint, as it was loaded.
-        now: the configuration of the run.
-
-    Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
-    """
-    changes, stored = {}, dict(STORED)
-    if _options(now, "lr_scheduler").get("_name") == PLATEAU:
-        stored["lr"] = f"no effect after the warm-up: {PLATEAU} continues from the checkpoint's learning rate"
-    for section in (*SETTINGS, *OTHER_SETTINGS):
-        old, new = (_options(cfg, section) for cfg in (before, now))
-        for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
-            if name == "_name" and section not in CLASSES:
-                continue
-            same = _same_folders if name == "data" else _same_values
-            if not same(str(old[name]), str(new[name])):
-                option = f"--{(section if name == '_name' else name).replace('_', '-')}"
-                remark = f"; {stored[name]}" if name in stored else ""
-                changes[option] = f"{'DATA' if name == 'data' else option} {new[name]} (was {old[name]}{remark})"
-    return [changes[option] for option in sorted(changes)]
-
-
-def _check_combination(before, now, changes, path) -> None:
-    """Refuses to resume a job of a sweep from a checkpoint of another combination of the swept values.
-
-    Args:
-        before: the configuration of the checkpoint `path`, as it was loaded.
-        now: the configuration of the job.
-        changes: `other_settings` of the two; all of them count if files of a config group are swept.
-    """
-    others = []
-    for key in filter(None, os.environ.get(save_dir.SWEPT, "").split(",")):
-        section, dot, option = key.partition(".")
-        name = option.partition(".")[0]
-        old, new = (_options(cfg, section).get(name) for cfg in (before, now))
-        if str(old) != str(new):
-            others.append(f"{section}.{name}={new} (was {old})")
-        elif not dot:
-            others += changes
-    if others:
-        raise UserError(
-            f"{path} has another combination of the swept values than this job: {', '.join(dict.fromkeys(others))}; "
-            "choose another checkpoint.save_dir"
-        )
-
-
-def _same_values(one: str, other: str) -> bool:
-    """Whether two values are equal as text; a list equals a tuple of its items."""
-    return one.translate(TUPLES) == other.translate(TUPLES)
-
-
-def _same_folders(one: str, other: str) -> bool:
-    """Whether two values of DATA, folders joined by ``:``, name the same folders in the same order."""
-    return [*map(os.path.abspath, one.split(os.pathsep))] == [*map(os.path.abspath, other.split(os.pathsep))]
-
-
-def _options(cfg, section: str) -> dict:
-    """The options of a section of a configuration; fairseq keeps those of some of its own models in a Namespace."""
-    found = (cfg or {}).get(section) or {}
-    if isinstance(found, argparse.Namespace):
-        return vars(found)
-    return omegaconf.OmegaConf.to_container(found, resolve=True) if omegaconf.OmegaConf.is_config(found) else found
 
 
 @contextlib.contextmanager
@@ -366,7 +266,7 @@ def is_finished(trainer: Trainer, selection: Selection) -> bool:
     return False
 
 
-def _check_restore_file(trainer: Trainer) -> None:
+def check_restore_file(trainer: Trainer) -> None:
     """Raises `UserError` for a missing --restore-file other than checkpoint_last.pt, and for one that is a folder."""
     cfg, suffix = trainer.cfg.checkpoint, trainer.cfg.checkpoint.checkpoint_suffix
     path = cfg.restore_file.replace(".pt", f"{suffix}.pt")
@@ -377,18 +277,7 @@ def _check_restore_file(trainer: Trainer) -> None:
         raise UserError(f"{last} is not a file: it is where the run's last checkpoint is read and written")
     try:
         if trainer.rank == 0:
-            save_dir.check_last_checkpoint(cfg, suffix, functools.partial(_is_of_run, trainer.cfg))
+            save_dir.check_last_checkpoint(cfg, suffix, functools.partial(is_of_run, trainer.cfg))
     finally:
         if trainer.world_size > 1:
             torch.distributed.barrier()  # all ranks then see the same files
-
-
-def _is_of_run(run, path: str) -> bool:
-    """Whether a checkpoint was saved by this run: in the same --save-dir, with the same settings."""
-    try:
-        before = load_plain(path, mapped=True)["cfg"]
-        return _same_folders(before["checkpoint"]["save_dir"], run.checkpoint.save_dir) and not other_settings(
-            before, run
-        )
-    except (UserError, LookupError, TypeError, AttributeError):
-        return False

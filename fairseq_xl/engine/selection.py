@@ -87,8 +87,8 @@ class Selection:
 
     def restore(self, best: Any, waiting: Any) -> None:
         """Takes over what a checkpoint stores: `best`, and what `waiting` returned. Drops what are no numbers."""
-        self.best = best if isinstance(best, numbers.Real) else None
+        self.best = float(best) if isinstance(best, numbers.Real) else None
         found = waiting if isinstance(waiting, dict) else {}
         awaited, waited = found.get("best"), found.get("num_runs")
-        if isinstance(awaited, numbers.Real) and isinstance(waited, numbers.Real):
+        if isinstance(awaited, numbers.Real) and isinstance(waited, numbers.Integral):
             self._awaited, self.waited = float(awaited), int(waited)

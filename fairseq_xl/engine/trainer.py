@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from fairseq.logging import meters, metrics
 from fairseq.models.ema import build_ema
 from fairseq.optim import lr_scheduler
 from omegaconf import DictConfig, OmegaConf
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_xl.engine import divergence, precision, sharding
 from fairseq_xl.engine.distributed import sum_over_ranks, wrap
@@ -22,9 +23,6 @@ from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
 from fairseq_xl.engine.precision import Overflow
 
 logger = logging.getLogger("fairseq.trainer")  # its name in logs, which programs read
-
-#: the largest relative difference of the ranks' gradient norms, as in fairseq
-TOLERANCE = 1e-6
 
 
 class Trainer:
@@ -41,7 +39,7 @@ class Trainer:
         updates: how gradients become updates.
     """
 
-    def __init__(self, cfg: DictConfig, task: Task, model: nn.Module, criterion: nn.Module):
+    def __init__(self, cfg: DictConfig, task: Task, model: Any, criterion: Any):
         self.cfg, self.task, self.criterion = cfg, task, criterion
         on_gpu = torch.cuda.is_available() and not cfg.common.cpu
         self.device = torch.device("cuda" if on_gpu else "cpu")
@@ -49,7 +47,7 @@ class Trainer:
         self._model = model.to(self.dtype)
         self.criterion.to(self.device, self.dtype)
         if self.world_size > 1:
-            self.model = wrap(self._model, cfg.distributed_training, self.device)
+            self.model: Any = wrap(self._model, cfg.distributed_training, self.device)
         else:
             self.model = self._model.to(self.device)
         self.average = build_ema(self._model, cfg.ema, self.device) if cfg.ema.store_ema else None
@@ -86,7 +84,7 @@ class Trainer:
 
     # --- updates -----------------------------------------------------------------------------------------------
 
-    @metrics.aggregate("train")
+    @metrics.aggregate("train")  # type: ignore[untyped-decorator]
     def train_step(self, samples: Sequence[Sample]) -> bool:
         """Makes an update from the batches of its micro-steps; returns False if an overflow skips it.
 
@@ -169,13 +167,17 @@ class Trainer:
         self.updates.multiply_grads(self.world_size / size)
 
     def _check_norm(self, norm: Tensor) -> None:
-        """Raises `Diverged` if the gradients of a rank are not finite, or differ from another rank's."""
+        """Raises `Overflow` or `Diverged` if gradients of a rank are not finite, or differ from another rank's.
+
+        This is where an update waits for the device.
+        """
         norms = [float(norm)]
         if self.world_size > 1 and self.device.type == "cuda":
             mine = norm.new_zeros(self.world_size, dtype=torch.double)
             mine[self.rank] = norm
             norms = distributed_utils.all_reduce(mine, distributed_utils.get_data_parallel_group()).tolist()
-        divergence.check(norms, TOLERANCE)
+        self.updates.check(next((each for each in norms if not math.isfinite(each)), norms[0]))
+        divergence.check_equal(norms)
 
     def _retry(self, samples: Sequence[Sample]) -> bool:
         """After an overflow: with --amp the same batches again, --amp-batch-retries times; else False."""
@@ -207,7 +209,7 @@ class Trainer:
 
     # --- validation --------------------------------------------------------------------------------------------
 
-    @metrics.aggregate("valid")
+    @metrics.aggregate("valid")  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def valid_step(self, sample: Sample) -> None:
         """Evaluates a batch, and logs its statistics, summed over ranks."""
@@ -317,7 +319,7 @@ class Trainer:
         rate: float = self.updates.wrapped.get_lr()
         return rate
 
-    def get_model(self) -> nn.Module:
+    def get_model(self) -> Any:
         """The model that is not wrapped."""
         return self._model
 
@@ -346,6 +348,11 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the training, as fairseq has it in checkpoints."""
+        extra = {"metrics": metrics.state_dict(), "previous_training_time": self.seconds()}
+        if self.average is not None:
+            extra["ema"] = self.average.get_model().state_dict()
+            if self.cfg.ema.ema_fp32:
+                extra["ema_fp32_params"] = self.average.fp32_params
         state = {
             "args": None,
             "cfg": OmegaConf.to_container(self.cfg, resolve=True, enum_to_str=True),
@@ -361,12 +368,8 @@ class Trainer:
                 },
             ],
             "task_state": self.task.state_dict(),
-            "extra_state": {"metrics": metrics.state_dict(), "previous_training_time": self.seconds()},
+            "extra_state": extra,
         }
-        if self.average is not None:
-            state["extra_state"]["ema"] = self.average.get_model().state_dict()
-            if self.cfg.ema.ema_fp32:
-                state["extra_state"]["ema_fp32_params"] = self.average.fp32_params
         if not self.cfg.checkpoint.no_save_optimizer_state:
             state["last_optimizer_state"] = self.updates.state_dict()
         return state

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import draw_kept
+from fairseq_xl.modules.features import attend_varlen
 from fairseq_xl.modules.packing import Packing
-from fairseq_xl.patches.features import attend_varlen
 
 
 def attend(

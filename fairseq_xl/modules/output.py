@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from fairseq_xl.modules import features
 from fairseq_xl.modules.embeddings import TokenEmbeddings
-from fairseq_xl.patches import features
 
 #: bytes that one call of `losses` may hold: a chunk of logits and a float32 gradient of the embedding matrix (V, C).
 #: Each further chunk reads the matrix and its gradient again, so larger chunks are faster

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_xl.patches.features import fits_varlen_attention, has_varlen_attention
+from fairseq_xl.modules.features import fits_varlen_attention, has_varlen_attention
 
 #: without a kernel for packed sequences, a batch is packed if at least 1 / LEAST_PADDING of its tokens are padding:
 #: packing and unpacking take time too

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from fairseq_xl.modules.compilation import compiled, mark_sizes
 from fairseq_xl.modules.packing import Packing
-from fairseq_xl.patches.compilation import compiled, mark_sizes
 
 
 class Stack(nn.ModuleList):

@@ -49,11 +49,6 @@ class Adam(MultiTensorOptimizer):
     fairseq's. Parameters in 16 bits are updated through a copy in float32 that is as large as `CHUNK`.
     """
 
-    @property
-    def can_skip(self) -> bool:
-        """Whether `found_inf` has an effect: only fused updates have it."""
-        return all(parameter.device.type in FUSED for group in self.param_groups for parameter in group["params"])
-
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
         """Updates parameters of one device and type for the `step`-th time."""
         if parameters[0].dtype == torch.float32:
@@ -80,7 +75,6 @@ class Adam(MultiTensorOptimizer):
             list(steps),
             fused=fused,
             foreach=not fused,
-            found_inf=self.found_inf if fused else None,
             amsgrad=False,
             beta1=b1,
             beta2=b2,

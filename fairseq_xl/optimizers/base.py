@@ -19,24 +19,13 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
     The means are in float32, also those of parameters in 16 bits. A parameter without a gradient stays as it is, its
     state included. `step` is a number of the host, so that no update waits for the GPU. A subclass defines
     `update`, with operators that take lists of tensors: a GPU runs a few kernels, not a dozen for each parameter.
-
-    Attributes:
-        found_inf: None, or a float32 scalar on the parameters' device: 1 skips the update, 0 does not. Named as in
-            torch's optimizers. It lets a caller skip an update without waiting for the GPU.
     """
 
     supports_memory_efficient_fp16 = True  # parameters in 16 bits alone, without a copy in 32
     disable_mem_eff_fp16_loading_hack = True  # fairseq need not restore a state that was cast to 16 bits: it is not
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
-        self.found_inf: Tensor | None = None
-        self._counted: list[dict] = []
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
-
-    @property
-    def can_skip(self) -> bool:
-        """Whether `found_inf` has an effect."""
-        return True
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -45,17 +34,10 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._counted = []
         for group in self.param_groups:
             for (step, *_), parameters in self._count(group["params"]).items():
                 self.update(parameters, step, group)
         return loss
-
-    def undo_step_count(self) -> None:
-        """Decrements `step` in the states that the last step counted; for a step that `found_inf` skipped."""
-        for state in self._counted:
-            state["step"] -= 1
-        self._counted = []
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
         """Updates parameters of one device and type for the `step`-th time, counted from 1, and their means."""
@@ -78,7 +60,6 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
                 for name in ("exp_avg", "exp_avg_sq"):
                     state[name] = torch.zeros_like(parameter, dtype=torch.float32)
             state["step"] += 1
-            self._counted.append(state)
             counted.setdefault((state["step"], parameter.device, parameter.dtype), []).append(parameter)
         return counted
 

@@ -54,18 +54,12 @@ class Lamb(MultiTensorOptimizer):
             self._update(chunk, step, group)
 
     def _update(self, parameters: list[Tensor], step: int, group: dict) -> None:
-        (b1, b2), rate = group["betas"], -group["lr"]
-        found, (means, squares) = in_float32(gradients(parameters)), self.means(parameters)
-        decays: Any = (b1, b2)
-        if self.found_inf is not None:  # with 1: gradients of 0, means that do not decay, a learning rate of 0
-            skipped = self.found_inf > 0
-            found = [torch.where(skipped, 0, gradient) for gradient in found]
-            decays = [torch.where(skipped, 1.0, decay) for decay in decays]
-            rate = torch.where(skipped, 0.0, rate)
-        torch._foreach_mul_(means, decays[0])
-        torch._foreach_add_(means, found, alpha=1 - b1)
-        torch._foreach_mul_(squares, decays[1])
-        torch._foreach_addcmul_(squares, found, found, value=1 - b2)
+        b1, b2 = group["betas"]
+        grads, (means, squares) = in_float32(gradients(parameters)), self.means(parameters)
+        torch._foreach_mul_(means, b1)
+        torch._foreach_add_(means, grads, alpha=1 - b1)
+        torch._foreach_mul_(squares, b2)
+        torch._foreach_addcmul_(squares, grads, grads, value=1 - b2)
         roots = torch._foreach_div(squares, 1 - b2**step)
         torch._foreach_sqrt_(roots)
         torch._foreach_add_(roots, group["eps"])
@@ -73,7 +67,7 @@ class Lamb(MultiTensorOptimizer):
         torch._foreach_div_(updates, roots)
         weights = in_float32(parameters)
         _scale_matrices(updates, weights, group["weight_decay"])
-        torch._foreach_mul_(updates, rate)
+        torch._foreach_mul_(updates, -group["lr"])
         torch._foreach_add_(weights, updates)
         if weights is not parameters:
             torch._foreach_copy_(parameters, weights)

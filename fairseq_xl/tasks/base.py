@@ -30,9 +30,9 @@ from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
 from fairseq_xl.patches import generation
-from fairseq_xl.patches.compilation import check_compiler
 from fairseq_xl.tasks.subwords import XLSubwords
 from fairseq_xl.tasks.training_options import without_effect
 

@@ -4,7 +4,7 @@ import logging
 
 from fairseq.logging import metrics
 
-from fairseq_xl.patches.metrics import log_sums
+from fairseq_xl.engine.metrics import log_sums
 
 logger = logging.getLogger(__name__)
 

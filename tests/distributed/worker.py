@@ -13,11 +13,12 @@ import os
 import sys
 from pathlib import Path
 
-from fairseq import options, trainer
+from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.tasks import translation
 from tests.commands import CPU, configuration, one_run
@@ -71,19 +72,19 @@ def overflow():
 @contextlib.contextmanager
 def watched_updates():
     """Yields a list, to which each update of the real trainer adds its `Waits.found`."""
-    found, step = [], trainer.Trainer.train_step
+    found, step = [], Trainer.train_step
 
-    def watched_step(self, samples, raise_oom=False):
+    def watched_step(self, samples):
         with Waits() as waits:
-            output = step(self, samples, raise_oom)
+            output = step(self, samples)
         found.append(waits.found)
         return output
 
-    trainer.Trainer.train_step = watched_step
+    Trainer.train_step = watched_step
     try:
         yield found
     finally:
-        trainer.Trainer.train_step = step
+        Trainer.train_step = step
 
 
 def main():

@@ -8,10 +8,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.modules import attention, packing
+from fairseq_xl.modules import attention, features, packing
+from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
-from fairseq_xl.patches import features
-from fairseq_xl.patches.compilation import check_compiler
 from tests.devices import DEVICES, moved, needs_cuda, no_sync, relative_error
 from tests.models.families import FAMILIES, loss_of, make_batch, stacks, unpacked
 

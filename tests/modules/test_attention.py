@@ -8,7 +8,7 @@ import torch
 
 from fairseq_xl.data.framing import find_packing
 from fairseq_xl.errors import UserError
-from fairseq_xl.modules import attention
+from fairseq_xl.modules import attention, features
 from fairseq_xl.modules.attention import (
     Cache,
     CrossAttention,
@@ -18,7 +18,6 @@ from fairseq_xl.modules.attention import (
     attend_packed,
 )
 from fairseq_xl.modules.packing import Packing
-from fairseq_xl.patches import features
 from tests.devices import DEVICES, moved, relative_error
 
 PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])

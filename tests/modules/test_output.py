@@ -10,10 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fairseq_xl.models.config import BackboneConfig
-from fairseq_xl.modules import output as output_module
+from fairseq_xl.modules import features, output as output_module
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.patches import features
 from tests.devices import DEVICES, relative_error
 
 

@@ -1,7 +1,6 @@
 """Adam: fairseq's updates, what it leaves alone, a few operations for any number of parameters, and exact resuming."""
 
 import contextlib
-import math
 from collections import Counter
 
 import pytest
@@ -118,7 +117,6 @@ def test_an_update_has_no_sync_and_the_weights_of_one_on_cpu(kind, dtype, device
     settings = SETTINGS | dict(eps=1e-6)
     weights, expected = parameters(dtype, device=device), parameters(dtype)
     optimizer = kind(weights, **settings)
-    optimizer.found_inf = torch.zeros((), device=device)
     train(optimizer, weights, 4, dtype, checked=True)
     train(kind(expected, **settings), expected, 4, dtype)
     for one, other in zip(weights, expected):
@@ -132,34 +130,10 @@ def test_an_update_has_no_sync_on_meta(kind, dtype, monkeypatch):
     monkeypatch.setattr(module, "FUSED", (*module.FUSED, "meta"))
     weights = [torch.nn.Parameter(each.detach().to("meta")) for each in parameters(dtype)]
     optimizer = kind(weights, **SETTINGS)
-    optimizer.found_inf = torch.zeros((), device="meta")
     for parameter in weights:
         parameter.grad = torch.zeros_like(parameter)
     with no_sync("meta"):
         optimizer.step()
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", [Adam, Lamb])
-def test_found_inf_skips_an_update(kind, dtype, device):
-    """With 1 weights and means stay, whatever the gradients are; with 0 nothing differs from None."""
-    settings = SETTINGS | dict(eps=1e-6)
-    weights, same = parameters(dtype, device=device), parameters(dtype, device=device)
-    optimizer, usual = kind(weights, **settings), kind(same, **settings)
-    optimizer.found_inf = torch.zeros((), device=device)
-    train(optimizer, weights, 4, dtype)
-    train(usual, same, 4, dtype)
-    assert all(torch.equal(one, other) for one, other in zip(weights, same))
-    for parameter in weights:
-        parameter.grad = torch.full_like(parameter, math.nan)
-    optimizer.found_inf = torch.ones((), device=device)
-    with no_sync(device):
-        optimizer.step()
-    for one, other in zip(weights, same):
-        assert torch.equal(one, other)
-        for name in ("exp_avg", "exp_avg_sq"):
-            assert torch.equal(optimizer.state[one][name], usual.state[other][name])
 
 
 def test_gradients_of_another_layout():

@@ -15,7 +15,7 @@ from fairseq import checkpoint_utils, options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
-from fairseq_xl.engine import resume, stopping
+from fairseq_xl.engine import settings, stopping
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.tasks.base import XLTask
@@ -196,7 +196,7 @@ BATCHES_AND_PRECISION = {
     "--amp": (True, "False"),
     "--distributed-world-size": (2, "1"),
     "--optimizer": ("xl_adam", "adam"),
-    "--lr-scheduler": (resume.PLATEAU, "fixed"),
+    "--lr-scheduler": (settings.PLATEAU, "fixed"),
     "--ema-decay": (0.5, "0.9999"),
     "--valid-subset": ("test", "valid"),
     "--best-checkpoint-metric": ("ppl", "loss"),
@@ -209,14 +209,14 @@ def test_other_batches_and_another_precision_are_told(data_bin, tmp_path, option
     line = [*RUNS["alternate"](data_bin, tmp_path), "--cpu"]
     changed = [*line, option] if value is True else [*line, option, value]
     old, new = (configuration(options.get_training_parser(), each) for each in (line, changed))
-    assert resume.other_settings(old, new) == [f"{option} {value} (was {before})"]
+    assert settings.other_settings(old, new) == [f"{option} {value} (was {before})"]
 
 
 def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
     line = [*RUNS["clm"](data_bin, tmp_path), "--max-update"]
     run_train([*line, 1])
     other = cli(weight_decay=0.25, adam_betas="(0.5, 0.6)", best_checkpoint_metric="ppl")
-    log = run_train([*line, 2, *other, *cli(lr_scheduler=resume.PLATEAU, lr=0.5)]).log
+    log = run_train([*line, 2, *other, *cli(lr_scheduler=settings.PLATEAU, lr=0.5)]).log
     assert "--lr [0.5] (was [0.003]; no effect after the warm-up" in log
     state = load_checkpoint(tmp_path / "checkpoint_last.pt")
     (group,) = state["last_optimizer_state"]["param_groups"]
@@ -249,7 +249,7 @@ def test_what_changes_no_update_is_not_told(data_bin, tmp_path):
     more = ["--cpu", "--num-workers", 2, "--log-interval", 5, "--validate-interval", 3, "--max-tokens-valid", 64]
     more += ["--max-update", 3, "--save-interval-updates", 1, "--patience", 4, "--ddp-backend", "legacy_ddp"]
     again = [f"{os.path.relpath(data_bin)}/", *line[1:], *more]
-    assert resume.other_settings(*(configuration(parser(), each) for each in (line, again))) == []
+    assert settings.other_settings(*(configuration(parser(), each) for each in (line, again))) == []
 
 
 def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):

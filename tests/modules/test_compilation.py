@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_xl.patches import compilation
+from fairseq_xl.modules import compilation
 
 
 @pytest.mark.parametrize("name", ["recompile_limit", "cache_size_limit"])

@@ -6,37 +6,11 @@ import os
 from types import SimpleNamespace
 
 import pytest
-from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_xl import patches
+from fairseq_xl.engine import resume, save_dir, saving
 from fairseq_xl.errors import UserError
-from fairseq_xl.patches import save_dir
 from tests.io.test_checkpoints import one_sentence
-
-
-@pytest.fixture(autouse=True, scope="module")
-def installed():
-    patches.install()
-
-
-def trainer(loaded):
-    def load_checkpoint(path, *args, **kwargs):
-        loaded.append(path)
-
-    iterator = SimpleNamespace(epoch=1)
-    return SimpleNamespace(
-        checkpoint_suffix="",
-        task=None,
-        cfg=SimpleNamespace(
-            optimization=SimpleNamespace(max_update=0),
-            checkpoint=SimpleNamespace(patience=-1, no_save=True),
-        ),
-        get_num_updates=lambda: 0,
-        load_checkpoint=load_checkpoint,
-        get_train_iterator=lambda **kwargs: iterator,
-        lr_step=lambda epoch: None,
-    )
 
 
 def restore(folder, file="checkpoint_last.pt", finetune=None):
@@ -46,6 +20,7 @@ def restore(folder, file="checkpoint_last.pt", finetune=None):
         finetune_from_model=finetune,
         continue_once=None,
         no_save=False,
+        checkpoint_suffix="",
         reset_optimizer=False,
         reset_lr_scheduler=False,
         reset_meters=False,
@@ -54,22 +29,25 @@ def restore(folder, file="checkpoint_last.pt", finetune=None):
     )
 
 
+def chosen(cfg):
+    """The checkpoint that a run restores."""
+    run = SimpleNamespace(cfg=SimpleNamespace(checkpoint=cfg), rank=0, world_size=1)
+    resume.check_restore_file(run)
+    return resume.chosen(OmegaConf.create(vars(cfg)))[0]
+
+
 def test_a_missing_restore_file_does_not_train_from_scratch(tmp_path):
-    loaded = []
     with pytest.raises(UserError) as error:
-        checkpoint_utils.load_checkpoint(restore(tmp_path, str(tmp_path / "none.pt")), trainer(loaded))
+        chosen(restore(tmp_path, str(tmp_path / "none.pt")))
     one_sentence(error, "--restore-file", tmp_path / "none.pt")
     with pytest.raises(UserError) as error:
-        checkpoint_utils.load_checkpoint(restore(tmp_path, finetune=str(tmp_path / "none.pt")), trainer(loaded))
+        chosen(restore(tmp_path, finetune=str(tmp_path / "none.pt")))
     one_sentence(error, "--finetune-from-model", tmp_path / "none.pt")
-    assert not loaded
 
 
 def test_a_first_launch_starts_without_a_checkpoint(tmp_path):
-    loaded = []
     for file in ("checkpoint_last.pt", str(tmp_path / "checkpoint_last.pt")):
-        checkpoint_utils.load_checkpoint(restore(tmp_path, file), trainer(loaded))
-    assert loaded == [str(tmp_path / "checkpoint_last.pt")] * 2
+        assert chosen(restore(tmp_path, file)) == str(tmp_path / "checkpoint_last.pt")
 
 
 LEFT = ["checkpoint_1_20.pt", "checkpoint_best.pt", "checkpoint3.pt", "checkpoint.best_ppl_3.1250.pt"]
@@ -102,7 +80,7 @@ def test_training_may_begin_beside_what_it_does_not_overwrite(tmp_path):
 
 def of_rank(rank, folder, no_save=False):
     cfg = {"checkpoint": {"save_dir": str(folder), "no_save": no_save}}
-    return SimpleNamespace(cfg=OmegaConf.create(cfg | {"distributed_training": {"distributed_rank": rank}}))
+    return OmegaConf.create(cfg | {"distributed_training": {"distributed_rank": rank}})
 
 
 def elsewhere(call):
@@ -121,14 +99,13 @@ def elsewhere(call):
 
 
 def test_one_training_saves_in_a_folder_and_lets_go_of_it_at_its_end(tmp_path):
-    first = of_rank(0, tmp_path)
-    save_dir.lock(first)
+    held = save_dir.lock(of_rank(0, tmp_path))
     assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path))) == 1
     assert elsewhere(lambda: save_dir.lock(of_rank(1, tmp_path))) == 0  # a rank of the same run
     assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path, no_save=True))) == 0
     assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path / "other"))) == 0
     assert (tmp_path / save_dir.LOCK).read_text().startswith(f"process {os.getpid()} on ")
-    del first
+    held.close()
     assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path))) == 0
 
 
@@ -153,7 +130,7 @@ def test_a_folder_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, capl
 def test_trying_the_save_dir_empties_no_file(tmp_path):
     (tmp_path / "victim").write_bytes(b"someone's")
     (tmp_path / "dummy").symlink_to(tmp_path / "victim")
-    checkpoint_utils.verify_checkpoint_directory(str(tmp_path))
+    saving.check_folder(str(tmp_path))
     assert (tmp_path / "victim").read_bytes() == b"someone's" and (tmp_path / "dummy").is_symlink()
-    checkpoint_utils.verify_checkpoint_directory(str(tmp_path / "new" / "folder"))
+    saving.check_folder(str(tmp_path / "new" / "folder"))
     assert list((tmp_path / "new" / "folder").iterdir()) == []

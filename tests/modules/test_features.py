@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fairseq_xl.modules.attention import attend_packed
+from fairseq_xl.modules.features import fits_varlen_attention, has_varlen_attention
 from fairseq_xl.modules.packing import Packing
-from fairseq_xl.patches.features import fits_varlen_attention, has_varlen_attention
 
 
 def packing(tokens, sequences, longest):

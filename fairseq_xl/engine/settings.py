@@ -1,0 +1,124 @@
+"""The settings of a training: which of them a resumed run has changed."""
+
+import argparse
+import os
+from typing import Any
+
+import omegaconf
+
+from fairseq_xl.engine import save_dir
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_plain
+from fairseq_xl.io.configuration import OUTPUTS
+
+#: sections of a configuration whose options are settings of the training
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema", "bmuf")
+#: sections whose class is a setting too; the classes of the others are compared elsewhere
+CLASSES = {"criterion", "optimizer", "lr_scheduler"}
+#: options that a resumed run may change without a warning
+NO_SETTINGS = {"max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "validation_examples"} | OUTPUTS
+#: options of other sections that change batches, gradients, precision or the choice of the best checkpoint
+OTHER_SETTINGS = {
+    "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"}
+    | {"fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"}
+    | {"amp_init_scale", "amp_scale_window", "amp_batch_retries"},
+    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"}
+    | {"update_ordered_indices_seed", "valid_subset", "combine_valid_subsets", "max_valid_steps"},
+    "distributed_training": {"distributed_world_size", "ddp_comm_hook", "localsgd_frequency"}
+    | {"slowmo_momentum", "slowmo_base_algorithm"},
+    "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},
+}
+#: options without effect on a resumed run, which continues from a state in the checkpoint -> reason
+STORED = {
+    "fp16_init_scale": "no effect: the loss scale is the checkpoint's",
+    "amp_init_scale": "no effect: the loss scale is the checkpoint's",
+}
+TUPLES = str.maketrans("()", "[]")
+PLATEAU = "reduce_lr_on_plateau"
+
+
+def other_settings(before: Any, now: Any) -> list[str]:
+    """Lists the settings that differ between two configurations: those of `SETTINGS` and `OTHER_SETTINGS`.
+
+    Args:
+        before: the configuration of a checkpoint, as it was loaded.
+        now: the configuration of the run.
+
+    Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
+    """
+    changes, stored = {}, dict(STORED)
+    if options_of(now, "lr_scheduler").get("_name") == PLATEAU:
+        stored["lr"] = f"no effect after the warm-up: {PLATEAU} continues from the checkpoint's learning rate"
+    for section in (*SETTINGS, *OTHER_SETTINGS):
+        old, new = (options_of(cfg, section) for cfg in (before, now))
+        for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
+            if name == "_name" and section not in CLASSES:
+                continue
+            same = _same_folders if name == "data" else _same_values
+            if not same(str(old[name]), str(new[name])):
+                option = f"--{(section if name == '_name' else name).replace('_', '-')}"
+                remark = f"; {stored[name]}" if name in stored else ""
+                changes[option] = f"{'DATA' if name == 'data' else option} {new[name]} (was {old[name]}{remark})"
+    return [changes[option] for option in sorted(changes)]
+
+
+def check_combination(before: Any, now: Any, changes: list[str], path: str) -> None:
+    """Refuses to resume a job of a sweep from a checkpoint of another combination of the swept values.
+
+    Args:
+        before: the configuration of the checkpoint `path`, as it was loaded.
+        now: the configuration of the job.
+        changes: `other_settings` of the two; all of them count if files of a config group are swept.
+    """
+    others = []
+    for key in filter(None, os.environ.get(save_dir.SWEPT, "").split(",")):
+        section, dot, option = key.partition(".")
+        name = option.partition(".")[0]
+        old, new = (options_of(cfg, section).get(name) for cfg in (before, now))
+        if str(old) != str(new):
+            others.append(f"{section}.{name}={new} (was {old})")
+        elif not dot:
+            others += changes
+    if others:
+        raise UserError(
+            f"{path} has another combination of the swept values than this job: {', '.join(dict.fromkeys(others))}; "
+            "choose another checkpoint.save_dir"
+        )
+
+
+def _same_values(one: str, other: str) -> bool:
+    """Whether two values are equal as text; a list equals a tuple of its items."""
+    return one.translate(TUPLES) == other.translate(TUPLES)
+
+
+def _same_folders(one: str, other: str) -> bool:
+    """Whether two values of DATA, folders joined by ``:``, name the same folders in the same order."""
+    return [*map(os.path.abspath, one.split(os.pathsep))] == [*map(os.path.abspath, other.split(os.pathsep))]
+
+
+def options_of(cfg: Any, section: str) -> dict[str, Any]:
+    """The options of a section of a configuration; fairseq keeps those of some of its own models in a Namespace."""
+    found: Any = (cfg or {}).get(section) or {}
+    if isinstance(found, argparse.Namespace):
+        return vars(found)
+    plain: Any = (
+        omegaconf.OmegaConf.to_container(found, resolve=True) if omegaconf.OmegaConf.is_config(found) else found
+    )
+    return plain
+
+
+def differs(before: Any, now: Any, section: str, name: str) -> bool:
+    """Whether an option has another value in another configuration that has it too."""
+    old, new = (options_of(cfg, section) for cfg in (before, now))
+    return name in old and name in new and str(old[name]) != str(new[name])
+
+
+def is_of_run(run: Any, path: str) -> bool:
+    """Whether a checkpoint was saved by this run: in the same --save-dir, with the same settings."""
+    try:
+        before = load_plain(path, mapped=True)["cfg"]
+        return _same_folders(before["checkpoint"]["save_dir"], run.checkpoint.save_dir) and not other_settings(
+            before, run
+        )
+    except (UserError, LookupError, TypeError, AttributeError):
+        return False

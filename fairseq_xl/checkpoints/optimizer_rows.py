@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.language_modules import in_module
-from fairseq_xl.engine.precision import MASTERS
 
 Change = Callable[[str, Tensor], Tensor]
+
+MASTERS = "fp32_params"  # key of the optimizer state with float32 copies of weights in 16 bits
 
 
 class OtherParameters(Exception):

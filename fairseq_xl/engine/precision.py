@@ -14,12 +14,12 @@ from omegaconf import DictConfig
 from torch import Tensor
 from torch.nn import Parameter
 
+from fairseq_xl.checkpoints.optimizer_rows import MASTERS
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: keys that are added to the optimizer state of fairseq's checkpoints
-MASTERS, SCALER = "fp32_params", "loss_scaler"
+SCALER = "loss_scaler"  # key of the optimizer state, as `MASTERS`, that fairseq's checkpoints do not have
 SMALLEST = "gradients are NaN or infinite even with the smallest loss scale"
 
 
@@ -299,6 +299,16 @@ class MixedPrecision(Updates):
         """Makes the update."""
         self.scaler.step(self.optimizer)
         self.scaler.update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state with that of the loss scale, which fairseq does not save."""
+        return super().state_dict() | {SCALER: self.scaler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+        """Restores a state, also one that fairseq wrote."""
+        super().load_state_dict(state, overrides)
+        if self.scaler.is_enabled() and "growth_factor" in (saved := state.get(SCALER) or {}):
+            self.scaler.load_state_dict(saved)
 
 
 def build(cfg: DictConfig, parameters: list[Parameter]) -> Updates:

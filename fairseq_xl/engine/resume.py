@@ -24,7 +24,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, naming_misfit
 from fairseq_xl.io.literals import literal
 
-logger = logging.getLogger("fairseq.trainer")  # its name in logs, which programs read
+logger = logging.getLogger(__name__)
 
 SHARDED = "SHARDED"  # in a checkpoint's place of an optimizer state that rank 0 keeps
 #: options on which it depends whether two validation results can be compared

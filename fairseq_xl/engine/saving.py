@@ -110,7 +110,7 @@ def _write(
     }
     if selection.best is not None:
         state["extra_state"]["best"] = selection.best
-    _persist(state, paths[0])
+    persist(state, paths[0])
     for path in paths[1:]:
         copy(paths[0], path)
     logger.info(
@@ -123,7 +123,7 @@ def _write(
     )
 
 
-def _persist(state: dict[str, Any], path: str) -> None:
+def persist(state: dict[str, Any], path: str) -> None:
     """Writes a state; tries again after an error of the file system, such as one of a network."""
     for attempt in range(1, ATTEMPTS + 1):
         try:

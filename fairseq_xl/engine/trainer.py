@@ -1,6 +1,7 @@
 """An update: zero, micro-steps, reduce, clip, step, log."""
 
 import contextlib
+import functools
 import logging
 import math
 import time
@@ -12,7 +13,7 @@ from fairseq import utils
 from fairseq.data import iterators
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import meters, metrics
-from fairseq.models.ema import build_ema
+from fairseq.models.ema import EMA, build_ema
 from fairseq.optim import lr_scheduler
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
@@ -50,7 +51,6 @@ class Trainer:
             self.model: Any = wrap(self._model, cfg.distributed_training, self.device)
         else:
             self.model = self._model.to(self.device)
-        self.average = build_ema(self._model, cfg.ema, self.device) if cfg.ema.store_ema else None
         self._history: list[dict] = []
         self._num_updates = self._retries = 0
         self._dummy_batch: Any = None
@@ -68,6 +68,11 @@ class Trainer:
             sharding.shard(self.updates)
         self.lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self.updates.wrapped)
         self.lr_scheduler.step_update(0)
+
+    @functools.cached_property
+    def average(self) -> EMA:
+        """The average of the weights over updates (--store-ema), which begins with those after the first one."""
+        return build_ema(self._model, self.cfg.ema, self.device)
 
     # --- ranks -------------------------------------------------------------------------------------------------
 
@@ -107,8 +112,9 @@ class Trainer:
         self.updates.step()
         self._retries = 0
         self._set_num_updates(self._num_updates + 1)
-        if self.average is not None:
+        if self.cfg.ema.store_ema:
             self.average.step(self._model, self._num_updates)
+            metrics.log_scalar("ema_decay", self.average.get_decay(), priority=10000, round=5, weight=0)
         self._log(logged, norm)
         metrics.log_stop_time("train_wall")
         return True
@@ -349,7 +355,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """The state of the training, as fairseq has it in checkpoints."""
         extra = {"metrics": metrics.state_dict(), "previous_training_time": self.seconds()}
-        if self.average is not None:
+        if self.cfg.ema.store_ema:
             extra["ema"] = self.average.get_model().state_dict()
             if self.cfg.ema.ema_fp32:
                 extra["ema_fp32_params"] = self.average.fp32_params
@@ -409,7 +415,7 @@ class Trainer:
 
     def _restore_average(self, extra: Mapping[str, Any]) -> None:
         """Restores the average of --store-ema; that of a checkpoint without one begins with its weights."""
-        if self.average is None:
+        if not self.cfg.ema.store_ema:
             return
         self.average.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)
         if self.cfg.ema.ema_fp32:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import optim, tasks, utils
+from fairseq import tasks, utils
 from omegaconf import open_dict
 from torch import nn
 
 from fairseq_xl.data.plan import check_cycle
+from fairseq_xl.engine import precision
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
@@ -187,7 +188,8 @@ def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Updat
         memory.forget_peaks()
         weights = memory.total
         with memory.as_part("master_weights"):
-            optimizer = _optimizer(cfg, model, criterion)
+            trained = [each for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
+            optimizer = precision.build(cfg, trained)
         count_gradients(memory, model)
         _separate_loss(memory, model, criterion)
     samples = _largest(task, cfg, model)
@@ -255,16 +257,6 @@ def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
             each.bfloat16()
         each.train()
     return model, criterion
-
-
-def _optimizer(cfg: Any, model: Any, criterion: Any) -> Any:
-    """The optimizer as fairseq's trainer builds it."""
-    trained = [each for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
-    if cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16:
-        return optim.MemoryEfficientFP16Optimizer.build_optimizer(cfg, trained)
-    if cfg.common.fp16 or cfg.common.bf16:
-        return optim.FP16Optimizer.build_optimizer(cfg, trained)
-    return optim.build_optimizer(cfg.optimizer, trained)
 
 
 def _separate_loss(memory: MemoryCount, model: Any, criterion: Any) -> None:
@@ -343,6 +335,7 @@ def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> 
         copies = [each for group in optimizer.optimizer.param_groups for each in group["params"]]
         made = [each.grad for each in copies if id(each) not in of_model and each.grad is not None]
         memory.move(made, "master_weights")
+        del copies, made  # the second step makes new gradients
     return memory.peak
 
 

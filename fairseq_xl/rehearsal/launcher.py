@@ -28,11 +28,10 @@ from typing import Any
 
 import torch
 import torch._dynamo  # imported before the forks: optimizers import it, which takes more than a second
-from fairseq.distributed import utils as distributed_utils
-from fairseq_cli import train
 from omegaconf import open_dict
 
 from fairseq_xl import register
+from fairseq_xl.engine import launch
 from fairseq_xl.error_reporting import message
 from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
 from fairseq_xl.rehearsal.updates import PROCESSES, RESULTS, SETTINGS, UpdateResult
@@ -163,7 +162,7 @@ def _train(made: Prepared) -> list[float]:
         cfg.dataset.num_workers = 0
         cfg.distributed_training.distributed_init_method = None
     logging.basicConfig(handlers=[handler], force=True)
-    distributed_utils.call_main(cfg, train.main)
+    launch.train(cfg)
     return handler.losses
 
 

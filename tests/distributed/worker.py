@@ -54,13 +54,15 @@ def mapped_bitext():
 
 @contextlib.contextmanager
 def overflow():
-    """Makes the gradients of the second update of pre-training infinite, on the last rank only."""
-    forward = XLPretrainingCriterion.forward
+    """Makes the gradients of the second update of pre-training infinite, once, on the last rank only."""
+    forward, done = XLPretrainingCriterion.forward, []
 
     def infinite(self, model, sample, reduce=True):
         loss, size, log = forward(self, model, sample, reduce)
         last = distributed_utils.get_global_rank() == distributed_utils.get_global_world_size() - 1
-        return loss * (math.inf if last and model.training and self.task.update_num == 1 else 1.0), size, log
+        overflows = model.training and self.task.update_num == 1 and not done
+        done.extend([1] * overflows)
+        return loss * (math.inf if last and overflows else 1.0), size, log
 
     XLPretrainingCriterion.forward = infinite
     try:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
-from fairseq.file_io import PathManager
 
 from fairseq_xl import patches
+from fairseq_xl.engine import saving
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
-from fairseq_xl.patches import saving
 from preprocess import files as files_of_text
 from tests.io.test_checkpoints import checkpoint, one_sentence
 from tests.warm_python import python
@@ -25,19 +23,17 @@ def installed():
 
 
 WRITERS = {
-    "copy": "PathManager.copy(source, target, overwrite=True)",
-    "save": "checkpoint_utils.torch_persistent_save(torch.load(source), target)",
+    "copy": "saving.copy(source, target)",
+    "save": "saving.persist(torch.load(source), target)",
 }
 
 
 def run_writer(writer, source, target, before):
     program = f"""
 import os, resource, sys, torch
-from fairseq import checkpoint_utils
-from fairseq.file_io import PathManager
-from fairseq_xl import error_reporting, patches
+from fairseq_xl import error_reporting
+from fairseq_xl.engine import saving
 error_reporting.install()
-patches.install()
 source, target = sys.argv[1:]
 {before}
 {WRITERS[writer]}
@@ -61,7 +57,7 @@ def test_a_kill_before_the_end_keeps_the_old_file(files, writer):
     assert result.returncode == 9, result.stderr
     assert target.read_bytes() == b"the old one"
     # What the kill left behind does not stop the next attempt.
-    PathManager.copy(str(source), str(target), overwrite=True)
+    saving.copy(str(source), str(target))
     assert target.read_bytes() == source.read_bytes()
     assert sorted(path.name for path in target.parent.iterdir()) == ["checkpoint_last.pt", "new.pt"]
 
@@ -122,8 +118,8 @@ def test_no_space_and_no_quota(files, monkeypatch, code):
 
     monkeypatch.setattr(os, "fsync", full)
     for write in (
-        lambda: PathManager.copy(str(source), str(target), overwrite=True),
-        lambda: checkpoint_utils.torch_persistent_save(checkpoint(), str(target)),
+        lambda: saving.copy(str(source), str(target)),
+        lambda: saving.persist(checkpoint(), str(target)),
     ):
         with pytest.raises(UserError) as error:
             write()
@@ -137,7 +133,7 @@ def test_copies_are_synced_before_they_take_the_place(files, monkeypatch):
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("sync"), sync(descriptor)))
     monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
-    assert PathManager.copy(str(source), str(target), overwrite=True)
+    saving.copy(str(source), str(target))
     assert calls == ["sync", "replace", "sync"]  # the file, then the name, then the folder
     assert target.read_bytes() == source.read_bytes()
 
@@ -154,8 +150,8 @@ def test_a_passing_failure_is_tried_again_on_a_fresh_file(tmp_path, monkeypatch)
     monkeypatch.setattr(torch, "save", unreliable)
     monkeypatch.setattr(saving, "SECONDS_BETWEEN_ATTEMPTS", 0)
     path = str(tmp_path / "c.pt")
-    checkpoint_utils.torch_persistent_save(checkpoint(), path)
+    saving.persist(checkpoint(), path)
     assert not failures and Path(path).read_bytes()[:2] == b"PK"
-    failures.extend(OSError(errno.EIO, "lasting") for _ in range(saving.SAVE_ATTEMPTS))
+    failures.extend(OSError(errno.EIO, "lasting") for _ in range(saving.ATTEMPTS))
     with pytest.raises(OSError, match="lasting"):
-        checkpoint_utils.torch_persistent_save(checkpoint(), path)
+        saving.persist(checkpoint(), path)

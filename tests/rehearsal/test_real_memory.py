@@ -6,13 +6,14 @@ import os
 
 import pytest
 import torch
-from fairseq import optim, tasks
+from fairseq import tasks
 from fairseq.distributed import LegacyDistributedDataParallel
-from fairseq.models.distributed_fairseq_model import DistributedFairseqModel
-from fairseq.trainer import Trainer
 from torch import nn
 
 import fairseq_xl
+from fairseq_xl.engine import precision, sharding
+from fairseq_xl.engine.distributed import wrap
+from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.rehearsal import counting
@@ -47,15 +48,15 @@ def updated(arguments, folder):
     parameters, gradients, saved, bytes_of = list(model.parameters()), {}, {}, {}
     for number, parameter in enumerate(parameters):
         parameter.register_post_accumulate_grad_hook(functools.partial(_note_gradient, gradients, number))
-    step = trainer.optimizer.step
+    step = trainer.updates.wrapped.step
 
     def counted_step(*args, **kwargs):
-        copies = [each for group in trainer.optimizer.optimizer.param_groups for each in group["params"]]
+        copies = [each for group in trainer.updates.optimizer.param_groups for each in group["params"]]
         copies = [each for each in copies if not any(each is parameter for parameter in parameters)]
         bytes_of["master_weights"] = size(copies) + size(each.grad for each in copies)
         return step(*args, **kwargs)
 
-    trainer.optimizer.step = counted_step
+    trainer.updates.wrapped.step = counted_step
     known = {each.untyped_storage().data_ptr() for each in parameters}
     counts = [True]
 
@@ -72,7 +73,7 @@ def updated(arguments, folder):
                 setattr(module, name, _uncounted(getattr(module, name), counts))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         trainer.train_step([sample])
-    state = trainer.optimizer.optimizer.state
+    state = trainer.updates.optimizer.state
     return bytes_of | {
         "weights": size(parameters),
         "gradients": sum(gradients.values()),
@@ -127,20 +128,19 @@ def of_rank(rank, backend, folder, writer):
     torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     cfg, task, model, criterion = built([*SHARDED, "--ddp-backend", backend], folder / str(rank))
     (sample,) = counting._largest(task, cfg, model).values()
-    group = torch.distributed.group.WORLD
-    wrapped = DistributedFairseqModel(cfg.distributed_training, model, group, torch.device("cpu"))
-    optimizer = optim.build_optimizer(cfg.optimizer, [each for each in model.parameters() if each.requires_grad])
-    optim.shard_(optimizer, group)
+    wrapped = wrap(model, cfg.distributed_training, torch.device("cpu"))
+    updates = precision.build(cfg, [each for each in model.parameters() if each.requires_grad])
+    sharding.shard(updates)
     loss, *_ = criterion(wrapped, sample)
-    optimizer.backward(loss)
+    updates.backward(loss)
     if backend == "legacy_ddp":
         wrapped.all_reduce_grads()
         buffers = wrapped.module.buffer.nbytes
     else:
         sizes = wrapped.module._get_ddp_logging_data()["bucket_sizes"]
         buffers = sum(map(int, sizes.split(",")))
-    optimizer.step()
-    state = optimizer.optimizer.optim.state
+    updates.step()
+    state = updates.optimizer.optim.state
     writer.send((size(each for of in state.values() for each in of.values() if torch.is_tensor(each)), buffers))
     os._exit(0)
 

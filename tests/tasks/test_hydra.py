@@ -20,9 +20,10 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.engine import options as training_options
+from fairseq_xl.engine.saving import LOOP
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.patches import command_line
 from recipes.launch import flags
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train
@@ -40,7 +41,6 @@ SAME = {
 
 def hydra_train(folder, name, *overrides):
     """Runs fairseq-hydra-train in a process of its own, in a `folder` outside the repository."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     return subprocess.run(
         [
             python(),
@@ -56,7 +56,7 @@ def hydra_train(folder, name, *overrides):
         cwd=folder,
         capture_output=True,
         text=True,
-        env=environment | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -201,7 +201,7 @@ def test_a_run_is_that_of_fairseq_train(here, name, monkeypatch):
     )
     assert equal_parameters(one["model"], two["model"])
     assert one["optimizer_history"][-1] == two["optimizer_history"][-1]
-    assert one["task_state"] == two["task_state"]
+    assert one["task_state"] == two["task_state"] and one["extra_state"]["loop"] == two["extra_state"]["loop"] == LOOP
     assert one["cfg"]["task"]["objective_options"] == given[1] if name == "pretrain" else True
     moments = [state["last_optimizer_state"]["state"] for state in (one, two)]
     assert all(torch.equal(moments[0][key]["exp_avg"], moments[1][key]["exp_avg"]) for key in moments[0])
@@ -245,6 +245,8 @@ def test_jobs_of_a_sweep_save_in_a_folder_each(here):
     [
         ("+task.nonsense=1", "task.nonsense: Key 'nonsense' not in 'XLPretrainingConfig' (options: data,"),
         ("task.data=nowhere", "nowhere: no such data folder"),
+        # without the callback that registers the package early, fairseq's loop begins
+        ("~hydra.callbacks.fairseq_xl", "xl_pretraining is trained by the loop of fairseq_xl, and this command runs"),
     ],
 )
 def test_a_mistake_is_one_sentence(here, override, sentence):
@@ -288,7 +290,7 @@ def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_
         cfg = compose(config_name="pretrain", overrides=overrides, return_hydra_config=True)
         try:
             HydraConfig.instance().set_config(cfg)
-            assert command_line._is_set_in_hydra("optimization.lr") is given
+            assert training_options._is_set_in_hydra("optimization.lr") is given
             assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.004])
         finally:
             HydraConfig.instance().cfg = None
@@ -323,11 +325,11 @@ def test_hydras_warnings_are_not_shown(here):
 
 def test_a_precision_of_the_command_line_replaces_that_of_the_file(monkeypatch):
     job = SimpleNamespace(overrides=SimpleNamespace(task=["common.bf16=true"]), job=SimpleNamespace(config_name="mine"))
-    monkeypatch.setattr(command_line, "HydraConfig", SimpleNamespace(initialized=lambda: True, get=lambda: job))
+    monkeypatch.setattr(training_options, "HydraConfig", SimpleNamespace(initialized=lambda: True, get=lambda: job))
     common = CommonConfig(memory_efficient_fp16=True, bf16=True)
     found = OmegaConf.structured(common)
-    command_line._choose_precision(found)
+    training_options._choose_precision(found)
     assert (found.fp16, found.memory_efficient_fp16, found.bf16) == (False, False, True)
     job.overrides.task = []
     with pytest.raises(UserError, match="mine: --fp16, --bf16 and --amp"):
-        command_line._choose_precision(OmegaConf.structured(common))
+        training_options._choose_precision(OmegaConf.structured(common))

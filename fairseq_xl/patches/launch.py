@@ -1,0 +1,10 @@
+"""The patch that sends trainings of this package's tasks to its own loop."""
+
+from fairseq.distributed import utils as distributed_utils
+
+from fairseq_xl.engine.launch import launching
+
+
+def install() -> None:
+    """Replaces the function that starts all commands of fairseq."""
+    distributed_utils.call_main = launching(distributed_utils.call_main)

@@ -86,7 +86,6 @@ def main():
     for name, part in parts.items():
         if hasattr(part, "install"):
             changes.record(name, part.install)
-    changes.record("training", parts["training"].prepare)
     changes.record("generation", parts["generation"].patch_interactive)
     sys.stdout.write(json.dumps(changes.found))
 

@@ -16,8 +16,11 @@ class Task(Protocol):
 
     cfg: Any
 
+    def stored_options(self) -> dict[str, Any]:
+        """The task's options that the run and its checkpoints have with other values than were given."""
+
     def begin_training(self) -> None:
-        """Called once, before anything is built."""
+        """Called once, before a checkpoint is restored."""
 
     def check_selection(self) -> None:
         """Raises `UserError` unless --best-checkpoint-metric is a validation metric. Called before the first epoch."""

@@ -38,7 +38,8 @@ def main(cfg: DictConfig) -> bool:
     options.check(cfg)
     _prepare(cfg)
     task = tasks.setup_task(cfg.task)
-    task.begin_training()
+    for name, value in task.stored_options().items():
+        cfg.task[name] = value
     model = task.build_model(cfg.model)
     criterion = task.build_criterion(cfg.criterion)
     log.model(task, model, criterion)
@@ -46,6 +47,7 @@ def main(cfg: DictConfig) -> bool:
     _load_validation(cfg, task)
     trainer = Trainer(cfg, task, model, criterion)
     log.batches(cfg)
+    task.begin_training()
     selection = Selection(cfg.checkpoint)
     epochs = resume.restore(trainer, selection)
     lock = save_dir.lock(cfg)

@@ -51,7 +51,9 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
     """
     cfg = trainer.cfg.checkpoint
     check_restore_file(trainer)
-    path, resets = chosen(cfg)
+    path, resets = save_dir.chosen(cfg)
+    if cfg.finetune_from_model and path == cfg.finetune_from_model:
+        logger.info("loading pretrained model from %s: optimizer, lr scheduler, meters, dataloader will be reset", path)
     sharded = trainer.task.has_sharded_data("train")
     epoch, position, waiting = 1, None, None
     if os.path.isfile(path):
@@ -77,29 +79,6 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
         logger.info("epoch %d has no batch left for %d processes: epoch %d begins", epoch - 1, ranks, epoch)
         epochs = trainer.get_train_iterator(epoch, load_dataset=sharded, disable_iterator_cache=sharded)
     return epochs
-
-
-def chosen(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
-    """The checkpoint to restore, as fairseq chooses it, and which of its states are left out."""
-    resets = {name: cfg[f"reset_{name}"] for name in ("optimizer", "lr_scheduler", "meters", "dataloader")}
-    weights, suffix = cfg.finetune_from_model, cfg.checkpoint_suffix
-    if weights and any(resets.values()):
-        raise UserError("--finetune-from-model cannot be given with --reset-optimizer or another --reset-… option")
-    if cfg.restore_file != "checkpoint_last.pt":
-        if weights:
-            raise UserError("--finetune-from-model and --restore-file cannot be given together")
-        return cfg.restore_file.replace(".pt", f"{suffix}.pt"), resets
-    last = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
-    if os.path.exists(last):
-        return last, resets
-    if cfg.continue_once:
-        return cfg.continue_once, resets
-    if not weights:
-        return last, resets
-    if not os.path.exists(weights):
-        raise UserError(f"--finetune-from-model {weights} does not exist")
-    logger.info("loading pretrained model from %s: optimizer, lr scheduler, meters, dataloader will be reset", weights)
-    return weights, dict.fromkeys(resets, True)
 
 
 def _shared(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Protection of --save-dir: one training at a time, and none from scratch over existing checkpoints."""
+"""The checkpoint that a run restores, and --save-dir: one training at a time, none from scratch over checkpoints."""
 
 import fcntl
 import logging
@@ -14,7 +14,7 @@ from fairseq.distributed import utils as distributed_utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
@@ -56,6 +56,28 @@ def swept_options(hydra: Any) -> list[str]:
     given = [f"{key}={value}" for key, value in (sweep.sweeper.get("params") or {}).items()]
     parsed = OverridesParser.create().parse_overrides([*given, *sweep.overrides.task])
     return [override.key_or_group for override in parsed if override.is_sweep_override()]
+
+
+def chosen(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
+    """The checkpoint to restore, as fairseq chooses it, and which of its states are left out."""
+    resets = {name: cfg[f"reset_{name}"] for name in ("optimizer", "lr_scheduler", "meters", "dataloader")}
+    weights, suffix = cfg.finetune_from_model, cfg.checkpoint_suffix
+    if weights and any(resets.values()):
+        raise UserError("--finetune-from-model cannot be given with --reset-optimizer or another --reset-… option")
+    if cfg.restore_file != "checkpoint_last.pt":
+        if weights:
+            raise UserError("--finetune-from-model and --restore-file cannot be given together")
+        return cfg.restore_file.replace(".pt", f"{suffix}.pt"), resets
+    last = os.path.join(cfg.save_dir, f"checkpoint_last{suffix}.pt")
+    if os.path.exists(last):
+        return last, resets
+    if cfg.continue_once:
+        return cfg.continue_once, resets
+    if not weights:
+        return last, resets
+    if not os.path.exists(weights):
+        raise UserError(f"--finetune-from-model {weights} does not exist")
+    return weights, dict.fromkeys(resets, True)
 
 
 def check_last_checkpoint(cfg: Any, suffix: str, is_of_run: Callable[[str], bool] = lambda path: False) -> None:

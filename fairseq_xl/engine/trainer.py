@@ -404,9 +404,8 @@ class Trainer:
         self._seconds_before, self._started = float(extra.get("previous_training_time", 0.0)), time.time()
         position = extra["train_iterator"]
         self.lr_step(position["epoch"])
-        if position.get("version", 1) >= 2 and position["iterations_in_epoch"] == 0:
-            return self._restore_average(extra)
-        if "metrics" in extra and not resets["meters"]:
+        begins_epoch = position.get("version", 1) >= 2 and position["iterations_in_epoch"] == 0
+        if "metrics" in extra and not resets["meters"] and not begins_epoch:
             metrics.load_state_dict(extra["metrics"])
             for meter in metrics.get_meters("default"):
                 if isinstance(meter, meters.TimeMeter):

@@ -10,7 +10,6 @@ from typing import Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
@@ -26,6 +25,7 @@ from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.validation_sample import sample_of_groups
+from fairseq_xl.engine import save_dir
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.io.text import text_of_line
@@ -145,8 +145,6 @@ class XLTask(FairseqTask):
             if not folder.is_dir():
                 raise UserError(f"{folder}: no such data folder")
         cfg.data = os.pathsep.join(map(str, folders))
-        if run is not None:  # stored in checkpoints; fairseq reloads the text in each epoch if there is a ':'
-            run.task.data = cfg.data
         dictionary = XLDictionary.load(folders[0] / "dict.txt")
         for folder in folders:
             _check_dictionary(folder, dictionary)
@@ -438,10 +436,11 @@ class XLTask(FairseqTask):
         if from_checkpoint:
             return False
         run = run_config(self.cfg)
-        restored = None if run is None else checkpoint_to_restore(run.checkpoint)
-        if restored:
-            logger.info("%s is restored: the weights that --init-* name are not read", restored)
-        return restored is None
+        restored = None if run is None else save_dir.chosen(run.checkpoint)[0]
+        if restored is None or not os.path.isfile(restored):
+            return True
+        logger.info("%s is restored: the weights that --init-* name are not read", restored)
+        return False
 
     def transfer_weights(self, model, files, layers="all", tokens=True):
         """Gives a new model the weights of checkpoints, and logs what was copied, new and unused.
@@ -474,6 +473,10 @@ class XLTask(FairseqTask):
         return pretrained
 
     # --- training ----------------------------------------------------------------------------------------------
+
+    def stored_options(self):
+        """The options that the run and its checkpoints have with other values than were given: {name: value}."""
+        return {"data": self.cfg.data}  # all shards
 
     def begin_training(self):
         """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins.
@@ -588,20 +591,6 @@ def named_languages(option, names, dictionary):
     for language in languages:
         dictionary.language_id(language)
     return languages
-
-
-def checkpoint_to_restore(cfg):
-    """The checkpoint that fairseq-train restores, as `checkpoint_utils.load_checkpoint` chooses it; None without one.
-
-    Args:
-        cfg: the run's `checkpoint` options. Its --reset-* options do not matter: the weights are restored anyway.
-    """
-    path = cfg.restore_file.replace(".pt", f"{cfg.checkpoint_suffix or ''}.pt")
-    if cfg.restore_file == "checkpoint_last.pt":
-        path = os.path.join(cfg.save_dir, path)
-        if not PathManager.exists(path):
-            path = next(file for file in (cfg.continue_once, cfg.finetune_from_model, path) if file is not None)
-    return path if PathManager.isfile(path) else None
 
 
 def iterator_options(arguments):

@@ -94,8 +94,6 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     #: the task type
     task_type = None
-    #: whether a training is in its warm-up
-    warming_up = False
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -123,10 +121,13 @@ class FineTuningTask(LanguageMetrics, XLTask):
 
     def _use_only(self, language):
         """Sets the languages of all splits to this one."""
-        run = run_config(self.cfg)
-        for options in (self.cfg, self.cfg if run is None else run.task):
-            options.train_langs = options.eval_langs = language
-            options.valid_langs = None
+        self.cfg.train_langs = self.cfg.eval_langs = language
+        self.cfg.valid_langs = None
+
+    def stored_options(self):
+        """As of every task, and the languages, of which those of a language module may be the only ones."""
+        languages = {name: self.cfg[name] for name in ("train_langs", "eval_langs", "valid_langs")}
+        return super().stored_options() | languages | self.language_module.stored_options()
 
     # --- identity ----------------------------------------------------------------------------------------------
 
@@ -400,22 +401,17 @@ class FineTuningTask(LanguageMetrics, XLTask):
             counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
             raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}; remove {option}")
 
-    def optimizer_step(self, optimizer, model, update_num):
-        """As the base class; notes whether warm-up goes on, and updates of --max-update are left."""
-        super().optimizer_step(optimizer, model, update_num)
-        run = run_config(self.cfg)
-        limits = run and (OmegaConf.select(run, "lr_scheduler.warmup_updates"), run.optimization.max_update)
-        self.warming_up = bool(limits) and update_num + 1 < min(limit or 0 for limit in limits)
-
-    def end_validation(self, meters):
+    def end_validation(self, meters, is_warming_up=False):
         """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
-        if not self.warming_up:
+        if not is_warming_up:
             self.warn_of_collapse(meters)
         self._check_complete()
 
     def post_validate(self, model, stats, agg):
         """fairseq hook after each validation in training."""
-        self.end_validation(agg)
+        run = run_config(self.cfg)
+        limits = OmegaConf.select(run, "lr_scheduler.warmup_updates"), run.optimization.max_update
+        self.end_validation(agg, is_warming_up=stats["num_updates"] < min(limit or 0 for limit in limits))
 
 
 def find_file(option, folders, split, language, task_type):

@@ -11,7 +11,7 @@ from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import XLMonoTransModel
-from fairseq_xl.tasks.base import XLTaskConfig, run_config
+from fairseq_xl.tasks.base import XLTaskConfig
 
 logger = logging.getLogger(__name__)
 
@@ -61,9 +61,10 @@ class TaskLanguageModule:
             )
         if cfg.lang:
             dictionary.language_id(cfg.lang)
-        run = run_config(cfg)
-        if run is not None:  # the model contains the module from now on: its checkpoints must not ask for the file
-            run.task.language_module, run.task.lang = None, None
+
+    def stored_options(self):
+        """No module: the model contains it from now on, and its checkpoints must not ask for the file."""
+        return {"language_module": None, "lang": None}
 
     @property
     def languages(self):

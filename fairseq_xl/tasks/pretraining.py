@@ -141,11 +141,13 @@ class XLPretrainingTask(PlannedTask, XLTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Converts objective options from a mapping to text, and adds the task's defaults."""
-        options, run = settings_as_text(cfg.objective_options), run_config(cfg)
-        cfg.objective_options = with_defaults(options, cls.default_objective_options)
-        if run is not None:  # stored in checkpoints, where --objective-options can override text only
-            run.task.objective_options = cfg.objective_options
+        cfg.objective_options = with_defaults(settings_as_text(cfg.objective_options), cls.default_objective_options)
         return super().setup_task(cfg, **kwargs)
+
+    def stored_options(self):
+        """As of every task, and the objectives' options as text, which --objective-options can override."""
+        options = {"objective_options": self.cfg.objective_options}
+        return super().stored_options() | options | self.language_module.stored_options()
 
     def _build_objectives(self):
         self.forget_plans()

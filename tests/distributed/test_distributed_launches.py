@@ -121,7 +121,7 @@ def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(da
     """They are forked and ready at once: spawned ones would import everything first, and be ended by the signal."""
     command = with_workers(data_bin, tmp_path / "run", "--distributed-world-size", 2)
     with Launch(tmp_path / "logs", [command], [environment()]) as launch:
-        launch.wait_for("Start iterating over samples")
+        launch.wait_for("begin training epoch 1")
         launch.wait_for("num_updates=1,")
         os.killpg(launch.processes[0].pid, signal.SIGINT)
         assert launch.statuses() == [0], launch.text

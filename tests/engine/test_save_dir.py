@@ -33,7 +33,7 @@ def chosen(cfg):
     """The checkpoint that a run restores."""
     run = SimpleNamespace(cfg=SimpleNamespace(checkpoint=cfg), rank=0, world_size=1)
     resume.check_restore_file(run)
-    return resume.chosen(OmegaConf.create(vars(cfg)))[0]
+    return save_dir.chosen(OmegaConf.create(vars(cfg)))[0]
 
 
 def test_a_missing_restore_file_does_not_train_from_scratch(tmp_path):

@@ -8,8 +8,8 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from omegaconf import OmegaConf
 
+from fairseq_xl.engine import save_dir
 from fairseq_xl.errors import UserError
-from fairseq_xl.tasks.base import checkpoint_to_restore
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
@@ -193,13 +193,15 @@ def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, pres
 
     trainer = SimpleNamespace(checkpoint_suffix=suffix, load_checkpoint=load_checkpoint)
     try:
-        checkpoint_utils.load_checkpoint.__wrapped__(cfg, trainer)
+        checkpoint_utils.load_checkpoint(cfg, trainer)
     except Asked:
         pass
     except ValueError as error:  # nothing is trained then
         assert "does not exist" in str(error)
-    expected = [path for path in asked if (tmp_path / path).is_file()]
-    assert [checkpoint_to_restore(cfg)] == (expected or [None])
+        with pytest.raises(UserError, match="--finetune-from-model .*model.pt does not exist"):
+            save_dir.chosen(cfg)
+        return
+    assert [save_dir.chosen(cfg)[0]] == asked
 
 
 def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):

@@ -65,8 +65,8 @@ class Ranking(TaskType):
             for line, texts in zip(example.lines, example.texts):
                 if self.num_texts not in (None, 1 + len(texts)):
                     raise UserError(
-                        f"{example.file}, line {line}: expected a query and {self.num_texts - 1} texts as in training, "
-                        f"found {len(texts)}"
+                        f"{example.file}, line {line}: expected {self.num_texts} texts as in training, the query "
+                        f"included, found {1 + len(texts)}"
                     )
 
     def inputs(self, example: Query, encode: Encode) -> list[Input]:

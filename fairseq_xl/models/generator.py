@@ -104,17 +104,17 @@ class XLSequenceGenerator(SequenceGenerator):
         Raises:
             UserError: --min-len above the maximum of every sentence
         """
-        most = self.max_len - 1 if self.max_len_a or self.match_source_len else min(self.max_len_b, self.max_len - 1)
-        if self.min_len > most:
-            raise UserError(f"--min-len {self.min_len} is larger than the maximum output length {most}")
+        maximum = self.max_len - 1 if self.max_len_a or self.match_source_len else min(self.max_len_b, self.max_len - 1)
+        if self.min_len > maximum:
+            raise UserError(f"--min-len {self.min_len} is larger than the maximum output length {maximum}")
         if self.match_source_len:
-            found = lengths.tolist()
+            limits = lengths.tolist()
         elif self.max_len_a:
-            tokens = source.ne(self.pad).sum(dim=1).tolist()
-            found = [int(self.max_len_a * number + self.max_len_b) for number in tokens]
+            source_lengths = source.ne(self.pad).sum(dim=1).tolist()
+            limits = [int(self.max_len_a * length + self.max_len_b) for length in source_lengths]
         else:
-            found = [most] * len(source)
-        return [min(max(limit, self.min_len), most) for limit in found]
+            limits = [maximum] * len(source)
+        return [min(max(limit, self.min_len), maximum) for limit in limits]
 
     def _begin(
         self, sample: Any, lengths: Tensor, limits: list[int], prefix: Tensor | None, start: int

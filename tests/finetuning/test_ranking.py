@@ -42,7 +42,7 @@ def test_the_number_of_texts_is_that_of_training(tmp_path):
     (example,), task, loaded = read_queries(tmp_path / "f.tsv", "en"), Ranking(None, None), Ranking(None, None)
     task.learn([example])
     loaded.load_state(task.learned_state(), "x.pt")
-    with pytest.raises(UserError, match="f.tsv, line 2: expected a query and 1 texts as in training, found 2"):
+    with pytest.raises(UserError, match="f.tsv, line 2: expected 2 texts as in training, the query included, found 3"):
         loaded.check([example])
     with pytest.raises(UserError, match="line 3: expected query TAB text, found"):
         loaded.from_line("q\ta\tb", "en", "f", 3)

@@ -356,7 +356,9 @@ class XLTask(FairseqTask):
             )
         file = folder / "dict.txt"
         if found and file.is_file() and not options.get("language_module"):
-            identity.check_identity(found, path, XLDictionary.load(file), file, trained)
+            dictionary = XLDictionary.load(file)
+            _check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
+            identity.check_identity(found, path, dictionary, file, trained)
 
     # --- identity of checkpoints -------------------------------------------------------------------------------
 

@@ -335,20 +335,25 @@ class Trainer:
 
 
 def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any:
-    """fairseq's `adam` or `xl_adam`, in bfloat16 on float32 copies of the parameters."""
+    """fairseq's `adam`, or `xl_adam` as in a training; in bfloat16 on float32 copies of the parameters."""
     from fairseq import optim
     from fairseq.optim import FP16Optimizer
 
     choice = {"_name": name, "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-6, "weight_decay": 0.0, "lr": [1e-4]}
     choice |= {"tpu": False, "use_old_adam": False, "fp16_adam_stats": False} if name == "adam" else {}
+    common = dict.fromkeys(("memory_efficient_fp16", "memory_efficient_bf16", "fp16", "amp"), False)
     cfg = OmegaConf.create(
         {
             "optimizer": choice,
-            "common": {"bf16": True, "fp16_scale_window": 1, "tpu": False},
+            "common": common | {"bf16": precision == "bfloat16", "fp16_scale_window": 1, "tpu": False},
             "optimization": {"use_bmuf": False},
             "distributed_training": {"ddp_backend": "pytorch_ddp"},
         }
     )
+    if name == "xl_adam":
+        from fairseq_xl.engine import precision as updates
+
+        return updates.build(cfg, parameters)
     if precision == "bfloat16":
         return FP16Optimizer.build_optimizer(cfg, parameters)
     return optim.build_optimizer(cfg.optimizer, parameters)

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from fairseq_xl.engine.interfaces import Task
+from fairseq_xl.errors import UserError
 
 logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which programs read
 
@@ -31,7 +32,10 @@ _file: logging.FileHandler | None = None  # the handler of --log-file
 
 
 def open_log_file(path: str | None) -> None:
-    """Makes all loggers write to --log-file, in place of that of an earlier run, and filters the console."""
+    """Makes all loggers write to --log-file, in place of that of an earlier run, and filters the console.
+
+    Raises `UserError` for a file that cannot be opened.
+    """
     global _file
     root = logging.getLogger()
     if _file is not None:
@@ -39,8 +43,11 @@ def open_log_file(path: str | None) -> None:
         _file.close()
         _file = None
     if path is not None:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        _file = logging.FileHandler(path, encoding="utf-8")
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            _file = logging.FileHandler(path, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--log-file {path}: {error.strerror}") from error
         _file.setFormatter(logging.Formatter(FORMAT, DATES))
         _file.handleError = functools.partial(_close_after_error, _file)  # type: ignore[method-assign]
         root.addHandler(_file)

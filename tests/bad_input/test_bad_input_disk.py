@@ -166,8 +166,9 @@ def test_other_places_that_cannot_be(place, tmp_path):
     (tmp_path / "file").touch()
     for name in ("generate", "validate classification", "average"):
         fails(lambda: COMMANDS[name](place, tmp_path / "file" / "out"), tmp_path / "file" / "out")
-    line = line_of("pretraining", place, tmp_path / "run", "--log-file", tmp_path / "no" / "log")
-    fails(lambda: run_train(line), tmp_path / "no" / "log", "No such file")
+    log = tmp_path / "file" / "log"
+    line = line_of("pretraining", place, tmp_path / "run", "--log-file", log, "--max-update", 1)
+    fails(lambda: run_train(line), f"--log-file {log}", "File exists")
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path):

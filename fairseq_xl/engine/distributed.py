@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.distributed import (
-    DistributedTimeoutWrapper,
     LegacyDistributedDataParallel,
     ModuleProxyWrapper,
     utils as distributed_utils,
@@ -95,7 +94,7 @@ def _host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.Proc
 def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
     """The model on its device, whose gradients the ranks average as --ddp-backend says.
 
-    Parameters that no rank uses in an update have no gradient, with which an optimizer would change them.
+    Gradients of parameters that no rank used in an update become None: Adam would move them with a gradient of 0.
     """
     group, wrapped = distributed_utils.get_data_parallel_group(), model.to(device)
     if cfg.ddp_backend in AFTERWARDS:
@@ -118,7 +117,7 @@ def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
             register_ddp_comm_hook(DDPCommHookType.FP16_COMPRESS, reducing)
         _allow_unused(reducing)
         wrapped = ModuleProxyWrapper(reducing)
-    return DistributedTimeoutWrapper(wrapped, cfg.heartbeat_timeout) if cfg.heartbeat_timeout > 0 else wrapped
+    return wrapped
 
 
 class _ReducesAfterwards(LegacyDistributedDataParallel):

@@ -43,7 +43,7 @@ def launching(fairseqs: Callable[..., Any]) -> Callable[..., Any]:
         """Runs a command."""
         if not str(cfg.task._name).startswith(TASKS):
             return fairseqs(cfg, main, **more)
-        if cfg.optimizer is not None:
+        if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
             return train(cfg)
         if cfg.common.cpu or not torch.cuda.is_available():
             _evaluate_alone(cfg.distributed_training)
@@ -111,10 +111,13 @@ def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
         for process in ranks.processes:
             process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save
 
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, pass_on)
-    while not ranks.join(grace_period=SECONDS_OF_GRACE):
-        pass
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        while not ranks.join(grace_period=SECONDS_OF_GRACE):
+            pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return stopped
 
 

@@ -1,5 +1,6 @@
 """The training loop of `fairseq-train` and `fairseq-hydra-train` for the tasks of this package."""
 
+import contextlib
 import logging
 import logging.config
 import math
@@ -19,6 +20,7 @@ from fairseq_xl.engine.interfaces import Task
 from fairseq_xl.engine.selection import Selection
 from fairseq_xl.engine.stopping import Stopping
 from fairseq_xl.engine.trainer import Trainer
+from fairseq_xl.errors import UserError
 
 logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which programs read
 
@@ -49,21 +51,19 @@ def main(cfg: DictConfig) -> bool:
     log.batches(cfg)
     task.begin_training()
     selection = Selection(cfg.checkpoint)
-    epochs = resume.restore(trainer, selection)
-    lock = save_dir.lock(cfg)
-    log.start_clock(cfg, trainer.get_num_updates())
-    for subset in subsets:
-        _read_all(trainer, subset)
-    with Stopping() as stopping:
-        timer = meters.StopwatchMeter()
-        timer.start()
-        if not resume.is_finished(trainer, selection):
-            task.check_selection()
-            _train_epochs(trainer, epochs, selection, stopping, subsets)
-        timer.stop()
-        logger.info("done training in %.1f seconds", timer.sum)
-    if lock is not None:
-        lock.close()
+    with save_dir.lock(cfg) or contextlib.nullcontext():
+        epochs = resume.restore(trainer, selection)
+        log.start_clock(cfg, trainer.get_num_updates())
+        for subset in subsets:
+            _read_all(trainer, subset)
+        with Stopping() as stopping:
+            timer = meters.StopwatchMeter()
+            timer.start()
+            if not resume.is_finished(trainer, selection):
+                task.check_selection()
+                _train_epochs(trainer, epochs, selection, stopping, subsets)
+            timer.stop()
+            logger.info("done training in %.1f seconds", timer.sum)
     return stopping.requested
 
 
@@ -86,9 +86,6 @@ def _load_validation(cfg: DictConfig, task: Task) -> None:
     if cfg.dataset.disable_validation:
         return
     data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
-    if cfg.dataset.combine_valid_subsets:
-        task.load_dataset("valid", combine=True, epoch=1)
-        return
     for subset in cfg.dataset.valid_subset.split(","):
         task.load_dataset(subset, combine=False, epoch=1)
 
@@ -134,13 +131,16 @@ def _train_epoch(
     progress = log.progress_of(cfg, batches, epochs.epoch, training=True)
     trainer.begin_epoch(epochs.epoch)
     value, is_last = None, False
+    if not batches.has_next():
+        raise UserError(f"epoch {epochs.epoch} has no update: there are fewer batches than an update needs")
     for samples in progress:
         with metrics.aggregate("train_inner"):
             made = trainer.train_step(samples)
         stopping.agree()
         if made:
             log.update(progress, trainer.get_num_updates(), cfg.common.log_interval)
-        value, is_last = _validate_and_save(trainer, epochs, selection, stopping, subsets, not batches.has_next())
+        if made or stopping.agreed or not batches.has_next():  # a skipped update is followed by neither
+            value, is_last = _validate_and_save(trainer, epochs, selection, stopping, subsets, not batches.has_next())
         if is_last:
             break
     logger.info("end of epoch %d (average epoch stats below)", epochs.epoch)

@@ -23,10 +23,16 @@ UNSUPPORTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "model_parallel_size": (1,),
         "quantization_config_path": (None,),
         "empty_cache_freq": (0,),
+        "on_cpu_convert_precision": (False,),
     },
     "checkpoint": {"write_checkpoints_asynchronously": (False,)},
-    "distributed_training": {"pipeline_model_parallel": (False,), "cpu_offload": (False,), "ddp_backend": BACKENDS},
-    "optimization": {"use_bmuf": (False,)},
+    "distributed_training": {
+        "pipeline_model_parallel": (False,),
+        "cpu_offload": (False,),
+        "ddp_backend": BACKENDS,
+        "heartbeat_timeout": (-1,),
+    },
+    "optimization": {"use_bmuf": (False,), "debug_param_names": (False,)},
 }
 
 
@@ -39,6 +45,8 @@ def check(cfg: DictConfig) -> None:
         raise UserError("--optimizer is missing: choose one, such as xl_adam")
     if cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
         raise UserError("--max-tokens or --batch-size is missing: set one of them, the size of a batch")
+    if cfg.optimizer._name == "composite":
+        raise UserError("--optimizer composite is not supported by the tasks of this package")
     _choose_precision(cfg.common)
     if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
         raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))

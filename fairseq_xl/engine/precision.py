@@ -265,7 +265,7 @@ class MixedPrecision(Updates):
         self.name, self.least = "AMPOptimizer", cfg.common.min_loss_scale
         on_gpu = torch.cuda.is_available() and not cfg.common.cpu
         window = {} if cfg.common.amp_scale_window is None else {"growth_interval": cfg.common.amp_scale_window}
-        self.scaler = torch.amp.GradScaler("cuda", init_scale=cfg.common.fp16_init_scale, enabled=on_gpu, **window)
+        self.scaler = torch.amp.GradScaler("cuda", init_scale=cfg.common.amp_init_scale, enabled=on_gpu, **window)
 
     @property
     def loss_scale(self) -> float | None:

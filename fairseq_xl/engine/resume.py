@@ -66,6 +66,7 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
         selection.restore(None if resets["optimizer"] or resets["meters"] else extra.get("best"), waiting)
         updates = trainer.get_num_updates()
         logger.info("Loaded checkpoint %s (epoch %d @ %d updates)", path, extra["train_iterator"]["epoch"], updates)
+        del state, extra  # before the training data is loaded
     else:
         logger.info("No existing checkpoint found %s", path)
     epoch = position["epoch"] if position else 1

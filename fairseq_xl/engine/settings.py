@@ -12,7 +12,7 @@ from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.configuration import OUTPUTS
 
 #: sections of a configuration whose options are settings of the training
-SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema", "bmuf")
+SETTINGS = ("model", "task", "criterion", "optimizer", "lr_scheduler", "optimization", "ema")
 #: sections whose class is a setting too; the classes of the others are compared elsewhere
 CLASSES = {"criterion", "optimizer", "lr_scheduler"}
 #: options that a resumed run may change without a warning

@@ -99,7 +99,7 @@ class Trainer:
         self._begin_update()
         try:
             logged, size = self._accumulate(samples)
-            logged, size = self._reduce(logged, size, ignore=self._is_dummy(samples[-1]))
+            logged, size = self._reduce(logged, size)
             self._reduce_gradients(size)
             norm = self.updates.clip_grad_norm(self.cfg.optimization.clip_norm)
             self._check_norm(norm)
@@ -135,34 +135,29 @@ class Trainer:
                 _, step_size, statistics = self.task.train_step(
                     sample, self.model, self.criterion, self.updates, self._num_updates, ignore_grad=is_dummy
                 )
-            logged.append(statistics)
-            size = size + step_size
-        return logged, size * 0 if is_dummy else size
+            counted = 0 if is_dummy else 1
+            logged.append({name: value * counted for name, value in statistics.items()} if is_dummy else statistics)
+            size = size + step_size * counted
+        return logged, size
 
     def _without_reduction(self) -> contextlib.AbstractContextManager:
         """In this context a backward pass leaves gradients to this rank; the last one of an update averages them."""
         context: contextlib.AbstractContextManager = contextlib.nullcontext()
         return self.model.no_sync() if self.world_size > 1 else context
 
-    def _reduce(self, logged: list[Logged], size: Any, ignore: bool) -> tuple[list[Logged], Any]:
-        """Sums statistics and sample size over ranks; a sample size of 0 becomes 1.
-
-        Args:
-            ignore: whether the last batch of this rank was a dummy, so that its statistics do not count.
-        """
+    def _reduce(self, logged: list[Logged], size: Any) -> tuple[list[Logged], Any]:
+        """Sums statistics and sample size over ranks; a sample size of 0 becomes 1."""
         size = size.float() if torch.is_tensor(size) else float(size)
         if self.world_size == 1:
             return logged, size or 1.0
-        sums = self._summed(logged, ignore, size=size, seconds=self._own_seconds())
+        sums = self._summed(logged, size=size, seconds=self._own_seconds())
         self._seconds = sums.pop("seconds") / self.world_size
         size = sums.pop("size")
         return [sums], torch.where(size == 0, 1, size)
 
-    def _summed(self, logged: list[Logged], ignore: bool, **more: Any) -> dict[str, Any]:
+    def _summed(self, logged: list[Logged], **more: Any) -> dict[str, Any]:
         """Statistics of this rank's steps, and `more` numbers, summed over ranks; {name: float64 tensor}."""
         totals = {key: sum(each[key] for each in logged if key in each) for key in logged[0]}
-        if ignore:
-            totals = {key: value * 0 for key, value in totals.items()}
         return sum_over_ranks(totals | more, self.device)
 
     def _reduce_gradients(self, size: Any) -> None:
@@ -221,12 +216,11 @@ class Trainer:
         """Evaluates a batch, and logs its statistics, summed over ranks."""
         self.model.eval()
         self.criterion.eval()
-        is_dummy = self._is_dummy(sample)
-        sample, _ = self._prepared(sample)
+        sample, is_dummy = self._prepared(sample)
         _, _, statistics = self.task.valid_step(sample, self.model, self.criterion)
-        logged = [statistics]
-        if self.world_size > 1:
-            logged = [self._summed(logged, is_dummy)]
+        if is_dummy:
+            statistics = {name: value * 0 for name, value in statistics.items()}
+        logged = [self._summed([statistics])] if self.world_size > 1 else [statistics]
         self.task.reduce_metrics(logged, self.criterion)
 
     # --- batches -----------------------------------------------------------------------------------------------

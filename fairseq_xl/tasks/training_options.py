@@ -12,6 +12,10 @@ UNUSED: dict[str, dict[str, str]] = {
         "fp16_no_flatten_grads": "gradients are never flattened",
         **dict.fromkeys(("use_plasma_view", "plasma_path"), "text is memory-mapped"),
     },
+    "distributed_training": {
+        "find_unused_parameters": "an update may leave parameters unused",
+        "fast_stat_sync": "statistics are always summed at once",
+    },
     "dataset": {
         "required_batch_size_multiple": "batches keep their size",
         "required_seq_len_multiple": "batches are not padded further",

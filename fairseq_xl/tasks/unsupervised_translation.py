@@ -8,7 +8,6 @@ from typing import Any, Optional
 import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
@@ -170,7 +169,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         """Makes a training step; counts the languages and lengths of the translations of `back_translation`."""
         counts: dict[str, Statistics] = {}
         if sample["objective"] == "back_translation":
-            with torch.autocast("cuda", enabled=isinstance(optimizer, AMPOptimizer)):  # as fairseq computes the loss
+            with optimizer.autocast():
                 sample = self._with_translations(sample, model)
             counts = self._count(sample, model, compare=False)
         loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, *args, **kwargs)

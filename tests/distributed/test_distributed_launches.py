@@ -334,3 +334,11 @@ def test_distributed_rank_that_would_start_others_is_refused(launcher, data_bin,
     parsed = configuration(options.get_training_parser(), line(data_bin, tmp_path, *meeting))
     with pytest.raises(UserError, match="--distributed-rank 1 is one process of 2: add --distributed-no-spawn"):
         distributed_utils.call_main(parsed, fairseq_train.main)
+
+
+def test_distributed_training_without_an_optimizer_is_no_evaluation(launcher, data_bin, tmp_path):
+    launcher()
+    parsed = configuration(options.get_training_parser(), line(data_bin, tmp_path))
+    parsed.optimizer = None
+    with pytest.raises(UserError, match="--optimizer is missing"):
+        distributed_utils.call_main(parsed, fairseq_train.main)

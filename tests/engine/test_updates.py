@@ -17,7 +17,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.optimizers.adam import XLAdam
-from tests.commands import ON, equal_parameters, load, pretraining, run_train
+from tests.commands import ON, equal_parameters, load, pretraining, run_train, translation
 from tests.devices import DEVICES, no_sync
 from tests.tasks.test_resume import SAVING, losses_after
 from tests.waits import Waits
@@ -256,3 +256,18 @@ def test_amp_tries_a_batch_again_with_lower_scales(data_bin, tmp_path, overflowi
     assert found.log.count("gradient overflow detected") == 2 and len(overflowing.tried) == 8
     assert equal_parameters(*(load(tmp_path / run / "checkpoint_last.pt") for run in ("fp32", "amp")))
     assert [losses[-1] for losses in found.updates.values()] == [losses[-1] for losses in expected.updates.values()]
+
+
+def test_a_skipped_update_is_neither_validated_nor_saved(data_bin, tmp_path, overflowing):
+    """The number of updates is still that of the last save."""
+    overflowing.updates.add(3)
+    more = ["--fp16", "--fp16-init-scale", 128, "--save-interval-updates", 2, "--max-update", 3]
+    log = run_train(line(data_bin, tmp_path, *more, objectives="mlm")).log
+    assert log.count("gradient overflow detected") == 1 and log.count("@ 2 updates, score") == 1
+
+
+def test_an_epoch_without_an_update_ends_the_run(data_bin, tmp_path):
+    """Another epoch would have none either, and --max-update would never be reached."""
+    more = ["--lang-pairs", "en-de", "--update-freq", 1000, "--skip-remainder-batch", "--max-update", 1]
+    with pytest.raises(UserError, match="epoch 1 has no update: there are fewer batches than an update needs"):
+        run_train(translation(data_bin, tmp_path, *more))

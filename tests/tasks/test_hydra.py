@@ -311,6 +311,7 @@ def test_hydras_warnings_are_not_shown(here):
                 arch="xl_xlm_tiny",
                 max_tokens="256",
                 cpu=True,
+                optimizer="xl_adam",
                 lr="0.1",
             ),
         ],

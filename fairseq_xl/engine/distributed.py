@@ -24,8 +24,8 @@ from fairseq_xl.errors import UserError
 #: how long a rank waits for the others to connect through gloo, once all ranks are in the process group
 SECONDS_TO_CONNECT = 60
 #: values of --ddp-backend
-AFTERWARDS = ("no_c10d", "legacy_ddp")
-BACKENDS = ("c10d", "pytorch_ddp", *AFTERWARDS)
+LEGACY = ("no_c10d", "legacy_ddp")
+BACKENDS = ("c10d", "pytorch_ddp", *LEGACY)
 
 
 def join(cfg: DictConfig) -> None:
@@ -97,8 +97,8 @@ def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
     Gradients of parameters that no rank used in an update become None: Adam would move them with a gradient of 0.
     """
     group, wrapped = distributed_utils.get_data_parallel_group(), model.to(device)
-    if cfg.ddp_backend in AFTERWARDS:
-        wrapped = ModuleProxyWrapper(_ReducesAfterwards(wrapped, buffer_size=2**28, process_group=group))
+    if cfg.ddp_backend in LEGACY:
+        wrapped = ModuleProxyWrapper(_LegacyDDP(wrapped, buffer_size=2**28, process_group=group))
     else:
         devices = {"device_ids": [cfg.device_id], "output_device": cfg.device_id} if device.type == "cuda" else {}
         with warnings.catch_warnings():
@@ -120,7 +120,7 @@ def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
     return wrapped
 
 
-class _ReducesAfterwards(LegacyDistributedDataParallel):
+class _LegacyDDP(LegacyDistributedDataParallel):
     """fairseq's wrapper that averages gradients after the backward pass."""
 
     def all_reduce_grads(self) -> None:

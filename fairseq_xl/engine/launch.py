@@ -32,7 +32,7 @@ SECONDS_OF_GRACE = 30
 Main = Callable[..., Any]
 
 
-def launching(fairseqs: Callable[..., Any]) -> Callable[..., Any]:
+def call_main_with_our_loop(original: Callable[..., Any]) -> Callable[..., Any]:
     """fairseq's `distributed_utils.call_main`, which starts all commands, with this package's training loop.
 
     A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
@@ -42,12 +42,12 @@ def launching(fairseqs: Callable[..., Any]) -> Callable[..., Any]:
     def call_main(cfg: DictConfig, main: Main, **more: Any) -> Any:
         """Runs a command."""
         if not str(cfg.task._name).startswith(TASKS):
-            return fairseqs(cfg, main, **more)
+            return original(cfg, main, **more)
         if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
             return train(cfg)
         if cfg.common.cpu or not torch.cuda.is_available():
             _evaluate_alone(cfg.distributed_training)
-        return fairseqs(cfg, main, **more)
+        return original(cfg, main, **more)
 
     return call_main
 

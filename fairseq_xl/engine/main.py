@@ -38,7 +38,15 @@ def main(cfg: DictConfig) -> bool:
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
     options.check(cfg)
-    _prepare(cfg)
+    if distributed_utils.is_master(cfg.distributed_training):
+        saving.check_folder(cfg.checkpoint.save_dir)
+    with save_dir.lock(cfg) or contextlib.nullcontext():  # before the log of another training would be written to
+        _prepare(cfg)
+        return _train(cfg)
+
+
+def _train(cfg: DictConfig) -> bool:
+    """Builds everything, and trains; returns whether a signal ended the training."""
     task = tasks.setup_task(cfg.task)
     for name, value in task.stored_options().items():
         cfg.task[name] = value
@@ -51,24 +59,23 @@ def main(cfg: DictConfig) -> bool:
     log.batches(cfg)
     task.begin_training()
     selection = Selection(cfg.checkpoint)
-    with save_dir.lock(cfg) or contextlib.nullcontext():
-        epochs = resume.restore(trainer, selection)
-        log.start_clock(cfg, trainer.get_num_updates())
-        for subset in subsets:
-            _read_all(trainer, subset)
-        with Stopping() as stopping:
-            timer = meters.StopwatchMeter()
-            timer.start()
-            if not resume.is_finished(trainer, selection):
-                task.check_selection()
-                _train_epochs(trainer, epochs, selection, stopping, subsets)
-            timer.stop()
-            logger.info("done training in %.1f seconds", timer.sum)
+    epochs = resume.restore(trainer, selection)
+    log.start_clock(cfg, trainer.get_num_updates())
+    for subset in subsets:
+        _make_all_batches(trainer, subset)
+    with Stopping() as stopping:
+        timer = meters.StopwatchMeter()
+        timer.start()
+        if not resume.is_finished(trainer, selection):
+            task.check_selection()
+            _train_epochs(trainer, epochs, selection, stopping, subsets)
+        timer.stop()
+        logger.info("done training in %.1f seconds", timer.sum)
     return stopping.requested
 
 
 def _prepare(cfg: DictConfig) -> None:
-    """Sets what a process has once: logging, seeds, and the folder of checkpoints."""
+    """Sets what a process has once: logging and seeds."""
     if distributed_utils.is_master(cfg.distributed_training) and "job_logging_cfg" in cfg:  # of hydra
         settings: Any = OmegaConf.to_container(cfg.job_logging_cfg)
         logging.config.dictConfig(settings)
@@ -76,8 +83,6 @@ def _prepare(cfg: DictConfig) -> None:
     log.open_log_file(cfg.common.log_file)
     np.random.seed(cfg.common.seed)
     utils.set_torch_seed(cfg.common.seed)
-    if distributed_utils.is_master(cfg.distributed_training):
-        saving.check_folder(cfg.checkpoint.save_dir)
     logger.info(cfg)
 
 
@@ -90,7 +95,7 @@ def _load_validation(cfg: DictConfig, task: Task) -> None:
         task.load_dataset(subset, combine=False, epoch=1)
 
 
-def _read_all(trainer: Trainer, subset: str) -> None:
+def _make_all_batches(trainer: Trainer, subset: str) -> None:
     """Makes all batches of a validation split once, so that wrong data ends the run before it trains."""
     for _ in trainer.get_valid_iterator(subset).next_epoch_itr(shuffle=False, set_dataset_epoch=False):
         pass
@@ -127,7 +132,7 @@ def _train_epoch(
 ) -> tuple[float | None, bool]:
     """Trains for an epoch; returns the last validation value, and whether the run ends."""
     cfg = trainer.cfg
-    batches = _updates(cfg, epochs)
+    batches = _grouped_by_update(cfg, epochs)
     progress = log.progress_of(cfg, batches, epochs.epoch, training=True)
     trainer.begin_epoch(epochs.epoch)
     value, is_last = None, False
@@ -149,7 +154,7 @@ def _train_epoch(
     return value, is_last
 
 
-def _updates(cfg: DictConfig, epochs: iterators.EpochBatchIterating) -> iterators.GroupedIterator:
+def _grouped_by_update(cfg: DictConfig, epochs: iterators.EpochBatchIterating) -> iterators.GroupedIterator:
     """The batches of an epoch that are left, grouped by update."""
     batches = epochs.next_epoch_itr(
         fix_batches_to_gpus=cfg.distributed_training.fix_batches_to_gpus,
@@ -222,7 +227,7 @@ def _validate(trainer: Trainer, epoch: int, selection: Selection, subsets: list[
         batches = trainer.get_valid_iterator(subset).next_epoch_itr(shuffle=False, set_dataset_epoch=False)
         progress = log.progress_of(cfg, batches, epoch, training=False, prefix=f"valid on '{subset}' subset")
         with metrics.aggregate(new_root=True) as measured:
-            for sample in _first(progress, cfg.dataset.max_valid_steps):
+            for sample in _limited(progress, cfg.dataset.max_valid_steps):
                 trainer.valid_step(sample)
         found = measured.get_smoothed_values()
         values.append(selection.checked(found, trainer, cfg.dataset.max_valid_steps))
@@ -234,7 +239,7 @@ def _validate(trainer: Trainer, epoch: int, selection: Selection, subsets: list[
     return values[0]
 
 
-def _first(batches: Iterator, most: int | None) -> Iterator:
+def _limited(batches: Iterator, most: int | None) -> Iterator:
     """The batches of --max-valid-steps, and one more, as in fairseq."""
     for number, sample in enumerate(batches):
         if most is not None and number > most:

@@ -20,7 +20,7 @@ from fairseq_xl.errors import UserError
 logger = logging.getLogger(__name__)
 
 SCALER = "loss_scaler"  # key of the optimizer state, as `MASTERS`, that fairseq's checkpoints do not have
-SMALLEST = "gradients are NaN or infinite even with the smallest loss scale"
+NO_LOWER_SCALE = "gradients are NaN or infinite even with the smallest loss scale"
 
 
 class Overflow(Exception):
@@ -32,17 +32,17 @@ class Diverged(Exception):
 
 
 @torch.no_grad()
-def clip(parameters: Iterable[Tensor], most: float) -> Tensor:
-    """Scales gradients to the norm `most` where theirs is larger (0: never); returns the norm before, a float32 scalar.
+def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scales gradients down to the norm `max_norm` (0: not at all), in a few operators for all of them.
 
-    A few operators for all gradients at once.
+    Returns: the norm before, a float32 scalar on their device.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.tensor(0.0)
     norm = torch.linalg.vector_norm(torch.stack(list(torch._foreach_norm(gradients, 2, torch.float32))))
-    if most > 0:
-        torch._foreach_mul_(gradients, (float(most) / (norm + 1e-6)).clamp_(max=1))
+    if max_norm > 0:
+        torch._foreach_mul_(gradients, (float(max_norm) / (norm + 1e-6)).clamp_(max=1))
     return norm
 
 
@@ -87,9 +87,9 @@ class Updates:
         """Multiplies the gradients."""
         self.wrapped.multiply_grads(factor)
 
-    def clip_grad_norm(self, most: float) -> Tensor:
-        """Clips the gradients to the norm `most` (0: not at all); returns the norm before, which is not read here."""
-        return clip(self.wrapped.params, most)
+    def clip_grad_norm(self, max_norm: float) -> Tensor:
+        """Clips the gradients to `max_norm` (0: not at all); returns the norm before, which is not read here."""
+        return clip(self.wrapped.params, max_norm)
 
     def check(self, norm: float) -> None:
         """Raises `Diverged` for a norm that is no finite number; before, with a loss scale, `Overflow`."""
@@ -141,13 +141,13 @@ class _Scaled(Updates):
         """Multiplies the gradients, in the step."""
         self.factor *= factor
 
-    def clip_grad_norm(self, most: float) -> Tensor:
+    def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Clips the gradients, in the step; returns the norm before."""
         norm = self.factor * clip(self.wrapped.params, 0)
         if isinstance(self.factor, Tensor):
             self.factor = self.factor.to(norm.device)
-        if most > 0:
-            self.factor *= (most / (norm + 1e-6)).clamp_(max=1)
+        if max_norm > 0:
+            self.factor *= (max_norm / (norm + 1e-6)).clamp_(max=1)
         return norm
 
     def check(self, norm: float) -> None:
@@ -159,7 +159,7 @@ class _Scaled(Updates):
         except OverflowError as error:
             raise Overflow(str(error)) from error
         except FloatingPointError as error:
-            raise Diverged(SMALLEST) from error
+            raise Diverged(NO_LOWER_SCALE) from error
 
     def step(self) -> None:
         """Divides the gradients by the loss scale, and makes the update."""
@@ -203,7 +203,7 @@ class SixteenBits(_Scaled):
         super().zero_grad()
 
     @torch.no_grad()
-    def clip_grad_norm(self, most: float) -> Tensor:
+    def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Copies the gradients to float32, and clips them; without a gradient a parameter stays as it is."""
         gradients, copies = [], []
         for parameter, master in zip(self.parameters, self.masters, strict=True):
@@ -213,7 +213,7 @@ class SixteenBits(_Scaled):
                 copies.append(master.grad)
         if copies:
             torch._foreach_copy_(copies, gradients)
-        return super().clip_grad_norm(most)
+        return super().clip_grad_norm(max_norm)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -262,7 +262,7 @@ class MixedPrecision(Updates):
 
     def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
         super().__init__(optim.build_optimizer(cfg.optimizer, parameters))
-        self.name, self.least = "AMPOptimizer", cfg.common.min_loss_scale
+        self.name, self.min_loss_scale = "AMPOptimizer", cfg.common.min_loss_scale
         on_gpu = torch.cuda.is_available() and not cfg.common.cpu
         window = {} if cfg.common.amp_scale_window is None else {"growth_interval": cfg.common.amp_scale_window}
         self.scaler = torch.amp.GradScaler("cuda", init_scale=cfg.common.amp_init_scale, enabled=on_gpu, **window)
@@ -280,18 +280,18 @@ class MixedPrecision(Updates):
         """Adds the gradients of a loss times the loss scale."""
         self.scaler.scale(loss).backward()
 
-    def clip_grad_norm(self, most: float) -> Tensor:
+    def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Divides the gradients by the loss scale, and clips them."""
         self.scaler.unscale_(self.optimizer)
-        return super().clip_grad_norm(most)
+        return super().clip_grad_norm(max_norm)
 
     def check(self, norm: float) -> None:
         """Lowers the loss scale after an overflow."""
         if not self.scaler.is_enabled() or math.isfinite(norm):
             return super().check(norm)
         lower = self.scaler.get_scale() * self.scaler.get_backoff_factor()
-        if lower <= self.least:
-            raise Diverged(SMALLEST)
+        if lower <= self.min_loss_scale:
+            raise Diverged(NO_LOWER_SCALE)
         self.step()  # torch skips the update, and lowers the scale
         raise Overflow(f"setting loss scale to: {lower}")
 

@@ -57,7 +57,7 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
     sharded = trainer.task.has_sharded_data("train")
     epoch, position, waiting = 1, None, None
     if os.path.isfile(path):
-        state = _shared(trainer, path, resets)
+        state = _read_on_all_ranks(trainer, path, resets)
         extra = state["extra_state"]
         with naming_misfit([path]):
             trainer.load_state_dict(state, resets, literal(cfg.optimizer_overrides))
@@ -82,13 +82,13 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
     return epochs
 
 
-def _shared(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:
+def _read_on_all_ranks(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:
     """A checkpoint on all ranks: rank 0 reads and checks it, unless --load-checkpoint-on-all-dp-ranks.
 
     Each rank gets its own part of the state of a sharded optimizer only, when it loads the state.
     """
     on_all = trainer.cfg.checkpoint.load_checkpoint_on_all_dp_ranks or trainer.world_size == 1
-    state = _checked(trainer, path, resets) if on_all or trainer.rank == 0 else None
+    state = _read_and_check(trainer, path, resets) if on_all or trainer.rank == 0 else None
     if on_all:
         assert state is not None
         return state
@@ -104,7 +104,7 @@ def _shared(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str
     return shared
 
 
-def _checked(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:
+def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:
     """Reads a checkpoint; checks it against the run, and changes its position to this number of processes."""
     cfg, task = trainer.cfg, trainer.task
     own = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)

@@ -70,7 +70,7 @@ class Trainer:
         self.lr_scheduler.step_update(0)
 
     @functools.cached_property
-    def average(self) -> EMA:
+    def ema(self) -> EMA:
         """The average of the weights over updates (--store-ema), which begins with those after the first one."""
         return build_ema(self._model, self.cfg.ema, self.device)
 
@@ -113,8 +113,8 @@ class Trainer:
         self._retries = 0
         self._set_num_updates(self._num_updates + 1)
         if self.cfg.ema.store_ema:
-            self.average.step(self._model, self._num_updates)
-            metrics.log_scalar("ema_decay", self.average.get_decay(), priority=10000, round=5, weight=0)
+            self.ema.step(self._model, self._num_updates)
+            metrics.log_scalar("ema_decay", self.ema.get_decay(), priority=10000, round=5, weight=0)
         self._log(logged, norm)
         metrics.log_stop_time("train_wall")
         return True
@@ -130,7 +130,7 @@ class Trainer:
         """Adds the gradients of all micro-steps; returns their statistics, and the sum of their sample sizes."""
         logged, size = [], 0
         for number, sample in enumerate(samples):
-            sample, is_dummy = self._prepared(sample)
+            sample, is_dummy = self._to_device(sample)
             with self._without_reduction() if number < len(samples) - 1 else contextlib.nullcontext():
                 _, step_size, statistics = self.task.train_step(
                     sample, self.model, self.criterion, self.updates, self._num_updates, ignore_grad=is_dummy
@@ -150,12 +150,12 @@ class Trainer:
         size = size.float() if torch.is_tensor(size) else float(size)
         if self.world_size == 1:
             return logged, size or 1.0
-        sums = self._summed(logged, size=size, seconds=self._own_seconds())
+        sums = self._sum_over_ranks(logged, size=size, seconds=self._local_seconds())
         self._seconds = sums.pop("seconds") / self.world_size
         size = sums.pop("size")
         return [sums], torch.where(size == 0, 1, size)
 
-    def _summed(self, logged: list[Logged], **more: Any) -> dict[str, Any]:
+    def _sum_over_ranks(self, logged: list[Logged], **more: Any) -> dict[str, Any]:
         """Statistics of this rank's steps, and `more` numbers, summed over ranks; {name: float64 tensor}."""
         totals = {key: sum(each[key] for each in logged if key in each) for key in logged[0]}
         return sum_over_ranks(totals | more, self.device)
@@ -216,11 +216,11 @@ class Trainer:
         """Evaluates a batch, and logs its statistics, summed over ranks."""
         self.model.eval()
         self.criterion.eval()
-        sample, is_dummy = self._prepared(sample)
+        sample, is_dummy = self._to_device(sample)
         _, _, statistics = self.task.valid_step(sample, self.model, self.criterion)
         if is_dummy:
             statistics = {name: value * 0 for name, value in statistics.items()}
-        logged = [self._summed([statistics])] if self.world_size > 1 else [statistics]
+        logged = [self._sum_over_ranks([statistics])] if self.world_size > 1 else [statistics]
         self.task.reduce_metrics(logged, self.criterion)
 
     # --- batches -----------------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ class Trainer:
         """Whether a rank has no batch where others have one."""
         return sample is None or len(sample) == 0
 
-    def _prepared(self, sample: Sample) -> tuple[Sample, bool]:
+    def _to_device(self, sample: Sample) -> tuple[Sample, bool]:
         """A batch on the device in the precision of the run; a dummy in place of none, and whether it is one."""
         is_dummy = self._is_dummy(sample)
         if is_dummy:
@@ -334,9 +334,9 @@ class Trainer:
 
     def seconds(self) -> float:
         """The time of training, that of earlier runs included: the ranks' mean."""
-        return self._own_seconds() if self._seconds is None else float(self._seconds)
+        return self._local_seconds() if self._seconds is None else float(self._seconds)
 
-    def _own_seconds(self) -> float:
+    def _local_seconds(self) -> float:
         return time.time() - self._started + self._seconds_before
 
     # --- checkpoints -------------------------------------------------------------------------------------------
@@ -350,9 +350,9 @@ class Trainer:
         """The state of the training, as fairseq has it in checkpoints."""
         extra = {"metrics": metrics.state_dict(), "previous_training_time": self.seconds()}
         if self.cfg.ema.store_ema:
-            extra["ema"] = self.average.get_model().state_dict()
+            extra["ema"] = self.ema.get_model().state_dict()
             if self.cfg.ema.ema_fp32:
-                extra["ema_fp32_params"] = self.average.fp32_params
+                extra["ema_fp32_params"] = self.ema.fp32_params
         state = {
             "args": None,
             "cfg": OmegaConf.to_container(self.cfg, resolve=True, enum_to_str=True),
@@ -404,12 +404,12 @@ class Trainer:
             for meter in metrics.get_meters("default"):
                 if isinstance(meter, meters.TimeMeter):
                     meter.reset()
-        self._restore_average(extra)
+        self._restore_ema(extra)
 
-    def _restore_average(self, extra: Mapping[str, Any]) -> None:
+    def _restore_ema(self, extra: Mapping[str, Any]) -> None:
         """Restores the average of --store-ema; that of a checkpoint without one begins with its weights."""
         if not self.cfg.ema.store_ema:
             return
-        self.average.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)
+        self.ema.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)
         if self.cfg.ema.ema_fp32:
-            self.average.build_fp32_params(extra.get("ema_fp32_params"))
+            self.ema.build_fp32_params(extra.get("ema_fp32_params"))

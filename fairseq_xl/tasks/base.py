@@ -397,7 +397,7 @@ class XLTask(FairseqTask):
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model.
 
-        `fairseq_xl.patches` calls it before fairseq-train loads weights, to resume or to fine-tune.
+        The training loop calls it before it loads weights, to resume or to fine-tune.
 
         Args:
             state: the whole checkpoint.
@@ -417,7 +417,7 @@ class XLTask(FairseqTask):
     def check_inputs(self, state, path):
         """Raises `UserError` unless a run that continues the epoch of a checkpoint reads the same files.
 
-        `fairseq_xl.patches` calls it after `check_fits`, with the same arguments.
+        The training loop calls it after `check_fits`, with the same arguments.
         """
         cfg = run_config(self.cfg).checkpoint
         if not (cfg.reset_dataloader or path == cfg.finetune_from_model):
@@ -481,7 +481,7 @@ class XLTask(FairseqTask):
         return {"data": self.cfg.data}  # all shards
 
     def begin_training(self):
-        """Limits validation to a sample from now on; `fairseq_xl.patches` calls it when fairseq-train begins.
+        """Limits validation to a sample from now on; the training loop calls it before it restores a checkpoint.
 
         Raises `UserError` if the sub-words of the data folder have changed: training does not read them, but its
         checkpoints refer to them.

@@ -147,7 +147,8 @@ class _Scaled(Updates):
         if isinstance(self.factor, Tensor):
             self.factor = self.factor.to(norm.device)
         if max_norm > 0:
-            self.factor *= (max_norm / (norm + 1e-6)).clamp_(max=1)
+            margin = 1e-6 if self.scaler is None else 0.0  # as in fairseq
+            self.factor *= (max_norm / (norm + margin)).clamp_(max=1)
         return norm
 
     def check(self, norm: float) -> None:

@@ -1,4 +1,4 @@
-"""Reads updates, tokens, minutes and validation losses of a training from its train.log (`--log-format json`)."""
+"""Reads updates, tokens, minutes and validation losses of a training from its train.log."""
 
 import json
 import re

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import functools
 import io
+import json
 import logging
 import sys
 import unittest.mock
@@ -65,19 +66,23 @@ class Output:
         return found
 
     def statistics(self, name, tag=None):
-        """Values of `name` in the lines of statistics that fairseq logs (--log-format simple), as text, in order.
+        """Values of `name` in the records of epochs and validations, as text, in order.
+
+        A training logs JSON, fairseq-validate lines of names and values (--log-format simple).
 
         Args:
-            tag: `train` or a validation split; None: all lines.
+            tag: `train` or a validation split; None: all records.
         """
         values = []
         for record in self.records:
             if tag not in (None, record.name):
                 continue
-            for part in record.getMessage().split(" | "):
-                key, _, value = part.strip().partition(" ")
-                if key == name:
-                    values.append(value)
+            message = record.getMessage()
+            if message.startswith('{"epoch"'):
+                value = json.loads(message).get(f"{record.name}_{name}")
+                values += [] if value is None else [value]
+            elif " subset | " in message:
+                values += [part.partition(" ")[2] for part in message.split(" | ") if part.partition(" ")[0] == name]
         return values
 
 

@@ -1,4 +1,4 @@
-"""Draws training curves from logs of fairseq-train (its output or its ``--log-file``, with ``--log-format json``)."""
+"""Draws training curves from logs of fairseq-train (train.log, or its ``--log-file``)."""
 
 import argparse
 import math

@@ -3,7 +3,6 @@
 import torch
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 
 from fairseq_xl.criterions.sums import log_losses, total
 from fairseq_xl.finetuning import TASK_TYPES
@@ -34,17 +33,16 @@ class FineTuningCriterion(FairseqCriterion):
         return loss, size, log
 
     @staticmethod
-    def reduce_metrics(logging_outputs):
+    def log(metrics, logging_outputs):
         """Logs the mean loss in bits, and sums each statistic by language.
 
-        `_STATISTIC XX`, the sum over language XX, is not printed by fairseq; the task computes metrics from it.
+        `_STATISTIC XX`, the sum over language XX, is not shown; the task computes metrics from it.
         """
-
         size = total(logging_outputs, "sample_size")  # 0 without any label
-        log_losses(total(logging_outputs, "loss"), size.clamp(min=1) if torch.is_tensor(size) else size or 1)
+        log_losses(metrics, total(logging_outputs, "loss"), size.clamp(min=1) if torch.is_tensor(size) else size or 1)
         for key in logging_outputs[0]:
             if key.startswith("_"):
-                metrics.log_scalar_sum(key, float(total(logging_outputs, key)))
+                metrics.average(key, float(total(logging_outputs, key)))
 
     @staticmethod
     def logging_outputs_can_be_summed():

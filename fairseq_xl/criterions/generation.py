@@ -1,7 +1,7 @@
 """Cross-entropy of same-language generation, with perplexity by language."""
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from fairseq import utils
@@ -54,9 +54,14 @@ class XLGenerationCriterion(FairseqCriterion):
             log["sums"][place], log["counts"][place] = terms[0].sum.detach(), count
         return loss, count, log
 
-    @staticmethod
-    def reduce_metrics(logging_outputs):
-        """Logs nothing: `log_languages` logs the loss and the perplexities, whose languages the task knows."""
+    def log(self, metrics, logging_outputs):
+        """Logs the loss and the perplexities by language (`log_languages`)."""
+        log_languages(metrics, logging_outputs, self.names)
+
+    @cached_property
+    def names(self):
+        """Names of what `log_languages` sums: "loss" and the logged languages."""
+        return ["loss", *self.task.logged_languages]
 
     @staticmethod
     def logging_outputs_can_be_summed():
@@ -64,17 +69,18 @@ class XLGenerationCriterion(FairseqCriterion):
         return True
 
 
-def log_languages(logging_outputs, names):
+def log_languages(metrics, logging_outputs, names):
     """Logs the loss in bits per token, summed over streams, and the perplexities by language.
 
-    The sums stay on their device until fairseq reads values, at the log interval.
+    The sums stay on their device until values are read, at the log interval.
 
     Args:
+        metrics: `fairseq_xl.engine.metrics.Metrics`.
         logging_outputs: of all micro-steps, or their sum over ranks.
         names: "loss" and the logged languages; the same object in each call.
     """
     loss, size, sums, counts = (total(logging_outputs, key) for key in ("loss", "sample_size", "sums", "counts"))
-    log_losses(loss, size, names, sums, counts, _perplexities, replaces="loss|_bits_.*")
+    log_losses(metrics, loss, size, names, sums, counts, _perplexities)
 
 
 def _perplexities(found):

@@ -6,7 +6,6 @@ import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 
 from fairseq_xl.criterions.sums import bits, log_losses, total
 from fairseq_xl.errors import UserError
@@ -55,9 +54,15 @@ class XLPretrainingCriterion(FairseqCriterion):
         """{(term, corpus): its place in "sums" and "counts" of the log}."""
         return {key: position for position, key in enumerate(self.task.log_keys)}
 
-    @staticmethod
-    def reduce_metrics(logging_outputs):
-        """Logs nothing: `log_terms` logs the loss and all terms, whose names the task knows."""
+    def log(self, metrics, logging_outputs):
+        """Logs the loss, and the losses and perplexities of all terms (`log_terms`)."""
+        log_terms(metrics, logging_outputs, self.names)
+
+    @cached_property
+    def names(self):
+        """Names of what `log_terms` sums: the loss, and "TERM CORPUS" with `NOT_LM` behind it or not."""
+        keys = ([*key] + [NOT_LM] * (key[0] not in self.task.language_modeling) for key in self.task.log_keys)
+        return ["loss", *map(" ".join, keys)]
 
     @staticmethod
     def logging_outputs_can_be_summed():
@@ -65,28 +70,24 @@ class XLPretrainingCriterion(FairseqCriterion):
         return True
 
 
-def names_in_log(log_keys, language_modeling):
-    """Names of what `log_terms` sums: the loss, and "TERM CORPUS" with `NOT_LM` behind it or not."""
-    return ["loss", *(" ".join([*key] + [NOT_LM] * (key[0] not in language_modeling)) for key in log_keys)]
-
-
-def log_terms(logging_outputs, names):
+def log_terms(metrics, logging_outputs, names):
     """Logs bits per prediction and perplexity of every term, by corpus and over all corpora.
 
     `ppl`, the stopping criterion (Lample & Conneau 2019, section 5.1), averages the perplexities of each term over its
     corpora, and then over terms. Only language-modeling terms count, since others have perplexities of 1 to 2; if there
     are none, all terms count. Without predictions `ppl` and `loss` have no value.
 
-    The sums stay on their device until fairseq reads values, at the log interval.
+    The sums stay on their device until values are read, at the log interval.
 
     Args:
+        metrics: `fairseq_xl.engine.metrics.Metrics`.
         logging_outputs: of all micro-steps, or their sum over ranks.
-        names: (1 + K) names as `names_in_log` returns them; the same object in each call.
+        names: (1 + K) names as `XLPretrainingCriterion.names`; the same object in each call.
     """
     loss, size, sums, counts = (total(logging_outputs, key) for key in ("loss", "sample_size", "sums", "counts"))
     size = counts.any() * size  # a step without predictions does not count
-    log_losses(loss, size, names, sums, counts, _values, replaces=r"(.*_)?loss")
-    metrics.log_derived("ppl", lambda meters: _mean_perplexity(meters["_losses"]))
+    log_losses(metrics, loss, size, names, sums, counts, _values)
+    metrics.derived("ppl", lambda meters: {"ppl": _mean_perplexity(meters["_losses"])})
 
 
 def _values(found):

@@ -1,14 +1,11 @@
-"""Sums of losses by name, which stay on their device until fairseq shows values."""
+"""Sums of losses by name, which stay on their device until the log shows values."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from fairseq.logging import metrics
 from torch import Tensor
-
-from fairseq_xl.engine.metrics import Values, log_sums
 
 
 def total(logging_outputs: Sequence[Mapping[str, Any]], key: str) -> Any:
@@ -17,33 +14,33 @@ def total(logging_outputs: Sequence[Mapping[str, Any]], key: str) -> Any:
 
 
 def log_losses(
+    metrics: Any,
     loss: Tensor,
     size: Tensor | float,
     names: Sequence[str] = ("loss",),
     sums: Tensor | None = None,
     counts: Tensor | None = None,
-    values: Values | None = None,
-    replaces: str = "loss",
+    values: Callable[[Any], dict[str, float]] | None = None,
 ) -> None:
     """Logs `loss`, the mean loss in bits, and the values of sums; nothing waits for the GPU.
 
     The meter is named `_losses`.
 
     Args:
+        metrics: `fairseq_xl.engine.metrics.Metrics`.
         loss: scalar, in nats.
         size: number of losses that it sums; of size 0 in all steps, `loss` has no value.
         names: "loss" and K names; the same object in each call.
         sums, counts: (K,) float64; None: K is 0.
         values: a function from {name: (sum, count)} to {name in the log: value}.
-        replaces: as in `log_sums`.
     """
     loss = loss.double().view(1)
     size = size.to(loss).view(1) if isinstance(size, Tensor) else torch.full_like(loss, size)
     columns = torch.stack([loss, size])
     if sums is not None and counts is not None:
         columns = torch.cat([columns, torch.stack([sums, counts])], dim=1)
-    log_sums("_losses", columns, names, values, replaces)
-    metrics.log_derived("loss", lambda meters: _rounded(bits(meters["_losses"].read().get("loss"))), priority=10)
+    metrics.sums("_losses", columns, names, values)
+    metrics.derived("loss", lambda meters: {"loss": _rounded(bits(meters["_losses"].read().get("loss")))})
 
 
 def bits(sums: tuple[float, ...] | None) -> float | None:

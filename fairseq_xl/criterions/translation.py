@@ -1,14 +1,18 @@
 """Cross-entropy of translation with label smoothing, without the logits of a whole batch."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Tuple
 
+from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import meters, metrics as fairseq_metrics
 from omegaconf import II
 from torch import Tensor
 
+from fairseq_xl.criterions.sums import total
 from fairseq_xl.errors import check_number
 
 
@@ -20,6 +24,27 @@ class XLTranslationCriterionConfig(FairseqDataclass):
         default=0.0, metadata={"help": "label smoothing: total probability of all symbols but the target"}
     )
     sentence_avg: bool = II("optimization.sentence_avg")
+
+
+class FairseqStatistics:
+    """The statistics of one of fairseq's criterions, which logs to fairseq's global aggregators."""
+
+    def __init__(self, criterion: FairseqCriterion):
+        self.criterion = criterion
+
+    def log(self, metrics: Any, logging_outputs: List[Dict[str, Any]]) -> None:
+        """Logs what the criterion logs."""
+        with fairseq_metrics.aggregate(new_root=True) as meters_of_step:
+            self.criterion.reduce_metrics(logging_outputs)
+        for name, meter in meters_of_step.items():
+            if isinstance(meter, meters.AverageMeter):
+                metrics.average(name, meter.val, meter.count, meter.round)
+            else:
+                metrics.derived(name, partial(self._derived, name, meter.fn))
+
+    @staticmethod
+    def _derived(name: str, function: Callable[[Any], Any], logged: Any) -> Dict[str, Any]:
+        return {name: function(logged)}
 
 
 @register_criterion("xl_translation", dataclass=XLTranslationCriterionConfig)
@@ -64,9 +89,12 @@ class XLTranslationCriterion(FairseqCriterion):
         return model.decoder.output.losses(chosen, target, self.label_smoothing)
 
     @staticmethod
-    def reduce_metrics(logging_outputs: List[Dict[str, Any]]) -> None:
-        """Logs loss, nll_loss and ppl as fairseq does."""
-        LabelSmoothedCrossEntropyCriterion.reduce_metrics(logging_outputs)
+    def log(metrics: Any, logging_outputs: List[Dict[str, Any]]) -> None:
+        """Logs loss, nll_loss and ppl, with fairseq's names."""
+        for name, weight in (("loss", "sample_size"), ("nll_loss", "ntokens")):
+            count = total(logging_outputs, weight)
+            metrics.average(name, total(logging_outputs, name) / count / math.log(2), count, digits=3)
+        metrics.derived("ppl", lambda meters: {"ppl": utils.get_perplexity(meters["nll_loss"].avg)})
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -5,6 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 from fairseq.data import iterators
 from torch import nn
 
+from fairseq_xl.engine.metrics import Metrics
+
 #: a batch, as the task's data set collates it; None or empty where a rank has none
 Sample = Any
 #: statistics of a step: numbers and tensors, of the same names on all ranks
@@ -15,6 +17,7 @@ class Task(Protocol):
     """A task of this package: `fairseq_xl.tasks.base.XLTask`. Those of fairseq's names are as there."""
 
     cfg: Any
+    dictionary: Any
 
     def stored_options(self) -> dict[str, Any]:
         """The task's options that the run and its checkpoints have with other values than were given."""
@@ -37,7 +40,7 @@ class Task(Protocol):
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         """Called before each validation."""
 
-    def post_validate(self, model: nn.Module, stats: dict[str, Any], agg: Any) -> None:
+    def end_validation(self, metrics: Metrics, updates: int) -> None:
         """Called after each validation of a split."""
 
     def train_step(
@@ -48,7 +51,7 @@ class Task(Protocol):
     def valid_step(self, sample: Sample, model: nn.Module, criterion: nn.Module) -> tuple[Any, Any, Logged]:
         """Evaluates a batch; returns loss, sample size and statistics."""
 
-    def reduce_metrics(self, logging_outputs: list[Logged], criterion: nn.Module) -> None:
+    def log(self, metrics: Metrics, logging_outputs: list[Logged], criterion: nn.Module) -> None:
         """Logs the statistics of an update or of a validation step."""
 
     def load_dataset(self, split: str, **options: Any) -> None:

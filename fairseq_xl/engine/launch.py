@@ -17,6 +17,7 @@ from torch.multiprocessing.spawn import spawn
 
 import fairseq_xl
 from fairseq_xl.engine.distributed import join
+from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ def call_main_with_our_loop(original: Callable[..., Any]) -> Callable[..., Any]:
         """Runs a command."""
         if not str(cfg.task._name).startswith(TASKS):
             return original(cfg, main, **more)
+        shorten_console()
         if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
             return train(cfg)
         if cfg.common.cpu or not torch.cuda.is_available():

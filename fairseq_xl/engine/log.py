@@ -1,61 +1,66 @@
-"""What a training logs: lines on the console, all records in --log-file, statistics through fairseq's progress bars."""
+"""What a training writes: lines on the console, JSON in a file, and the records of TensorBoard and its like."""
 
 import contextlib
+import datetime
 import functools
+import json
 import logging
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import metrics, progress_bar
+from fairseq.logging import progress_bar
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
+from tqdm import tqdm
 
-from fairseq_xl.engine.interfaces import Task
+from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_xl.engine.trainer import Trainer
 
 logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which programs read
 
-FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"  # as on the console
+FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%d %H:%M:%S"
 FIRST_METRICS = ("loss", "nll_loss", "ppl", "accuracy")
-#: metrics that fairseq logs in every training; they come last
-RUN_METRICS = set("wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free train_wall wall sample_size".split())
-#: loggers and beginnings of messages whose INFO records go to --log-file only
+#: statistics of every training; they come last
+RUN_METRICS = "wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free wall ema_decay".split()
+#: loggers and beginnings of messages whose INFO records are for the file only
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
-FILE_ONLY_MESSAGES = ("Preparing to save", "State of", "Saving checkpoint to", "Finished saving", "num. expert model")
-
-_run = None  # optimization options, start time and first update of the current training
-_file: logging.FileHandler | None = None  # the handler of --log-file
+JSON = '{"epoch": '  # the beginning of the JSON of statistics
 
 
-def open_log_file(path: str | None) -> None:
-    """Makes all loggers write to --log-file, in place of that of an earlier run, and filters the console.
+@contextlib.contextmanager
+def written_to(path: str | None) -> Iterator[None]:
+    """All loggers write to a file too, in this block; None: to none.
 
     Raises `UserError` for a file that cannot be opened.
     """
-    global _file
-    root = logging.getLogger()
-    if _file is not None:
-        root.removeHandler(_file)
-        _file.close()
-        _file = None
-    if path is not None:
-        try:
-            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            _file = logging.FileHandler(path, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"--log-file {path}: {error.strerror}") from error
-        _file.setFormatter(logging.Formatter(FORMAT, DATES))
-        _file.handleError = functools.partial(_close_after_error, _file)  # type: ignore[method-assign]
-        root.addHandler(_file)
-    shorten_console()
+    if path is None:
+        yield
+        return
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--log-file {path}: {error.strerror}") from error
+    handler.setFormatter(logging.Formatter(FORMAT, DATES))
+    handler.handleError = functools.partial(_close_after_error, handler)  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        with contextlib.suppress(OSError):  # reported already
+            handler.close()
 
 
 def _close_after_error(handler: logging.FileHandler, record: logging.LogRecord) -> None:
-    """Warns that --log-file cannot be written, once; logging would show a traceback for each record."""
+    """Warns that the file cannot be written, once; logging would show a traceback for each record."""
     error = sys.exc_info()[1]
     if not isinstance(error, OSError):
         logging.Handler.handleError(handler, record)
@@ -69,109 +74,198 @@ def _close_after_error(handler: logging.FileHandler, record: logging.LogRecord) 
     )
 
 
-def shorten_console() -> None:
-    """Filters the records of the console and shows their times; fairseq's commands set the format too late."""
+def shorten_console(log_format: str | None = None) -> None:
+    """Filters the records that the console shows, and adds their times; fairseq's commands set the format too late.
+
+    Args:
+        log_format: --log-format; with `json` the console shows statistics as the file has them.
+    """
     for handler in logging.getLogger().handlers:
-        if type(handler) is logging.StreamHandler and is_for_console not in handler.filters:
-            handler.addFilter(is_for_console)
+        if type(handler) is logging.StreamHandler:
+            handler.filters = [functools.partial(is_for_console, with_json=log_format == "json")]
             handler.setFormatter(logging.Formatter(FORMAT, DATES))
 
 
-def is_for_console(record: logging.LogRecord) -> bool:
-    """Whether a record goes to the console: not the configuration, the model, or details of loading and saving."""
+def is_for_console(record: logging.LogRecord, with_json: bool = False) -> bool:
+    """Whether a record is for people: not the configuration, the model, JSON, or details of loading data."""
     if record.levelno > logging.INFO:
         return True
     if record.name.startswith("fairseq_cli.") and not isinstance(record.msg, str):
         return False
-    return record.name not in FILE_ONLY_LOGGERS and not str(record.msg).startswith(FILE_ONLY_MESSAGES)
+    return record.name not in FILE_ONLY_LOGGERS and (with_json or not str(record.msg).startswith(JSON))
 
 
-def start_clock(cfg: DictConfig, updates: int) -> None:
-    """Measures time and updates of a training from here on."""
-    global _run
-    _run = cfg.optimization, time.monotonic(), updates
+class Log:
+    """The records of a training.
+
+    Args:
+        trainer: the trainer, whose next update is the first one of this run.
+        epoch: the epoch that it belongs to.
+    """
+
+    def __init__(self, trainer: "Trainer", epoch: int):
+        cfg = trainer.cfg
+        self.cfg, self.trainer, self.epoch = cfg, trainer, epoch
+        self._started, self._first_update = time.monotonic(), trainer.get_num_updates()
+        self._is_master = distributed_utils.is_master(cfg.distributed_training)
+        self._writers = _writers(cfg, self._is_master)
+        logger.info(cfg)
+        logger.info(trainer.get_model())
+        for line in self._start():
+            logger.info(line)
+
+    def _start(self) -> Iterator[str]:
+        """Yields five lines: parameters, device, processes, the size of an update, and what is left to do."""
+        cfg, trainer = self.cfg, self.trainer
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in trainer.get_model().parameters()]
+        total, trained = sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
+        yield f"parameters: {total:,}, {trained:,} of them trained ({cfg.model._name}, {cfg.task._name})"
+        device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
+        yield f"device: {device}, precision: {_precision(cfg.common)}"
+        yield f"processes: {trainer.world_size}"
+        steps = cfg.optimization.update_freq
+        batches = trainer.world_size * steps[min(self.epoch, len(steps)) - 1]
+        limits = {"tokens": cfg.dataset.max_tokens, "examples": cfg.dataset.batch_size}
+        of_batch = " and ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit)
+        yield f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {of_batch}"
+        last, updates = cfg.optimization.max_update, trainer.get_num_updates()
+        until = [f"update {last:,}"] if last else []
+        until += [f"epoch {cfg.optimization.max_epoch}"] if cfg.optimization.max_epoch else []
+        folder = "no checkpoints" if cfg.checkpoint.no_save else f"checkpoints in {cfg.checkpoint.save_dir}"
+        yield f"updates: from {updates:,} (epoch {self.epoch}) to {' or '.join(until) or 'a signal'}; {folder}"
+
+    def batches(self, batches: Any, split: str) -> Any:
+        """The batches of a validation, with a progress bar on a terminal."""
+        shown = self._is_master and not self.cfg.common.no_progress_bar and self._is_shown()
+        return tqdm(batches, f"validation on {split}", leave=False, disable=None if shown else True)
+
+    def interval(self, batches: Any) -> None:
+        """Logs the statistics of the updates since the last interval, if one ends.
+
+        Args:
+            batches: the batches of the epoch, grouped by update, which know their number and how many were read.
+        """
+        updates = self.trainer.get_num_updates()
+        if updates % self.cfg.common.log_interval:
+            return
+        limits = [self.cfg.optimization.max_update] if self.cfg.optimization.max_update else []
+        if self.cfg.optimization.max_epoch:
+            limits.append(updates + len(batches) * (self.cfg.optimization.max_epoch - self.epoch + 1) - batches.n)
+        progress = {}
+        if limits:
+            progress["max_update"] = last = max(min(limits), updates)
+            made, seconds = updates - self._first_update, time.monotonic() - self._started
+            progress["seconds_left"] = round((last - updates) * seconds / made) if made else None
+        position = {"epoch": self.epoch, "update": round(self.epoch - 1 + batches.n / len(batches), 3)}
+        statistics = self._statistics(self.trainer.metrics.values(INTERVAL))
+        self.trainer.metrics.reset(INTERVAL)
+        self._record(INTERVAL, position | _formatted(statistics) | progress)
+        self._writers.log(statistics, tag=INTERVAL, step=updates)
+        of = f" of {progress['max_update']:,}" if progress else ""
+        left = progress.get("seconds_left")
+        self._show(
+            INTERVAL,
+            f"update {updates:,}{of}",
+            self._losses(statistics),
+            [f"{float(statistics['wps']):,.0f} tokens/s"] if statistics.get("wps") else [],
+            [f"{datetime.timedelta(seconds=left)} left"] if left is not None else [],
+            [f"lr {statistics['lr']:g}", f"gradient norm {statistics['gnorm']:g}"],
+        )
+
+    def end_of_epoch(self) -> None:
+        """Logs the statistics of an epoch."""
+        statistics = self._statistics(self.trainer.metrics.values(EPOCH))
+        self.trainer.metrics.reset(EPOCH)
+        self._record(EPOCH, {"epoch": self.epoch} | _formatted(statistics, f"{EPOCH}_"))
+        self._writers.print(statistics, tag=EPOCH, step=self.trainer.get_num_updates())
+        title = f"epoch {self.epoch} ends after update {self.trainer.get_num_updates():,}"
+        self._show(EPOCH, title, self._losses(statistics))
+
+    def validation(self, split: str, metrics: Metrics, best: dict[str, float]) -> None:
+        """Logs the statistics of a validation.
+
+        Args:
+            best: {name: the best value of the metric that selects checkpoints}.
+        """
+        statistics = ordered(metrics.values() | {"num_updates": self.trainer.get_num_updates()} | best)
+        self._record(split, {"epoch": self.epoch} | _formatted(statistics, f"{split}_"))
+        self._writers.print(statistics, tag=split, step=self.trainer.get_num_updates())
+        shown = {name: value for name, value in statistics.items() if name not in RUN_METRICS and value is not None}
+        title = f"validation on {split} after update {self.trainer.get_num_updates():,}"
+        self._show(split, title, [f"{name} {_text(value)}" for name, value in shown.items()])
+
+    def _statistics(self, values: dict[str, Any]) -> dict[str, Any]:
+        return ordered(values | {"wall": round(self.trainer.wall(), 0)})
+
+    def _losses(self, statistics: Mapping[str, Any]) -> list[str]:
+        """The losses and metrics of an update, without those of single languages."""
+        languages = set(self.trainer.task.dictionary.languages)
+
+        def is_of_language(name: str) -> bool:
+            return any(set(part.split("-")) <= languages for part in name.split("_"))
+
+        names = [name for name in statistics if name not in RUN_METRICS and not name.endswith("ppl")]
+        names = [name for name in names if statistics[name] is not None and not is_of_language(name)]
+        return [f"{name} {_text(statistics[name])}" for name in names]
+
+    def _record(self, name: str, values: Mapping[str, Any]) -> None:
+        """Writes JSON to the file."""
+        logging.getLogger(name).info(json.dumps(values))
+
+    def _show(self, name: str, *parts: str | list[str]) -> None:
+        """Writes a line for people."""
+        if self._is_shown():
+            flat = [text for part in parts for text in ([part] if isinstance(part, str) else part)]
+            logging.getLogger(name).info(" | ".join(flat))
+
+    def _is_shown(self) -> bool:
+        return self.cfg.common.log_format not in ("json", "none")
 
 
-def model(task: Task, built: nn.Module, criterion: nn.Module) -> None:
-    """Logs what is trained."""
-    logger.info(built)
-    for kind, each in (("task", task), ("model", built), ("criterion", criterion)):
-        logger.info("%s: %s", kind, type(each).__name__)
-    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in built.parameters()]
-    every, trained = sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
-    logger.info(f"num. shared model params: {every:,} (num. trained: {trained:,})")
+def _precision(common: DictConfig) -> str:
+    """The precision of weights and products, in words."""
+    if common.amp:
+        return "float32, products in float16 (autocast) on a GPU"
+    if not (common.fp16 or common.bf16):
+        return "float32"
+    alone = common.memory_efficient_fp16 or common.memory_efficient_bf16
+    return ("float16" if common.fp16 else "bfloat16") + ("" if alone else " with master weights in float32")
 
 
-def batches(cfg: DictConfig) -> None:
-    """Logs the processes and the limits of their batches."""
-    logger.info("training on %d devices (GPUs/TPUs)", cfg.distributed_training.distributed_world_size)
-    limits = cfg.dataset.max_tokens, cfg.dataset.batch_size
-    logger.info("max tokens per device = %s and max sentences per device = %s", *limits)
-
-
-def progress_of(cfg: DictConfig, updates: Any, epoch: int, training: bool, prefix: str | None = None) -> Any:
-    """fairseq's progress bar over the updates of an epoch, or the batches of a validation."""
-    common, is_master = cfg.common, distributed_utils.is_master(cfg.distributed_training)
-    bar = progress_bar.progress_bar(
-        updates,
-        log_format=common.log_format,
-        log_interval=common.log_interval,
-        epoch=epoch,
-        prefix=prefix,
+def _writers(cfg: DictConfig, is_master: bool) -> Any:
+    """fairseq's writers for TensorBoard, W&B, Aim and Azure ML, as the options ask for them."""
+    common = cfg.common
+    writers = progress_bar.progress_bar(
+        [],
+        log_format="none",
         aim_repo=common.aim_repo if is_master else None,
         aim_run_hash=common.aim_run_hash if is_master else None,
         aim_param_checkpoint_dir=cfg.checkpoint.save_dir,
         tensorboard_logdir=common.tensorboard_logdir if is_master else None,
-        default_log_format="simple" if common.no_progress_bar else "tqdm",
         wandb_project=common.wandb_project if is_master else None,
         wandb_run_name=os.environ.get("WANDB_NAME", os.path.basename(cfg.checkpoint.save_dir)),
-        azureml_logging=training and common.azureml_logging and is_master,
+        azureml_logging=common.azureml_logging and is_master,
     )
-    if training:
-        bar.update_config(OmegaConf.to_container(cfg))
-    return bar
+    writers.update_config(OmegaConf.to_container(cfg))
+    return writers
 
 
-def update(progress: Any, updates: int, interval: int) -> None:
-    """Logs the statistics since the last interval, if this update ends one."""
-    if updates % interval == 0:
-        progress.log(statistics("train_inner"), tag="train_inner", step=updates)
-        metrics.reset_meters("train_inner")
+def _formatted(statistics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Statistics as fairseq writes them in JSON, numbers as text of six digits; integers have all of theirs."""
+    texts = {
+        name: str(value) if isinstance(value, int) else progress_bar.format_stat(value)
+        for name, value in statistics.items()
+    }
+    return {f"{prefix}{name}": text for name, text in texts.items()}
 
 
-def statistics(name: str) -> dict[str, Any]:
-    """The statistics of an aggregator of fairseq's `metrics`."""
-    found: dict[str, Any] = metrics.get_smoothed_values(name)
-    return found | {"wall": round(metrics.get_meter("default", "wall").elapsed_time, 0)}
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
-def ordered(stats: dict) -> dict:
-    """Statistics in the order shown: `FIRST_METRICS`, the others by name, then `RUN_METRICS` and best values.
-
-    Vectors are left out: fairseq-validate shows logging outputs, which hold sums of all languages.
-    """
-    stats = {name: value for name, value in stats.items() if not (torch.is_tensor(value) and value.ndim)}
+def ordered(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Statistics in the order shown: `FIRST_METRICS`, the others by name, then `RUN_METRICS` and best values."""
     measured = [name for name in stats if name not in RUN_METRICS and not name.startswith("best_")]
     measured.sort(key=lambda name: (FIRST_METRICS.index(name) if name in FIRST_METRICS else len(FIRST_METRICS), name))
-    return {name: stats[name] for name in [*measured, *(name for name in stats if name not in measured)]}
-
-
-def progress(bar: Any, stats: dict[str, Any]) -> dict[str, int]:
-    """Returns "max_update", the last update of the training, and "seconds_left" until then, where they are known.
-
-    Args:
-        bar: fairseq's progress bar of the epoch.
-        stats: statistics that the bar shows; without "num_updates" nothing is known.
-    """
-    if _run is None or "num_updates" not in stats:
-        return {}
-    options, start, first_update = _run
-    update, seconds = int(stats["num_updates"]), time.monotonic() - start
-    limits = [options.max_update] if options.max_update else []
-    if options.max_epoch:
-        limits.append(update + len(bar) * (options.max_epoch - bar.epoch + 1) - (bar.i + 1))
-    if not limits:
-        return {}
-    last = max(min(limits), update)
-    left = {"seconds_left": round((last - update) * seconds / (update - first_update))} if update > first_update else {}
-    return {"max_update": last} | left
+    last = [name for name in (*RUN_METRICS, *stats) if name in stats and name not in measured]
+    return {name: stats[name] for name in [*measured, *last]}

@@ -1,26 +1,121 @@
-"""Sums of statistics that stay on their device until they are read."""
+"""Statistics of a training: means, rates and sums, which stay on their device until they are read."""
 
-import re
-from collections.abc import Callable, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
-from fairseq.logging import meters, metrics
 from torch import Tensor
 
+from fairseq_xl.errors import UserError
+
+INTERVAL, EPOCH = "train_inner", "train"  # the periods of a training, with fairseq's names
 #: a function from {name: its R sums} to {name in the log: value}
 Values = Callable[[dict[str, tuple[float, ...]]], dict[str, float]]
 
 
-class DeviceSums(meters.Meter):
+#: a function from {name: meter} to {name in the log: value}
+Derived = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Meter(Protocol):
+    """What is added up between two records."""
+
+    def reset(self) -> None:
+        """Forgets what was added."""
+
+    def values(self, name: str) -> Mapping[str, Any]:
+        """{name in the log: value}; `name`: that of the meter."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state for checkpoints: plain data and tensors."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state."""
+
+
+class Mean:
+    """A weighted mean; without weight, the latest value."""
+
+    def __init__(self, digits: int | None = None):
+        self.digits = digits
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all values."""
+        self.latest: Any = None
+        self.sum: Any = 0
+        self.count: Any = 0
+
+    def add(self, value: Any, weight: Any = 1) -> None:
+        """Adds a value; if the weight is a tensor, nothing waits for its device, and a weight of 0 leaves it out."""
+        if value is None:
+            return
+        self.latest = value
+        if isinstance(weight, Tensor):
+            total = torch.where(weight > 0, value * weight, 0)
+        elif weight > 0:
+            total = value * weight
+        else:
+            return
+        self.sum, self.count = _plus(self.sum, total), _plus(self.count, weight)
+
+    @property
+    def avg(self) -> Any:
+        """The mean, not rounded."""
+        return self.sum / self.count if self.count > 0 else self.latest
+
+    def values(self, name: str) -> dict[str, Any]:
+        """The rounded mean; nothing for a name that begins with ``_``."""
+        return {} if name.startswith("_") else {name: _rounded(self.avg, self.digits)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state for checkpoints."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state."""
+        self.digits, self.latest, self.sum, self.count = (state[name] for name in ("digits", "latest", "sum", "count"))
+
+
+class Rate:
+    """An amount per second since the last record."""
+
+    def __init__(self, digits: int | None = None):
+        self.digits = digits
+        self.reset()
+
+    def reset(self) -> None:
+        """Counts and measures time from here on."""
+        self.amount: Any = 0
+        self.start = time.perf_counter()
+
+    def add(self, amount: Any) -> None:
+        """Adds an amount."""
+        self.amount = _plus(self.amount, amount)
+
+    def values(self, name: str) -> dict[str, Any]:
+        """The rounded rate."""
+        return {name: _rounded(self.amount / (time.perf_counter() - self.start), self.digits)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state for checkpoints."""
+        return {"digits": self.digits, "amount": self.amount, "seconds": time.perf_counter() - self.start}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state: the time between two runs does not count."""
+        self.digits, self.amount = state["digits"], state["amount"]
+        self.start = time.perf_counter() - state["seconds"]
+
+
+class Sums:
     """Sums of N names with R numbers each, such as a sum and a count.
 
     An update adds a tensor (R, N) on its device. Reading copies all of it to the host, once per update.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.values: Values | None = None
+        self.function: Values | None = None
         self.names: Sequence[str] = ()
         self.logged: dict[str, None] = {}
         self.reset()
@@ -29,67 +124,130 @@ class DeviceSums(meters.Meter):
         """Sets all sums to 0."""
         self.sums: Tensor | None = None
         self.restored: dict[str, tuple[float, ...]] = {}  # of a checkpoint, whose run may have had other names
-        self.found: dict[str, tuple[float, ...]] | None = None
+        self._by_name: dict[str, tuple[float, ...]] | None = None
 
-    def update(self, sums: Tensor, names: Sequence[str], values: Values | None = None) -> None:
-        """Adds sums (R, N); `values`: what `get_smoothed_values` logs, a function of what `read` returns."""
+    def add(self, sums: Tensor, names: Sequence[str], function: Values | None = None) -> None:
+        """Adds sums (R, N); `function` makes the values in the log from what `read` returns."""
         self.sums = sums if self.sums is None else self.sums + sums
-        self.names, self.values, self.found = names, values, None
+        self.names, self.function, self._by_name = names, function, None
 
     def read(self) -> dict[str, tuple[float, ...]]:
         """{name: its R sums}, without names whose sums are all 0."""
-        if self.found is None:
-            self.found = dict(self.restored)
+        if self._by_name is None:
+            self._by_name = dict(self.restored)
             columns = [] if self.sums is None else zip(self.names, self.sums.t().tolist(), strict=True)
             for name, column in columns:
                 if any(column):
-                    before = self.found.get(name, (0.0,) * len(column))
-                    self.found[name] = tuple(old + new for old, new in zip(before, column, strict=True))
-        return self.found
+                    before = self._by_name.get(name, (0.0,) * len(column))
+                    self._by_name[name] = tuple(old + new for old, new in zip(before, column, strict=True))
+        return self._by_name
 
-    def named_values(self) -> dict[str, float | None]:
+    def values(self, name: str) -> dict[str, float | None]:
         """{name in the log: value}; None for a name that had a value before the sums were reset."""
-        values = self.values(self.read()) if self.values else {}
+        values = self.function(self.read()) if self.function else {}
         self.logged |= dict.fromkeys(values)
         return self.logged | values
 
-    @property
-    def smoothed_value(self) -> list:
-        """Nothing: `named_values` are logged."""
-        return []
-
     def state_dict(self) -> dict[str, Any]:
         """Names and their sums, a tensor (names, R)."""
-        found = self.read()
-        return {"names": list(found), "sums": torch.tensor(list(found.values()), dtype=torch.double)}
+        by_name = self.read()
+        return {"names": list(by_name), "sums": torch.tensor(list(by_name.values()), dtype=torch.double)}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restores what `state_dict` returned."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a state."""
         self.reset()
-        self.restored = dict(zip(state_dict["names"], map(tuple, state_dict["sums"].tolist()), strict=True))
+        self.restored = dict(zip(state["names"], map(tuple, state["sums"].tolist()), strict=True))
 
 
-def log_sums(key: str, sums: Tensor, names: Sequence[str], values: Values | None = None, replaces: str = "") -> None:
-    """Adds sums to a `DeviceSums` meter of every active aggregator.
+KINDS: dict[str, Callable[[], Meter]] = {"Mean": Mean, "Rate": Rate, "Sums": Sums}
+
+
+class Metrics:
+    """Statistics that are averaged over periods, each of which ends with a record of its own.
 
     Args:
-        key: name of the meter; fairseq logs no name that begins with ``_``.
-        sums: (R, N) float64, added up over ranks and micro-steps.
-        names: N names; the same object in each call.
-        values: the values that are logged under names of their own.
-        replaces: pattern of the names of fairseq's meters that checkpoints of earlier versions hold instead. These
-            meters are removed, since fairseq would keep logging them.
+        periods: their names, such as the updates of an interval and those of an epoch.
     """
-    for aggregator in metrics.get_active_aggregators():
-        if key not in aggregator:
-            _remove_averages(aggregator, replaces)
-            aggregator.add_meter(key, DeviceSums(), priority=10)
-        aggregator[key].update(sums, names, values)
+
+    def __init__(self, *periods: str):
+        self.periods: dict[str, dict[str, Any]] = {period: {} for period in periods or ("",)}
+        self.functions: dict[str, Derived] = {}
+
+    def average(self, name: str, value: Any, weight: Any = 1, digits: int | None = None) -> None:
+        """Adds a value to a mean; a name that begins with ``_`` is not logged."""
+        for meters in self.periods.values():
+            meters.setdefault(name, Mean(digits)).add(value, weight)
+
+    def latest(self, name: str, value: Any, digits: int | None = None) -> None:
+        """Sets a value that is not averaged."""
+        self.average(name, value, 0, digits)
+
+    def rate(self, name: str, amount: Any, digits: int | None = None) -> None:
+        """Adds an amount, which is logged per second."""
+        for meters in self.periods.values():
+            if name not in meters:
+                meters[name] = Rate(digits)
+            meters[name].add(amount)
+
+    def sums(self, name: str, sums: Tensor, names: Sequence[str], function: Values | None = None) -> None:
+        """Adds sums of many names.
+
+        Args:
+            name: that of the meter.
+            sums: (R, N) float64, added up over ranks and micro-steps.
+            names: N names; the same object in each call.
+            function: makes the values that are logged under names of their own.
+        """
+        for meters in self.periods.values():
+            if name not in meters:
+                meters[name] = Sums()
+            meters[name].add(sums, names, function)
+
+    def derived(self, key: str, function: Derived) -> None:
+        """Logs what a function computes when values are read; it replaces the one with the same key."""
+        self.functions[key] = function
+
+    def values(self, period: str = "") -> dict[str, Any]:
+        """{name in the log: value} since the last reset; None where there is no value."""
+        meters = self.periods[period]
+        values: dict[str, Any] = {}
+        for name, meter in meters.items():
+            values |= meter.values(name)
+        for function in self.functions.values():
+            values |= function(meters)
+        return values
+
+    def reset(self, period: str) -> None:
+        """Begins a period anew."""
+        for meter in self.periods[period].values():
+            meter.reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """{period: {name: (kind of the meter, its state)}}, without derived values."""
+        return {
+            period: {name: (type(meter).__name__, meter.state_dict()) for name, meter in meters.items()}
+            for period, meters in self.periods.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state_dict` returned; raises `UserError` for anything else."""
+        try:
+            for period, meters in self.periods.items():
+                for name, (kind, stored) in state[period].items():
+                    meters[name] = KINDS[kind]()
+                    meters[name].load_state_dict(stored)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"the stored statistics are damaged ({error!r}): continue without them with --reset-meters"
+            ) from error
 
 
-def _remove_averages(aggregator: meters.MetersDict, pattern: str) -> None:
-    kinds = (meters.AverageMeter, meters.SumMeter)
-    old = [key for key, meter in aggregator.items() if isinstance(meter, kinds) and re.fullmatch(pattern, key)]
-    for key in old:
-        del aggregator[key]
-    aggregator.priorities[:] = [entry for entry in aggregator.priorities if entry[2] in aggregator]
+def _plus(total: Any, value: Any) -> Any:
+    """The sum of two numbers or tensors, of the type and on the device of the second tensor."""
+    return (total.to(value) if isinstance(total, Tensor) and isinstance(value, Tensor) else total) + value
+
+
+def _rounded(value: Any, digits: int | None) -> Any:
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    return value if value is None or digits is None else round(value, digits)

@@ -12,7 +12,6 @@ import torch
 from fairseq import utils
 from fairseq.data import iterators
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import meters, metrics
 from fairseq.models.ema import EMA, build_ema
 from fairseq.optim import lr_scheduler
 from omegaconf import DictConfig, OmegaConf
@@ -21,6 +20,7 @@ from torch import Tensor
 from fairseq_xl.engine import divergence, precision, sharding
 from fairseq_xl.engine.distributed import sum_over_ranks, wrap
 from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
+from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.engine.precision import Overflow
 
 logger = logging.getLogger("fairseq.trainer")  # its name in logs, which programs read
@@ -38,6 +38,7 @@ class Trainer:
         device: where the model is.
         model: the model as it is trained: wrapped, in a run of several processes.
         updates: how gradients become updates.
+        metrics: statistics since the last record of an interval and of an epoch.
     """
 
     def __init__(self, cfg: DictConfig, task: Task, model: Any, criterion: Any):
@@ -53,10 +54,10 @@ class Trainer:
             self.model = self._model.to(self.device)
         self._history: list[dict] = []
         self._num_updates = self._retries = 0
+        self.metrics = Metrics(INTERVAL, EPOCH)
         self._dummy_batch: Any = None
         self._started, self._seconds_before = time.time(), 0.0
         self._seconds: Tensor | None = None  # the ranks' mean
-        metrics.log_start_time("wall", priority=790, round=0)
         self._build_updates()
 
     def _build_updates(self) -> None:
@@ -89,13 +90,11 @@ class Trainer:
 
     # --- updates -----------------------------------------------------------------------------------------------
 
-    @metrics.aggregate("train")  # type: ignore[untyped-decorator]
     def train_step(self, samples: Sequence[Sample]) -> bool:
         """Makes an update from the batches of its micro-steps; returns False if an overflow skips it.
 
         Raises `UserError` if gradients are NaN or infinite, or differ between ranks.
         """
-        metrics.log_start_time("train_wall", priority=800, round=0)
         self._begin_update()
         try:
             logged, size = self._accumulate(samples)
@@ -114,9 +113,8 @@ class Trainer:
         self._set_num_updates(self._num_updates + 1)
         if self.cfg.ema.store_ema:
             self.ema.step(self._model, self._num_updates)
-            metrics.log_scalar("ema_decay", self.ema.get_decay(), priority=10000, round=5, weight=0)
+            self.metrics.latest("ema_decay", self.ema.get_decay(), 5)
         self._log(logged, norm)
-        metrics.log_stop_time("train_wall")
         return True
 
     def _begin_update(self) -> None:
@@ -187,7 +185,6 @@ class Trainer:
             return self.train_step(samples)
         self._retries = 0
         self._log_loss_scale()
-        metrics.log_stop_time("train_wall")
         return False
 
     def _log(self, logged: list[Logged], norm: Tensor) -> None:
@@ -195,24 +192,22 @@ class Trainer:
         if self.device.type == "cuda":
             used, whole = torch.cuda.max_memory_allocated(), torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.reset_peak_memory_stats()
-            metrics.log_scalar("gb_free", (whole - used) / 2**30, priority=1500, round=1, weight=0)
-        metrics.log_speed("ups", 1.0, priority=100, round=2)
-        metrics.log_scalar("gnorm", norm, priority=400, round=3)
+            self.metrics.latest("gb_free", (whole - used) / 2**30, 1)
+        self.metrics.rate("ups", 1.0, 2)
+        self.metrics.average("gnorm", norm, digits=3)
         if self.cfg.optimization.clip_norm > 0:
-            clipped = norm > self.cfg.optimization.clip_norm
-            metrics.log_scalar("clip", clipped * 100.0, priority=500, round=1)
-        self.task.reduce_metrics(logged, self.criterion)
+            self.metrics.average("clip", (norm > self.cfg.optimization.clip_norm) * 100.0, digits=1)
+        self.task.log(self.metrics, logged, self.criterion)
         self._log_loss_scale()
 
     def _log_loss_scale(self) -> None:
         if self.updates.loss_scale is not None:
-            metrics.log_scalar("loss_scale", self.updates.loss_scale, priority=700, round=4, weight=0)
+            self.metrics.latest("loss_scale", self.updates.loss_scale, 4)
 
     # --- validation --------------------------------------------------------------------------------------------
 
-    @metrics.aggregate("valid")  # type: ignore[untyped-decorator]
     @torch.no_grad()
-    def valid_step(self, sample: Sample) -> None:
+    def valid_step(self, sample: Sample, metrics: Metrics) -> None:
         """Evaluates a batch, and logs its statistics, summed over ranks."""
         self.model.eval()
         self.criterion.eval()
@@ -221,7 +216,7 @@ class Trainer:
         if is_dummy:
             statistics = {name: value * 0 for name, value in statistics.items()}
         logged = [self._sum_over_ranks([statistics])] if self.world_size > 1 else [statistics]
-        self.task.reduce_metrics(logged, self.criterion)
+        self.task.log(metrics, logged, self.criterion)
 
     # --- batches -----------------------------------------------------------------------------------------------
 
@@ -231,7 +226,6 @@ class Trainer:
         """The batches of an epoch of this rank."""
         cfg = self.cfg.dataset
         if load_dataset:
-            logger.info("loading train data for epoch %d", epoch)
             self.task.load_dataset(cfg.train_subset, epoch=epoch, combine=True, data_selector=None, tpu=False)
         positions = self.task.max_positions(), self._model.max_positions(), cfg.max_tokens
         return self._batches(
@@ -300,7 +294,6 @@ class Trainer:
 
     def begin_epoch(self, epoch: int) -> None:
         """Sets the learning rate of an epoch."""
-        logger.info("begin training epoch %d", epoch)
         self.lr_scheduler.step_begin_epoch(epoch)
         self._update_lr()
 
@@ -311,7 +304,7 @@ class Trainer:
 
     def _update_lr(self) -> float:
         rate: float = self.lr_scheduler.step_update(self._num_updates)
-        metrics.log_scalar("lr", rate, weight=0, priority=300)
+        self.metrics.latest("lr", rate)
         return rate
 
     def get_lr(self) -> float:
@@ -330,11 +323,15 @@ class Trainer:
     def _set_num_updates(self, number: int) -> None:
         self._num_updates = number
         self._update_lr()
-        metrics.log_scalar("num_updates", number, weight=0, priority=200)
+        self.metrics.latest("num_updates", number)
 
     def seconds(self) -> float:
         """The time of training, that of earlier runs included: the ranks' mean."""
         return self._local_seconds() if self._seconds is None else float(self._seconds)
+
+    def wall(self) -> float:
+        """The time since this run began to train, in seconds."""
+        return time.time() - self._started
 
     def _local_seconds(self) -> float:
         return time.time() - self._started + self._seconds_before
@@ -348,7 +345,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the training, as fairseq has it in checkpoints."""
-        extra = {"metrics": metrics.state_dict(), "previous_training_time": self.seconds()}
+        extra = {"statistics": self.metrics.state_dict(), "previous_training_time": self.seconds()}
         if self.cfg.ema.store_ema:
             extra["ema"] = self.ema.get_model().state_dict()
             if self.cfg.ema.ema_fp32:
@@ -399,11 +396,8 @@ class Trainer:
         position = extra["train_iterator"]
         self.lr_step(position["epoch"])
         begins_epoch = position.get("version", 1) >= 2 and position["iterations_in_epoch"] == 0
-        if "metrics" in extra and not resets["meters"] and not begins_epoch:
-            metrics.load_state_dict(extra["metrics"])
-            for meter in metrics.get_meters("default"):
-                if isinstance(meter, meters.TimeMeter):
-                    meter.reset()
+        if "statistics" in extra and not resets["meters"] and not begins_epoch:
+            self.metrics.load_state_dict(extra["statistics"])
         self._restore_ema(extra)
 
     def _restore_ema(self, extra: Mapping[str, Any]) -> None:

@@ -32,7 +32,7 @@ def read_log(path):
             kind = next((kind for kind in ("train", "valid") if f"{kind}_loss" in entry), "train_inner")
             entries[kind].append({key.removeprefix(f"{kind}_"): _number(value) for key, value in entry.items()})
     if not any(entries.values()):
-        raise UserError(f"{path} has no JSON entries: train with --log-format json")
+        raise UserError(f"{path} has no JSON entries of a training")
     return entries
 
 

@@ -10,11 +10,13 @@ from typing import Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics as fairseq_metrics
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
+from fairseq_xl.criterions.sums import total
 from fairseq_xl.data.dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.epochs import BalancedEpochs
@@ -26,6 +28,8 @@ from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.engine import save_dir
+from fairseq_xl.engine.log import ordered
+from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.io.text import text_of_line
@@ -530,8 +534,34 @@ class XLTask(FairseqTask):
         optimizer.backward(loss * 0 if ignore_grad else loss)
         return loss, size, statistics
 
-    def post_validate(self, model, stats, agg):
-        """fairseq hook after the validation of a split."""
+    def log(self, metrics, logging_outputs, criterion):
+        """Logs the statistics of an update or of a validation step.
+
+        Args:
+            metrics: `fairseq_xl.engine.metrics.Metrics`.
+            logging_outputs: those of all micro-steps, or their sum over ranks.
+        """
+        tokens = total(logging_outputs, "ntokens")
+        metrics.average("wpb", tokens, digits=1)
+        metrics.rate("wps", tokens, 1)
+        metrics.average("bsz", total(logging_outputs, "nsentences"), digits=1)
+        criterion.log(metrics, logging_outputs)
+
+    def reduce_metrics(self, logging_outputs, criterion):
+        """fairseq-validate's hook: logs the statistics of a whole validation, and ends it."""
+        metrics = Metrics()
+        self.log(metrics, logging_outputs, criterion)
+        for name, value in ordered(metrics.values()).items():
+            fairseq_metrics.log_scalar(name, value)
+        self.end_validation(metrics)
+
+    def end_validation(self, metrics, updates=None):
+        """Called after the validation of a split.
+
+        Args:
+            metrics: `fairseq_xl.engine.metrics.Metrics` of the validation.
+            updates: their number so far; None in fairseq-validate.
+        """
 
 
 def _architectures(kind):

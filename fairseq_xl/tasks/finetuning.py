@@ -401,17 +401,16 @@ class FineTuningTask(LanguageMetrics, XLTask):
             counts = ", ".join(f"{missing[code]} of {of_each[code]} examples of {code}" for code in missing)
             raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}; remove {option}")
 
-    def end_validation(self, meters, is_warming_up=False):
+    def end_validation(self, metrics, updates=None):
         """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
-        if not is_warming_up:
-            self.warn_of_collapse(meters)
+        if updates is None or updates >= self._warmup_updates():
+            self.warn_of_collapse(metrics.periods[""])
         self._check_complete()
 
-    def post_validate(self, model, stats, agg):
-        """fairseq hook after each validation in training."""
+    def _warmup_updates(self):
         run = run_config(self.cfg)
         limits = OmegaConf.select(run, "lr_scheduler.warmup_updates"), run.optimization.max_update
-        self.end_validation(agg, is_warming_up=stats["num_updates"] < min(limit or 0 for limit in limits))
+        return min(limit or 0 for limit in limits)
 
 
 def find_file(option, folders, split, language, task_type):

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from fairseq.tasks import register_task
 
-from fairseq_xl.criterions.generation import log_languages
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.dictionary import SENTENCEPIECE
@@ -161,15 +160,6 @@ class XLGenerationTask(XLSeq2SeqTask):
     def logged_languages(self):
         """The languages whose perplexity is logged."""
         return list(dict.fromkeys((*self.eval_languages, *self.valid_languages)))
-
-    @cached_property
-    def _names_in_log(self):
-        return ["loss", *self.logged_languages]
-
-    def reduce_metrics(self, logging_outputs, criterion):
-        """Logs the loss, and the perplexities by language."""
-        super().reduce_metrics(logging_outputs, criterion)
-        log_languages(logging_outputs, self._names_in_log)
 
     def metrics(self):
         """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""

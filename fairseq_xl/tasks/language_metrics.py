@@ -2,10 +2,6 @@
 
 import logging
 
-from fairseq.logging import metrics
-
-from fairseq_xl.engine.metrics import log_sums
-
 logger = logging.getLogger(__name__)
 
 COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
@@ -14,7 +10,7 @@ COLLAPSED = 98.0  # percent of the predictions in one class from which on the mo
 class LanguageMetrics:
     """Counts statistics by language and logs metrics: all in validation, `training_statistics` in training.
 
-    `_STATISTIC XX` in the log is the sum over language XX; fairseq does not print it.
+    `_STATISTIC XX` in the log is the sum over language XX, which is not shown.
     """
 
     def counted(self, sample, predictions):
@@ -52,27 +48,23 @@ class LanguageMetrics:
                 values[name] = round(sum(measured.values()) / len(measured), 3)
         return values
 
-    def reduce_metrics(self, logging_outputs, criterion):
-        """Logs the metrics by language and their means over languages.
+    def log(self, metrics, logging_outputs, criterion):
+        """Logs the metrics by language and their means over languages."""
+        super().log(metrics, logging_outputs, criterion)
+        if "counted" in logging_outputs[0]:  # in training
+            counted = sum(log["counted"] for log in logging_outputs).double()
+            metrics.sums("_counted", counted, self.dictionary.languages, self._training_metrics)
+            return
+        metrics.derived("metrics", self._metrics)
 
-        fairseq-validate calls no hook after validation, so without a training split this method also ends the
-        validation.
-        """
-        with metrics.aggregate() as found:
-            super().reduce_metrics(logging_outputs, criterion)
-            if "counted" in logging_outputs[0]:  # in training
-                counted = sum(log["counted"] for log in logging_outputs).double()
-                log_sums("_counted", counted, self.dictionary.languages, self._training_metrics)
-                return
-            counted = [language for language in self.dictionary.languages if self._sums(found, language)]
-            for name, function in self.type.metrics().items():
-                for language in counted:
-                    metric = self._metric(function, language)
-                    if metric(found) is not None:
-                        metrics.log_derived(f"{name}_{language}", metric)
-                metrics.log_derived(name, self._mean(function))
-        if "train" not in self.datasets:
-            self.end_validation(found)
+    def _metrics(self, meters):
+        """{name in the log: value} of all metrics: the mean over languages, and those of each language that has any."""
+        values = {}
+        for name, function in self.type.metrics().items():
+            by_language = {code: self._metric(function, code)(meters) for code in self.dictionary.languages}
+            values |= {f"{name}_{code}": value for code, value in by_language.items() if value is not None}
+            values[name] = self._mean(function)(meters)
+        return values
 
     def _sums(self, meters, language):
         """{statistic: sum} of a language in logged meters; None without examples."""

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from fairseq.logging import metrics
 from fairseq.tasks import register_task
 
 from fairseq_xl.data.finetuning import SubtaskDataset
@@ -140,13 +139,13 @@ class XLMultitaskTask(FineTuningTask):
         more = self.type.collate, self.dictionary, self.cfg.examples_per_epoch, self.cfg.subtask_alpha
         return SubtaskDataset(split, examples, inputs, *more)
 
-    def reduce_metrics(self, logging_outputs, criterion):
+    def log(self, metrics, logging_outputs, criterion):
         """Logs `score` and the metrics of the subtasks."""
-        super().reduce_metrics(logging_outputs, criterion)
+        super().log(metrics, logging_outputs, criterion)
         if "counted" not in logging_outputs[0]:  # in validation
             functions = self.type.metrics()
             means = [self._mean(functions[name]) for name in self.type.main_metrics()]
-            metrics.log_derived("score", lambda meters: _score([mean(meters) for mean in means]))
+            metrics.derived("score", lambda meters: {"score": _score([mean(meters) for mean in means])})
 
 
 def read_subtasks(text):

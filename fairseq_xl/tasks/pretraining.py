@@ -13,7 +13,6 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.criterions.pretraining import log_terms, names_in_log
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import files_of, is_begun
 from fairseq_xl.data.mixed import MixedCorpus
@@ -194,15 +193,6 @@ class XLPretrainingTask(PlannedTask, XLTask):
     def language_modeling(self):
         """The language-modeling terms, whose mean perplexity is `ppl`."""
         return {term for objective in self.objectives.values() for term in objective.language_modeling}
-
-    @cached_property
-    def _names_in_log(self):
-        return names_in_log(self.log_keys, self.language_modeling)
-
-    def reduce_metrics(self, logging_outputs, criterion):
-        """Logs the losses and perplexities of all terms."""
-        super().reduce_metrics(logging_outputs, criterion)
-        log_terms(logging_outputs, self._names_in_log)
 
     def describe_batch(self, sample):
         """The objective and the language or pair of a batch, for messages."""

@@ -12,6 +12,7 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
+from fairseq_xl.criterions.translation import FairseqStatistics, XLTranslationCriterion
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import files_of, is_begun
@@ -220,11 +221,14 @@ class XLTranslationTask(XLSeq2SeqTask):
         compared = (translations, sample["target"], targets)
         return self.scorer.logging_output("translation", self.scorer.count(pairs, tokens, translations, compared))
 
-    def reduce_metrics(self, logging_outputs, criterion):
+    def log(self, metrics, logging_outputs, criterion):
         """Logs the losses and, in validation with --eval-bleu, the scores of translations."""
-        super().reduce_metrics(logging_outputs, criterion)
+        if isinstance(criterion, XLTranslationCriterion):
+            super().log(metrics, logging_outputs, criterion)
+        else:
+            super().log(metrics, logging_outputs, FairseqStatistics(criterion))
         if self.scorer:
-            self.scorer.log(logging_outputs, {"translation": "bleu"})
+            self.scorer.log(metrics, logging_outputs, {"translation": "bleu"})
 
     # --- data --------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,13 @@ Legend: B batch, S source time, T time of the translation, U of the hypothesis, 
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.logging import metrics
 from torch import Tensor
 
 from fairseq_xl.data import tokenizers
@@ -125,28 +124,41 @@ class TranslationScorer:
             for name, number in found._asdict().items()
         }
 
-    def log(self, logging_outputs: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
-        """Logs the scores of translations, as fairseq's `reduce_metrics` does.
+    def log(self, metrics: Any, logging_outputs: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
+        """Logs the scores of translations.
 
         BLEU is logged for each kind, `translation` and `back_translation`, the other scores for both together.
 
         Args:
+            metrics: `fairseq_xl.engine.metrics.Metrics`.
             logging_outputs: of all processes, with the entries of `logging_output`.
             names: {kind: name of its BLEU in the log}.
         """
         meters = list(itertools.product(names.items(), self.directions))
         keys = [f"{kind} {direction} {name}" for (kind, _), direction in meters for name in Statistics._fields]
         numbers = _read([sum(log.get(key, 0) for log in logging_outputs) for key in keys])
-        for ((kind, bleu), direction), sums in zip(meters, numbers.reshape(len(meters), -1), strict=True):
-            if not sums.any():
-                continue
-            metrics.log_scalar(f"_translations {direction}", sums)  # fairseq adds up the batches
-            for name in self.reference_free:
-                metrics.log_derived(f"{name}_{direction}", _score(f"_translations {direction}", name))
+        for ((kind, _), direction), sums in zip(meters, numbers.reshape(len(meters), -1), strict=True):
+            if sums.any():
+                metrics.average(f"_translations {direction}", sums)
             if Statistics(*sums).reference_length:
-                metrics.log_scalar(f"_{kind} {direction}", sums)
-                metrics.log_derived(f"{bleu}_{direction}", _score(f"_{kind} {direction}", "bleu"))
-                metrics.log_derived(bleu, _mean([f"_{kind} {other}" for other in self.directions]))
+                metrics.average(f"_{kind} {direction}", sums)
+        metrics.derived("translations", partial(self._scores, names))
+
+    def _scores(self, names: Mapping[str, str], meters: Mapping[str, Any]) -> dict[str, Optional[float]]:
+        """{name in the log: score}, from meters; None if nothing was counted since they were reset."""
+        scores = {}
+        for direction in self.directions:
+            if f"_translations {direction}" in meters:
+                sums = meters[f"_translations {direction}"].sum
+                scores |= {f"{name}_{direction}": _score(name, sums) for name in self.reference_free}
+        for kind, bleu in names.items():
+            kinds = {direction: meters.get(f"_{kind} {direction}") for direction in self.directions}
+            by_direction = {code: _score("bleu", meter.sum) for code, meter in kinds.items() if meter}
+            counted = [score for score in by_direction.values() if score is not None]
+            if by_direction:
+                scores |= {f"{bleu}_{direction}": score for direction, score in by_direction.items()}
+                scores[bleu] = round(sum(counted) / len(counted), 2) if counted else None
+        return scores
 
     def metrics(self, directions: Mapping[str, Sequence[str]]) -> list[str]:
         """Names of the scores in the log.
@@ -167,22 +179,6 @@ def _read(numbers: Sequence[Any]) -> np.ndarray:
     return np.array([next(values) if isinstance(number, Tensor) else number for number in numbers], dtype=np.float64)
 
 
-def _score(meter: str, name: str) -> Callable[[Mapping[str, Any]], Optional[float]]:
-    """Returns a function from meters to a score: None if nothing was counted since fairseq reset the meters."""
-
-    def score(meters: Mapping[str, Any]) -> Optional[float]:
-        sums = meters[meter].sum
-        return SCORES[name](Statistics(*sums)) if np.ndim(sums) else None
-
-    return score
-
-
-def _mean(logged: Sequence[str]) -> Callable[[Mapping[str, Any]], Optional[float]]:
-    """Returns a function from meters to the mean BLEU of the directions with counts."""
-
-    def mean(meters: Mapping[str, Any]) -> Optional[float]:
-        values = [_score(meter, "bleu")(meters) for meter in logged if meter in meters]
-        found = [value for value in values if value is not None]
-        return round(sum(found) / len(found), 2) if found else None
-
-    return mean
+def _score(name: str, sums: Any) -> Optional[float]:
+    """A score from the sums of `Statistics`; None if nothing was counted."""
+    return SCORES[name](Statistics(*sums)) if np.ndim(sums) else None

@@ -211,7 +211,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             compared = (translated["tokens"], batch["target"], sides[1])
         return self.scorer.count(list(zip(*sides)), batch["tokens"], translated["tokens"], compared)
 
-    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
+    def log(self, metrics: Any, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
         """Logs the losses and the scores of translations; BLEU in validation only."""
-        super().reduce_metrics(logging_outputs, criterion)
-        self.scorer.log(logging_outputs, BLEU_NAMES)
+        super().log(metrics, logging_outputs, criterion)
+        self.scorer.log(metrics, logging_outputs, BLEU_NAMES)

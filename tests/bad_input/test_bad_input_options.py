@@ -8,17 +8,16 @@ import shutil
 import pytest
 import torch
 from fairseq import options
-from fairseq.logging import metrics
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 import fairseq_xl
+from fairseq_xl.criterions import pretraining as pretraining_criterion
 from fairseq_xl.errors import RANGES, UserError
 from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
 from fairseq_xl.patches import command_line
 from fairseq_xl.retrieval import Embedder
-from fairseq_xl.tasks import pretraining as pretraining_task
 from fairseq_xl.tasks.base import XLTask
 from tests.bad_input.every_command import fails, line_of
 from tests.command_line import cli
@@ -587,14 +586,14 @@ def test_validation_that_is_nan(place, tmp_path, monkeypatch):
     line = pretraining(place.data, tmp_path, *metric, objectives="mlm")
     run_train([*line, "--max-update", 1])
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    monkeypatch.setattr(pretraining_task, "log_terms", nan_perplexity)
+    monkeypatch.setattr(pretraining_criterion, "log_terms", nan_perplexity)
     refused(line, "validation after update 2: mlm_ppl is NaN", tmp_path / "checkpoint_last.pt", "is unchanged")
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-def nan_perplexity(logging_outputs, names):
-    metrics.log_scalar("loss", 1.0, 1)
-    metrics.log_scalar("mlm_ppl", math.nan, 1)
+def nan_perplexity(metrics, logging_outputs, names):
+    metrics.average("loss", 1.0)
+    metrics.average("mlm_ppl", math.nan)
 
 
 def test_metric_that_is_not_logged(data_bin, tmp_path):

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import metrics
 
 import fairseq_xl
-from fairseq_xl.criterions.pretraining import XLPretrainingCriterion, log_terms, names_in_log
+from fairseq_xl.criterions.pretraining import XLPretrainingCriterion, log_terms
 from fairseq_xl.engine.distributed import sum_over_ranks
+from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import Term
 from tests.waits import Waits, no_waits
@@ -123,10 +123,10 @@ def reduced(*updates):
         return {"loss": torch.tensor(log["loss"]), "sample_size": 1} | tensors
 
     names_of_update = ["loss", *names]
-    with metrics.aggregate(new_root=True) as log:
-        for update in updates:
-            log_terms([output(each) for each in update], names_of_update)
-    return log.get_smoothed_values()
+    metrics = Metrics()
+    for update in updates:
+        log_terms(metrics, [output(each) for each in update], names_of_update)
+    return metrics.values()
 
 
 class TestLogging:
@@ -176,9 +176,9 @@ class TestLogging:
         """MLM at 8 bits: 256. The binary term at 1 bit has a perplexity of 2, is logged, and does not count."""
         criterion.task.language_modeling = {"mlm", "tlm"}
         log = criterion(model, sample("tlm", "de-en", {"tlm": (8 * 4 * LN2, 4), "bits": (3 * LN2, 3)}))[2]
-        with metrics.aggregate(new_root=True) as meters:
-            log_terms([log], names_in_log(LOG_KEYS, criterion.task.language_modeling))
-        values = meters.get_smoothed_values()
+        metrics = Metrics()
+        criterion.log(metrics, [log])
+        values = metrics.values()
         assert (values["ppl"], values["tlm_ppl"]) == (pytest.approx(256), pytest.approx(256))
         assert (values["bits_ppl"], values["bits_de-en_ppl"]) == (pytest.approx(2), pytest.approx(2))
 
@@ -228,63 +228,54 @@ def test_an_objective_that_is_not_trained_does_not_count(criterion, model):
     assert (loss.item(), size, log["sample_size"], log["sums"].tolist()) == (0, 0, 0, [0, 0, 12, 0])
 
 
-def update(criterion, model, task, objective, corpus, batch):
-    """What an update does with the log: the criterion in two micro-steps, the sum over ranks, fairseq's statistics."""
+def update(metrics, criterion, model, objective, corpus, batch):
+    """What an update does with the log: the criterion in two micro-steps, the sum over ranks, the statistics."""
     outputs = [criterion(model, sample(objective, corpus, batch))[2] for _ in range(2)]
     summed = {key: sum(log[key] for log in outputs) for key in outputs[0]}
     reduced = sum_over_ranks(summed, torch.device("cpu"))
-    with metrics.aggregate("train"), metrics.aggregate("train_inner"):
-        task.reduce_metrics([reduced], criterion)
+    criterion.log(metrics, [reduced])
 
 
 @pytest.fixture
 def logged(criterion, model, monkeypatch):
-    """Returns a function: keys of the log -> operators and all-reduced sizes of the second update, without syncs."""
+    """A function: keys of the log -> statistics, operators and all-reduced sizes of two updates, without syncs."""
     monkeypatch.setattr(distributed_utils, "all_reduce", lambda tensor, group: sizes.append(tensor.numel()))
     monkeypatch.setattr(distributed_utils, "get_data_parallel_group", lambda: None)
     sizes = []
 
     def run(log_keys):
-        metrics.reset()
+        metrics = Metrics(INTERVAL, EPOCH)
         criterion.task.log_keys = log_keys
-        vars(criterion).pop("positions", None)
-        names = names_in_log(log_keys, criterion.task.language_modeling)
-        task = SimpleNamespace(
-            describe_batch=None, reduce_metrics=lambda logging_outputs, _: log_terms(logging_outputs, names)
-        )
+        for name in ("positions", "names"):
+            vars(criterion).pop(name, None)
         batch = {"tlm": (12.0, 4), "bits": (6.0, 2, 1.0)}
         for _ in range(2):
             sizes.clear()
             with no_waits() as waits:
-                update(criterion, model, task, "tlm", "de-en", batch)
-        return waits.operators, list(sizes)
+                update(metrics, criterion, model, "tlm", "de-en", batch)
+        return metrics, waits.operators, list(sizes)
 
-    yield run
-    metrics.reset()
+    return run
 
 
 def test_no_sync_between_log_intervals(logged):
-    operators, _ = logged(LOG_KEYS)
+    metrics, operators, _ = logged(LOG_KEYS)
     assert len(operators) > 20
-    for name in ("train_inner", "train"):
-        meters = metrics.get_meters(name)
+    for period in (INTERVAL, EPOCH):
         with Waits() as read:
-            values = meters.get_smoothed_values()
-            assert (
-                meters.get_smoothed_value("tlm_de-en_ppl")
-                == values["tlm_de-en_ppl"]
-                == pytest.approx(math.exp(3), abs=1e-3)
-            )
+            values = metrics.values(period)
+        assert values["tlm_de-en_ppl"] == pytest.approx(math.exp(3), abs=1e-3)
         assert values["bits_loss"] == pytest.approx(3 / LN2, abs=1e-3)
         assert len(read.operators) <= 2  # one copy to the host: the values of all names are read together
-    metrics.reset_meters("train_inner")
-    assert metrics.get_smoothed_values("train_inner")["tlm_de-en_ppl"] is None
+    metrics.reset(INTERVAL)
+    assert metrics.values(INTERVAL)["tlm_de-en_ppl"] is None
+    assert metrics.values(EPOCH)["tlm_de-en_ppl"] is not None
 
 
 def test_syncs_and_operators_of_an_update_do_not_depend_on_the_number_of_languages(logged):
     """One all-reduce has all numbers: three of fairseq's, which are on the host, and those on the device."""
     few = [("tlm", "de-en"), ("bits", "de-en")]
     many = [*few, *((term, f"x{number}-en") for term in ("mlm", "tlm", "bits") for number in range(900))]
-    operators, sizes = logged(few)
+    _, operators, sizes = logged(few)
     assert sizes == [3 + 1 + 2 * len(few)]
-    assert logged(many) == (operators, [3 + 1 + 2 * len(many)])
+    assert logged(many)[1:] == (operators, [3 + 1 + 2 * len(many)])

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.logging import metrics
 
 import fairseq_xl
 from fairseq_xl.criterions.finetuning import FineTuningCriterion
 from fairseq_xl.criterions.generation import log_languages
 from fairseq_xl.criterions.sums import log_losses
+from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.tasks.language_metrics import LanguageMetrics
 from tests.waits import no_waits
 
@@ -19,34 +19,28 @@ fairseq_xl.register()
 LN2 = math.log(2)
 
 
-@pytest.fixture(autouse=True)
-def fresh_metrics():
-    metrics.reset()
-    yield
-    metrics.reset()
-
-
-def logged_without_a_sync(log, *updates):
+def logged_without_a_sync(metrics, log, *updates):
     """The values of updates that `log` logs; fails if one of them waits for the device."""
-    with metrics.aggregate("train"), no_waits() as waits:
+    with no_waits() as waits:
         for update in updates:
-            log(update)
+            log(metrics, update)
     assert waits.operators
-    return dict(metrics.get_smoothed_values("train"))
+    return metrics.values()
 
 
 @pytest.mark.parametrize("size", [3, torch.tensor(3.0, dtype=torch.double)], ids=["one process", "several"])
 def test_loss_is_logged_without_a_sync(size):
     """(6 + 3) bits over 3 + 3 losses, in float64: 16777217 losses are not 16777216."""
-    values = logged_without_a_sync(lambda loss: log_losses(loss, size), torch.tensor(6 * LN2), torch.tensor(3 * LN2))
-    assert values == {"loss": 1.5}
+    metrics, losses = Metrics(), (torch.tensor(6 * LN2), torch.tensor(3 * LN2))
+    assert logged_without_a_sync(metrics, lambda to, loss: log_losses(to, loss, size), *losses) == {"loss": 1.5}
     for _ in range(2):
-        logged_without_a_sync(lambda loss: log_losses(loss, 2**24 + 1), torch.zeros(()))
-    assert metrics.get_meter("train", "_losses").read()["loss"][1] == 2 * (2**24 + 1) + 6
+        logged_without_a_sync(metrics, lambda to, loss: log_losses(to, loss, 2**24 + 1), torch.zeros(()))
+    assert metrics.periods[""]["_losses"].read()["loss"][1] == 2 * (2**24 + 1) + 6
 
 
 def test_no_loss_has_no_value():
-    assert logged_without_a_sync(lambda loss: log_losses(loss, 0), torch.zeros(())) == {"loss": None}
+    values = logged_without_a_sync(Metrics(), lambda metrics, loss: log_losses(metrics, loss, 0), torch.zeros(()))
+    assert values == {"loss": None}
 
 
 def test_generation_is_logged_without_a_sync():
@@ -62,15 +56,15 @@ def test_generation_is_logged_without_a_sync():
         [output(4, 2, [4, 0, 0], [2, 0, 0]), output(3, 1, [0, 3, 0], [0, 1, 0])],
         [output(5, 1, [0] * 3, [0] * 3)],
     ]
-    values = logged_without_a_sync(lambda outputs: log_languages(outputs, names), *updates)
+    values = logged_without_a_sync(Metrics(), lambda metrics, outputs: log_languages(metrics, outputs, names), *updates)
     assert values == {"loss": 3.0, "ppl_en": 4.0, "ppl_de": 8.0, "ppl": 6.0}
 
 
 class Task:
     """A stand-in for a fairseq task: it logs what the criterion logs."""
 
-    def reduce_metrics(self, logging_outputs, criterion):
-        criterion.reduce_metrics(logging_outputs)
+    def log(self, metrics, logging_outputs, criterion):
+        criterion.log(metrics, logging_outputs)
 
 
 class Classification(LanguageMetrics, Task):
@@ -93,6 +87,6 @@ def test_fine_tuning_is_logged_without_a_sync():
 
     updates = [output(8, 4, [2, 2, 0], [1, 0, 0]), output(3, 2, [2, 0, 0], [2, 0, 0]), output(0, 0, [0] * 3, [0] * 3)]
     values = logged_without_a_sync(
-        lambda outputs: Classification().reduce_metrics(outputs, FineTuningCriterion), *updates
+        Metrics(), lambda metrics, outputs: Classification().log(metrics, outputs, FineTuningCriterion), *updates
     )
     assert values == {"loss": 1.571, "accuracy_en": 75.0, "accuracy_de": 0.0, "accuracy": 37.5}

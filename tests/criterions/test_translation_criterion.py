@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.logging import metrics
 
-from fairseq_xl.criterions.translation import XLTranslationCriterion
+from fairseq_xl.criterions.translation import FairseqStatistics, XLTranslationCriterion
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
@@ -41,14 +41,14 @@ def make(dictionary, kind=XLEncoderDecoderModel, share=False):
     return model
 
 
-def computed(criterion, model, sample):
-    """Sample size, log, the log of `reduce_metrics` and gradients."""
+def computed(criterion, statistics, model, sample):
+    """Sample size, log, statistics of two batches, and gradients."""
     model.zero_grad()
     loss, sample_size, log = criterion(model, sample)
     loss.backward()
-    with metrics.aggregate() as found:
-        criterion.reduce_metrics([log, log])
-    return sample_size, log, found.get_smoothed_values(), {name: p.grad for name, p in model.named_parameters()}
+    metrics = Metrics()
+    statistics.log(metrics, [log, log])
+    return sample_size, log, metrics.values(), {name: p.grad for name, p in model.named_parameters()}
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])
@@ -57,9 +57,12 @@ def computed(criterion, model, sample):
 @pytest.mark.parametrize("share", [False, True])
 def test_loss_log_and_gradients_are_fairseqs(dictionary, sample, share, kind, smoothing, sentence_avg):
     model, task = make(dictionary, kind, share), SimpleNamespace(target_dictionary=dictionary)
-    size, log, logged, gradients = computed(XLTranslationCriterion(task, smoothing, sentence_avg), model, sample)
+    criterion = XLTranslationCriterion(task, smoothing, sentence_avg)
+    size, log, logged, gradients = computed(criterion, criterion, model, sample)
     fairseqs = LabelSmoothedCrossEntropyCriterion(task, sentence_avg, smoothing)
-    expected_size, expected_log, expected_logged, expected = computed(fairseqs, model, sample)
+    expected_size, expected_log, expected_logged, expected = computed(
+        fairseqs, FairseqStatistics(fairseqs), model, sample
+    )
     assert size == expected_size == (3 if sentence_avg else 9)
     assert log.keys() == expected_log.keys()
     for name, value in expected_log.items():

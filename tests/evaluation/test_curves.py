@@ -147,7 +147,7 @@ def test_logs_that_hold_nothing_are_reported(tmp_path):
     with pytest.raises(UserError, match="nowhere.log: no such log"):
         read_log(tmp_path / "nowhere.log")
     (tmp_path / "plain.log").write_text("2026-01-02 | INFO | train_inner | epoch 001: 10 / 50 loss=12.7\n")
-    with pytest.raises(UserError, match="plain.log has no JSON entries: train with --log-format json"):
+    with pytest.raises(UserError, match="plain.log has no JSON entries of a training"):
         read_log(tmp_path / "plain.log")
 
 

@@ -80,7 +80,8 @@ def test_quickstart_resumes_where_it_stopped(quickstart):
 def test_quickstart_shows_the_validations_of_each_training(quickstart):
     _, failed, resumed = quickstart
     shown = [
-        re.findall(r"^  update 4, valid loss [\d.]+, ppl [\d.]+$", text, re.M) for text in (failed, resumed.stderr)
+        re.findall(r"^  validation on valid after update 4 \| loss [\d.]+ \| .*ppl [\d.]+", text, re.M)
+        for text in (failed, resumed.stderr)
     ]
     assert [len(lines) for lines in shown] == [2, 1]
 

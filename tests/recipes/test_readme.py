@@ -161,7 +161,7 @@ def test_commands_take_what_was_written_before():
                     assert sizes[str(Path(cfg.task[name]).parent)] == size
             sizes[cfg.checkpoint.save_dir] = size
             saved.add(cfg.checkpoint.save_dir)
-            assert (cfg.common.log_format, cfg.common.log_file) == ("json", f"{cfg.checkpoint.save_dir}/train.log")
+            assert cfg.common.log_file == f"{cfg.checkpoint.save_dir}/train.log"
             logs.add(cfg.common.log_file)
         elif line[0] == "fairseq-hydra-train":
             folder, name = (line[line.index(flag) + 1] for flag in ("--config-dir", "--config-name"))

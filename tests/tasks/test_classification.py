@@ -356,17 +356,17 @@ def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_pat
         for split in ("train", "valid"):
             (files / f"{split}.{code}.tsv").write_bytes((task_files[1] / f"train.{code}.tsv").read_bytes())
     logs, predict, predicted = [], Classification.predict, []
-    reduce = FineTuningCriterion.reduce_metrics
+    log = FineTuningCriterion.log
     monkeypatch.setattr(Classification, "predict", lambda task, *given: predicted.append(1) or predict(task, *given))
     monkeypatch.setattr(
-        FineTuningCriterion, "reduce_metrics", staticmethod(lambda found: logs.extend(found) or reduce(found))
+        FineTuningCriterion, "log", staticmethod(lambda metrics, found: logs.extend(found) or log(metrics, found))
     )
     line = classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save", "--lr", 0, *LEARNING)
     output = run_train([*line, "--log-interval", 100])
-    (whole,) = [text for text in output.log.splitlines() if text.startswith("epoch 001 | loss")]
+    (whole,) = [text for text in output.log.splitlines() if text.startswith('{"epoch": 1, "train_')]
     (valid,) = validation_losses(output)
     for name in ("accuracy", "accuracy_en", "accuracy_de"):
-        assert f"| {name} {valid[name]} |" in whole, whole
+        assert f'"train_{name}": "{valid[name]}"' in whole, whole
     counts = {"loss", "sample_size", "ntokens", "nsentences"}
     assert len(logs) == 30 and len(predicted) == 15
     training = [log for log in logs if "counted" in log]

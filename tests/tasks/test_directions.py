@@ -10,7 +10,6 @@ import sacrebleu
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
-from fairseq.logging import metrics
 from tiny_data import write_data_bin, write_items
 
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path
@@ -19,6 +18,7 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from fairseq_xl.tasks import translation as translation_task
@@ -192,9 +192,10 @@ def test_counts_of_several_processes_are_read_in_one_sync(data):
     log = scorer.logging_output("back_translation", counts)
     found = []
     for logged in (log, {key: torch.tensor(number) for key, number in log.items()}):
-        with metrics.aggregate(new_root=True) as meters, Waits() as waits:
-            scorer.log([logged], {"translation": "bleu", "back_translation": "round_trip_bleu"})
-        found.append(meters.get_smoothed_values())
+        metrics = Metrics()
+        with Waits() as waits:
+            scorer.log(metrics, [logged], {"translation": "bleu", "back_translation": "round_trip_bleu"})
+        found.append(metrics.values())
         assert len(waits.found) == (0 if logged is log else 1) and set(waits.found.values()) <= {1}
     assert found[0] == found[1] and found[0]["length_ratio_en-de"] > 0
 

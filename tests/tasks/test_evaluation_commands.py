@@ -1,5 +1,6 @@
 """fairseq-validate and fairseq-eval-lm agree with training's own validation."""
 
+import json
 import math
 import re
 
@@ -20,7 +21,9 @@ def validation_losses(output):
     """[{name: value}] of every validation, from the log."""
     found = []
     for message in output.log.splitlines():
-        if "valid on 'valid' subset" in message:
+        if message.startswith('{"epoch"') and '"valid_' in message:  # of a training
+            found.append({name.removeprefix("valid_"): value for name, value in json.loads(message).items()})
+        elif "valid on 'valid' subset" in message:  # of fairseq-validate
             parts = [part.strip().partition(" ") for part in message.split(" | ")]
             found.append({name: value for name, _, value in parts})
     return found

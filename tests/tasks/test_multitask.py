@@ -73,7 +73,7 @@ def test_each_task_is_learned_and_scored(learned):
     last = {
         name: float(value) for name, value in measured if name.split("_")[0] in ("score", "accuracy", "f1", "exact")
     }
-    (whole,) = [text for text in output.log.splitlines() if text.startswith("epoch 008 | loss")]
+    (whole,) = [text for text in output.log.splitlines() if text.startswith('{"epoch": 8, "train_')]
     assert "accuracy_nc_de" in whole and "f1_ner_de" not in whole  # what training counts
     assert last["accuracy_nc"] > 90 and last["f1_ner"] > 80 and last["f1_qa"] > 60
     assert last["score"] == pytest.approx((last["accuracy_nc"] + last["f1_ner"] + last["f1_qa"]) / 3, abs=0.002)

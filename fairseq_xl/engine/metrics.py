@@ -183,11 +183,12 @@ class Metrics:
         self.average(name, value, 0, digits)
 
     def rate(self, name: str, amount: Any, digits: int | None = None) -> None:
-        """Adds an amount, which is logged per second."""
+        """Adds an amount, which is logged per second; the first call only starts the clock."""
         for meters in self.periods.values():
-            if name not in meters:
+            if name in meters:
+                meters[name].add(amount)
+            else:
                 meters[name] = Rate(digits)
-            meters[name].add(amount)
 
     def sums(self, name: str, sums: Tensor, names: Sequence[str], function: Values | None = None) -> None:
         """Adds sums of many names.

@@ -23,7 +23,7 @@ from tests.warm_python import python
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
 SHORT = ["--max-update", 3, "--updates-per-epoch", 3]
 ENDLESS = ["--max-update", 1000000, "--updates-per-epoch", 1000, "--disable-validation"]
-LOSS = re.compile(r"valid on 'valid' subset \| loss ([0-9.]+)")
+LOSS = re.compile(r"validation on valid after update \d+ \| loss ([0-9.]+)")
 WAITING = re.compile(
     r"batches of epoch 1: [\d.]+ % of the tokens are padding; estimated from token counts, the 2 ranks wait "
     r"([\d.]+) % of the time for the largest batch of a micro-step \(([\d.]+) % without reordering batches by size\)"
@@ -65,7 +65,7 @@ def expect_whole_checkpoint(data, folder, tmp_path):
 
 def test_distributed_sigterm_to_one_rank_stops_all(data_bin, tmp_path):
     with pair(tmp_path / "logs", train(line(data_bin, tmp_path / "run", *ENDLESS))) as launch:
-        launch.wait_for("num_updates=3,")
+        launch.wait_for("update 3 of ")
         launch.processes[1].send_signal(signal.SIGTERM)
         assert launch.statuses() == [0, 0], launch.text
     expect_whole_checkpoint(data_bin, tmp_path / "run", tmp_path)
@@ -89,8 +89,8 @@ def test_distributed_processes_started_here_without_cuda(data_bin, tmp_path, num
     """
     command = train(line(data_bin, tmp_path / "run", *ENDLESS, "--distributed-world-size", 2))
     with Launch(tmp_path / "logs", [command], [environment()]) as launch:
-        launch.wait_for("num_updates=3,")
-        assert "training on 2 devices" in launch.text
+        launch.wait_for("update 3 of ")
+        assert "processes: 2" in launch.text
         send(launch, number)
         assert launch.statuses() == [0], launch.text
     assert "Traceback" not in launch.text
@@ -110,7 +110,7 @@ def with_workers(data, folder, *more):
 def test_distributed_signal_to_the_whole_group_spares_the_workers(data_bin, tmp_path, number):
     """SLURM and a terminal send it to all processes, also to those that load the data of the update in progress."""
     with Launch(tmp_path / "logs", [with_workers(data_bin, tmp_path / "run")], [environment()]) as launch:
-        launch.wait_for("num_updates=2,")
+        launch.wait_for("update 2 of ")
         os.killpg(launch.processes[0].pid, number)
         assert launch.statuses() == [0], launch.text
     assert launch.text.count("saving after this update") == 1
@@ -121,8 +121,8 @@ def test_distributed_ctrl_c_while_the_workers_of_processes_started_here_begin(da
     """They are forked and ready at once: spawned ones would import everything first, and be ended by the signal."""
     command = with_workers(data_bin, tmp_path / "run", "--distributed-world-size", 2)
     with Launch(tmp_path / "logs", [command], [environment()]) as launch:
-        launch.wait_for("begin training epoch 1")
-        launch.wait_for("num_updates=1,")
+        launch.wait_for("updates: from 0 (epoch 1)")
+        launch.wait_for("update 1 of ")
         os.killpg(launch.processes[0].pid, signal.SIGINT)
         assert launch.statuses() == [0], launch.text
     assert "Traceback" not in launch.text and load(tmp_path / "run" / "checkpoint_last.pt")
@@ -169,7 +169,7 @@ def test_distributed_torchrun_recipe(data_bin, tmp_path):
     path = f"{os.path.dirname(python())}:{os.environ['PATH']}"
     with Launch(tmp_path / "logs", [script], [environment(PROCESSES=2, PATH=path)]) as launch:
         assert launch.statuses() == [0], launch.text
-    assert "training on 2 devices" in launch.text
+    assert "processes: 2" in launch.text
     expect_our_loop(tmp_path / "run")
     expect_one_process(launch.text, command(tmp_path / "one"))
 
@@ -200,7 +200,7 @@ def torchrun_of_hydra(data, folder, *more):
 def test_distributed_hydra_with_torchrun(data_bin, tmp_path):
     with torchrun_of_hydra(data_bin, tmp_path) as launch:
         assert launch.statuses() == [0], launch.text
-    assert "training on 2 devices" in launch.text
+    assert "processes: 2" in launch.text
     expect_our_loop(tmp_path / "run")
 
 
@@ -230,7 +230,7 @@ def test_distributed_slurm_recipe(data_bin, tmp_path):
     ]
     with Launch(tmp_path / "logs", [script], [variables]) as launch:
         assert launch.statuses() == [0], launch.text
-    assert "training on 2 devices" in launch.text
+    assert "processes: 2" in launch.text
     expect_our_loop(tmp_path / "run")
     expect_one_process(launch.text, line(data_bin, tmp_path / "one", *SHORT))
     (waiting,) = WAITING.findall(launch.text)  # one process says it, once in the only epoch

@@ -1,5 +1,6 @@
 """A stopped training resumes with the losses and parameters of an uninterrupted one, bit-identically."""
 
+import json
 import multiprocessing
 import os
 import random
@@ -16,6 +17,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
 from fairseq_xl.engine import settings, stopping
+from fairseq_xl.engine.metrics import INTERVAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.tasks.base import XLTask
@@ -100,12 +102,9 @@ def losses_after(output, update):
 
 def epochs(output):
     """{epoch: its last update so far}, from the log."""
-    found, epoch = {}, None
-    for message in output.log.splitlines():
-        if message.startswith("epoch ") and ":" in message.split("|")[0]:
-            epoch = int(message.split()[1].rstrip(":"))
-            found[epoch] = int(message.split("num_updates=")[1].split(",")[0])
-    return found
+    messages = (record.getMessage() for record in output.records if record.name == INTERVAL)
+    entries = (json.loads(message) for message in messages if message.startswith("{"))
+    return {entry["epoch"]: int(entry["num_updates"]) for entry in entries}
 
 
 def test_runs_are_long_enough(uninterrupted):
@@ -259,7 +258,7 @@ def test_validation_changes_no_loss(data_bin, tmp_path, uninterrupted):
         seen = run_train([*RUNS[name](data_bin, folder), "--max-update", LAST, "--validate-interval-updates", 2])
         assert seen.updates == whole.updates
         assert equal_parameters(load(folder / "checkpoint_last.pt"), parameters)
-        assert seen.log.count("valid on 'valid' subset") > 6
+        assert seen.log.count("validation on valid after ") > 6
 
 
 # Killed and terminated
@@ -337,7 +336,7 @@ def test_resume_after_sigterm_in_an_update(data_bin, tmp_path, uninterrupted, mo
         first = run_train(line)
     stop = -(-place // 2) if name.endswith("2") else place
     assert max(first.updates) == stop and "SIGTERM" in first.log
-    assert first.log.count("valid on 'valid' subset") == (stop - 1) // UPDATES  # none on the way out
+    assert first.log.count("validation on valid after ") == (stop - 1) // UPDATES  # none on the way out
     rest = run_train(line)
     assert losses_after(rest, 0) == losses_after(whole, stop)
     assert equal_parameters(load(tmp_path / "checkpoint_last.pt"), parameters)

@@ -1,6 +1,5 @@
 """The training loop of `fairseq-train` and `fairseq-hydra-train` for the tasks of this package."""
 
-import contextlib
 import logging
 import logging.config
 import math
@@ -38,9 +37,7 @@ def main(cfg: DictConfig) -> bool:
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
     options.check(cfg)
-    if distributed_utils.is_master(cfg.distributed_training):
-        saving.check_folder(cfg.checkpoint.save_dir)
-    with save_dir.lock(cfg) or contextlib.nullcontext():  # before the log of another training would be written to
+    with save_dir.lock(cfg):  # before the log of another training would be written to
         _set_hydra_logging(cfg)
         shorten_console(cfg.common.log_format)
         with written_to(cfg.common.log_file):

@@ -1,12 +1,13 @@
 """The checkpoint that a run restores, and --save-dir: one training at a time, none from scratch over checkpoints."""
 
+import contextlib
 import fcntl
 import logging
 import os
 import re
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,7 +22,7 @@ from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger(__name__)
 
-LOCK = ".lock"  # the locked file in --save-dir; it is not removed
+LOCK = ".lock"  # the locked file in --save-dir
 SWEPT = "XL_SWEPT"  # variable with the names of the swept options, also for the processes that fairseq spawns
 #: names of the checkpoints that fairseq-train saves beside checkpoint_last.pt; {} is --checkpoint-suffix
 CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
@@ -115,36 +116,54 @@ def check_last_checkpoint(cfg: Any, suffix: str, is_of_run: Callable[[str], bool
         )
 
 
-def lock(cfg: Any) -> TextIO | None:
-    """Locks --save-dir for this run until the returned file is closed, or its process ends.
+@contextlib.contextmanager
+def lock(cfg: DictConfig) -> Iterator[None]:
+    """Makes --save-dir and locks it for this run, in this block; what holds nothing at the end is removed again.
 
     The first rank holds the lock for all. It is a POSIX record lock: the system releases it when the process ends, by
     `kill -9` too, and forked data loaders do not inherit it.
 
-    Raises:
-        UserError: another training holds the lock.
+    Raises `UserError` if another training holds the lock, and for a folder that is not writable.
     """
-    if cfg.checkpoint.no_save or not distributed_utils.is_master(cfg.distributed_training):
-        return None
     folder = cfg.checkpoint.save_dir
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, LOCK)
+    if cfg.checkpoint.no_save or not distributed_utils.is_master(cfg.distributed_training):
+        yield
+        return
+    is_new, path = not os.path.exists(folder), os.path.join(folder, LOCK)
     try:
+        os.makedirs(folder, exist_ok=True)
+        stream = _locked(path)
+    except OSError as error:
+        raise UserError(f"--save-dir {folder}: {os.path.basename(error.filename)}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(path)  # before the lock is released
+        stream.close()
+        if is_new:
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(folder)
+
+
+def _locked(path: str) -> TextIO:
+    """Opens a file and locks it; raises `UserError` if another process has done so."""
+    while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        raise UserError(f"{path} cannot be opened to lock --save-dir: {error.strerror}; remove it") from error
-    stream = os.fdopen(file, "r+", encoding="utf-8")
-    try:
-        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError) as error:
-        owner = stream.read().strip() or "another process"
-        raise UserError(
-            f"--save-dir {folder}: {owner} is already training there; wait until it ends, or choose another --save-dir"
-        ) from error
-    except OSError as error:
-        logger.warning("--save-dir %s cannot be locked (%s): start only one training there", folder, error.strerror)
-        return None
-    stream.truncate(0)
-    stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-    stream.flush()
-    return stream
+        stream = os.fdopen(file, "r+", encoding="utf-8")
+        try:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            owner, folder = stream.read().strip() or "another process", os.path.dirname(path)
+            raise UserError(
+                f"--save-dir {folder}: {owner} is already training there; wait until it ends, or choose another one"
+            ) from error
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): start only one training there", path, error.strerror)
+            return stream
+        if os.path.exists(path) and os.path.samestat(os.fstat(file), os.stat(path)):
+            stream.truncate(0)
+            stream.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            stream.flush()
+            return stream
+        stream.close()  # of a training that has just ended and removed it

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import time
 from typing import Any
 
@@ -17,7 +16,6 @@ from omegaconf import DictConfig
 from fairseq_xl.engine import divergence
 from fairseq_xl.engine.selection import Selection
 from fairseq_xl.engine.trainer import Trainer
-from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
 from fairseq_xl.io.files import replacing
 
@@ -25,15 +23,6 @@ logger = logging.getLogger("fairseq.checkpoint_utils")  # its name in logs, whic
 
 LOOP = "fairseq_xl.engine"  # what a checkpoint names as the loop that wrote it
 ATTEMPTS, SECONDS_BETWEEN_ATTEMPTS = 3, 2.5
-
-
-def check_folder(save_dir: str) -> None:
-    """Makes --save-dir; raises `UserError` unless it is writable."""
-    try:
-        os.makedirs(save_dir, exist_ok=True)
-        tempfile.TemporaryFile(dir=save_dir).close()
-    except OSError as error:
-        raise UserError(f"--save-dir {save_dir}: {error.strerror}") from error
 
 
 def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None) -> None:

@@ -52,7 +52,7 @@ def test_checkpoint(place, tmp_path):
     assert status == 1
     one_line(shown, "fairseq_xl: error: ", "checkpoint_1_2.pt was not written", LIMIT)
     assert last.read_bytes() == place.pretraining.read_bytes()
-    assert {path.name for path in last.parent.iterdir()} == {last.name, ".lock"}
+    assert {path.name for path in last.parent.iterdir()} == {last.name, "train.log"}
     assert list(run_train(line).updates) == [2]  # with room again it goes on
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from fairseq_xl.engine import resume, save_dir, saving
+from fairseq_xl.engine import resume, save_dir
 from fairseq_xl.errors import UserError
 from tests.io.test_checkpoints import one_sentence
 
@@ -83,12 +83,13 @@ def of_rank(rank, folder, no_save=False):
     return OmegaConf.create(cfg | {"distributed_training": {"distributed_rank": rank}})
 
 
-def elsewhere(call):
-    """Exit status of `call` in another process: 0, or 1 if it ends in a `UserError`."""
+def elsewhere(cfg):
+    """Exit status of a training in another process: 0, or 1 if the folder is locked."""
 
     def run():
         try:
-            call()
+            with save_dir.lock(cfg):
+                pass
         except UserError:
             os._exit(1)
 
@@ -99,22 +100,41 @@ def elsewhere(call):
 
 
 def test_one_training_saves_in_a_folder_and_lets_go_of_it_at_its_end(tmp_path):
-    held = save_dir.lock(of_rank(0, tmp_path))
-    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path))) == 1
-    assert elsewhere(lambda: save_dir.lock(of_rank(1, tmp_path))) == 0  # a rank of the same run
-    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path, no_save=True))) == 0
-    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path / "other"))) == 0
-    assert (tmp_path / save_dir.LOCK).read_text().startswith(f"process {os.getpid()} on ")
-    held.close()
-    assert elsewhere(lambda: save_dir.lock(of_rank(0, tmp_path))) == 0
+    with save_dir.lock(of_rank(0, tmp_path)):
+        assert elsewhere(of_rank(0, tmp_path)) == 1
+        assert elsewhere(of_rank(1, tmp_path)) == 0  # a rank of the same run
+        assert elsewhere(of_rank(0, tmp_path, no_save=True)) == 0
+        assert elsewhere(of_rank(0, tmp_path / "other")) == 0
+        assert elsewhere(of_rank(0, tmp_path)) == 1  # the refused one has not removed the lock
+        assert (tmp_path / save_dir.LOCK).read_text().startswith(f"process {os.getpid()} on ")
+    assert elsewhere(of_rank(0, tmp_path)) == 0
+    (tmp_path / save_dir.LOCK).write_text("process 1 on another machine\n")  # of a training that was killed
+    assert elsewhere(of_rank(0, tmp_path)) == 0 and not any(tmp_path.iterdir())
+
+
+def test_a_lock_that_its_owner_removes_in_between_is_taken_anew(tmp_path, monkeypatch):
+    path, lockf, removed = tmp_path / save_dir.LOCK, save_dir.fcntl.lockf, []
+
+    def lockf_after_removal(stream, *more):
+        if not removed:
+            removed.append(path.unlink())
+        return lockf(stream, *more)
+
+    monkeypatch.setattr(save_dir.fcntl, "lockf", lockf_after_removal)
+    with save_dir.lock(of_rank(0, tmp_path)):
+        monkeypatch.undo()
+        assert path.exists() and elsewhere(of_rank(0, tmp_path)) == 1
 
 
 def test_the_lock_is_no_link_to_another_file(tmp_path):
     other = tmp_path / "other"
     other.write_text("kept")
     (tmp_path / save_dir.LOCK).symlink_to(other)
-    with pytest.raises(UserError, match=f"{save_dir.LOCK} cannot be opened to lock --save-dir"):
-        save_dir.lock(of_rank(0, tmp_path))
+    with (
+        pytest.raises(UserError, match=f"--save-dir {tmp_path}: {save_dir.LOCK}: "),
+        save_dir.lock(of_rank(0, tmp_path)),
+    ):
+        pass
     assert other.read_text() == "kept"
 
 
@@ -123,14 +143,14 @@ def test_a_folder_that_cannot_be_locked_is_a_warning(tmp_path, monkeypatch, capl
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(save_dir.fcntl, "lockf", lockf)
-    save_dir.lock(of_rank(0, tmp_path))
-    assert f"--save-dir {tmp_path} cannot be locked (No locks available)" in caplog.text
+    with save_dir.lock(of_rank(0, tmp_path)):
+        assert f"{tmp_path}/.lock cannot be locked (No locks available)" in caplog.text
 
 
-def test_trying_the_save_dir_empties_no_file(tmp_path):
-    (tmp_path / "victim").write_bytes(b"someone's")
-    (tmp_path / "dummy").symlink_to(tmp_path / "victim")
-    saving.check_folder(str(tmp_path))
-    assert (tmp_path / "victim").read_bytes() == b"someone's" and (tmp_path / "dummy").is_symlink()
-    saving.check_folder(str(tmp_path / "new" / "folder"))
-    assert list((tmp_path / "new" / "folder").iterdir()) == []
+def test_a_folder_in_which_nothing_was_saved_is_removed(tmp_path):
+    with save_dir.lock(of_rank(0, tmp_path / "new")):
+        assert (tmp_path / "new").is_dir()
+    assert not (tmp_path / "new").exists()
+    with save_dir.lock(of_rank(0, tmp_path / "new")):
+        (tmp_path / "new/checkpoint_last.pt").touch()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["checkpoint_last.pt"]

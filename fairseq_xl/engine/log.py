@@ -153,22 +153,22 @@ class Log:
             limits.append(updates + len(batches) * (self.cfg.optimization.max_epoch - self.epoch + 1) - batches.n)
         progress = {}
         if limits:
-            progress["max_update"] = last = max(min(limits), updates)
-            made, seconds = updates - self._first_update, time.monotonic() - self._started
-            progress["seconds_left"] = round((last - updates) * seconds / made) if made else None
+            last, made = max(min(limits), updates), updates - self._first_update
+            seconds = (last - updates) * (time.monotonic() - self._started) / made
+            progress = {"max_update": str(last), "seconds_left": str(round(seconds))}
         position = {"epoch": self.epoch, "update": round(self.epoch - 1 + batches.n / len(batches), 3)}
         statistics = self._statistics(self.trainer.metrics.values(INTERVAL))
         self.trainer.metrics.reset(INTERVAL)
         self._record(INTERVAL, position | _formatted(statistics) | progress)
         self._writers.log(statistics, tag=INTERVAL, step=updates)
-        of = f" of {progress['max_update']:,}" if progress else ""
-        left = progress.get("seconds_left")
+        speed = [f"{float(statistics['wps']):,.0f} tokens/s"] if statistics.get("wps") else []
+        left = [f"{datetime.timedelta(seconds=round(seconds))} left"] if limits else []
         self._show(
             INTERVAL,
-            f"update {updates:,}{of}",
+            f"update {updates:,}" + (f" of {last:,}" if limits else ""),
             self._losses(statistics),
-            [f"{float(statistics['wps']):,.0f} tokens/s"] if statistics.get("wps") else [],
-            [f"{datetime.timedelta(seconds=left)} left"] if left is not None else [],
+            speed,
+            left,
             [f"lr {statistics['lr']:g}", f"gradient norm {statistics['gnorm']:g}"],
         )
 

@@ -116,7 +116,7 @@ class Run:
 
     def _train_epoch(self) -> tuple[float | None, bool]:
         """Trains for an epoch; returns the last validation value, and whether the run ends."""
-        batches = self._batches_by_update()
+        batches = self.batches_by_update()
         self.log.epoch = self.epochs.epoch
         self.trainer.begin_epoch(self.epochs.epoch)
         value, is_last = None, False
@@ -135,7 +135,7 @@ class Run:
         self.log.end_of_epoch()
         return value, is_last
 
-    def _batches_by_update(self) -> iterators.GroupedIterator:
+    def batches_by_update(self) -> iterators.GroupedIterator:
         """The batches of an epoch that are left, grouped by update."""
         batches = self.epochs.next_epoch_itr(
             fix_batches_to_gpus=self.cfg.distributed_training.fix_batches_to_gpus,

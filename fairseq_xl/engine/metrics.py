@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,22 +16,6 @@ Values = Callable[[dict[str, tuple[float, ...]]], dict[str, float]]
 
 #: a function from {name: meter} to {name in the log: value}
 Derived = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-
-
-class Meter(Protocol):
-    """What is added up between two records."""
-
-    def reset(self) -> None:
-        """Forgets what was added."""
-
-    def values(self, name: str) -> Mapping[str, Any]:
-        """{name in the log: value}; `name`: that of the meter."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state for checkpoints: plain data and tensors."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state."""
 
 
 class Mean:
@@ -159,7 +143,7 @@ class Sums:
         self.restored = dict(zip(state["names"], map(tuple, state["sums"].tolist()), strict=True))
 
 
-KINDS: dict[str, Callable[[], Meter]] = {"Mean": Mean, "Rate": Rate, "Sums": Sums}
+KINDS: dict[str, Callable[[], Any]] = {"Mean": Mean, "Rate": Rate, "Sums": Sums}
 
 
 class Metrics:

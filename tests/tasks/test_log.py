@@ -2,9 +2,11 @@
 
 import logging
 import re
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from fairseq.logging import progress_bar
 
 from fairseq_xl.engine import log
 from fairseq_xl.evaluation.curves import read_log
@@ -67,6 +69,30 @@ def test_progress_is_logged_in_updates(data_bin, tmp_path, limits, last):
     pattern += r"\d+:\d\d:\d\d left \| lr [\de.-]+ \| gradient norm [\d.]+$"
     shown = re.findall(pattern, run_train(line).log, re.MULTILINE)
     assert shown == [(f"{n}", f"{last}") for n in range(1, last + 1)]
+
+
+def test_tensorboard_has_all_statistics(data_bin, tmp_path, monkeypatch):
+    written = []
+
+    class Writer:
+        def __init__(self, folder):
+            self.name = Path(folder).name
+
+        def add_text(self, *_):
+            pass
+
+        def add_scalar(self, name, value, step):
+            written.append((self.name, name, step))
+
+        def flush(self):
+            pass
+
+    monkeypatch.setattr(progress_bar, "SummaryWriter", Writer)
+    monkeypatch.setattr(progress_bar, "_tensorboard_writers", {})
+    line = pretraining(data_bin, tmp_path, "--updates-per-epoch", 2, "--max-update", 2, "--no-save")
+    run_train([*line, "--tensorboard-logdir", tmp_path / "events"])
+    expected = {("train_inner", "loss", 1), ("train_inner", "gnorm", 2), ("train", "ppl", 2), ("valid", "ppl", 2)}
+    assert expected <= set(written)
 
 
 def test_the_order_of_metrics_is_fixed():

@@ -119,12 +119,12 @@ class Run:
         batches = self.batches_by_update()
         self.log.epoch = self.epochs.epoch
         self.trainer.begin_epoch(self.epochs.epoch)
-        value, is_last = None, False
+        value, is_last, hours = None, False, self.cfg.optimization.stop_time_hours
         if not batches.has_next():
             raise UserError(f"epoch {self.epochs.epoch} has no update: there are fewer batches than an update needs")
         for samples in batches:
             is_made = self.trainer.train_step(samples)
-            self.stopping.agree()
+            self.stopping.agree(is_over=0 < hours < self.trainer.seconds() / 3600)
             if is_made:
                 self.log.interval(batches)
             ends = not batches.has_next()
@@ -167,11 +167,11 @@ class Run:
 
     def _is_last_update(self) -> bool:
         """Whether --max-update or --stop-time-hours ends the run."""
-        limits, updates, hours = self.cfg.optimization, self.trainer.get_num_updates(), self.trainer.seconds() / 3600
+        limits, updates = self.cfg.optimization, self.trainer.get_num_updates()
         if limits.max_update and updates >= limits.max_update:
             logger.info("Stopping training due to num_updates: %d >= max_update: %d", updates, limits.max_update)
-        elif 0 < limits.stop_time_hours < hours:
-            logger.info("Stopping training due to --stop-time-hours %s: %.4f hours", limits.stop_time_hours, hours)
+        elif self.stopping.is_over:
+            logger.info("Stopping training due to --stop-time-hours %s", limits.stop_time_hours)
         else:
             return False
         return True

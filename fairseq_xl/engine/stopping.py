@@ -17,12 +17,13 @@ class Stopping:
 
     Attributes:
         signal: the name of the signal that this process received, if any.
-        agreed: whether all ranks stop after this update.
+        agreed: whether all ranks stop after this update because of a signal.
+        is_over: whether they stop because of --stop-time-hours.
     """
 
     def __init__(self) -> None:
         self.signal: str | None = None
-        self.agreed = False
+        self.agreed = self.is_over = False
         self._before: dict[int, Any] = {}
 
     @property
@@ -42,9 +43,14 @@ class Stopping:
         self.signal = signal.Signals(number).name
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def agree(self) -> None:
-        """Exchanges between ranks whether one of them stops; all of them call this after each update."""
+    def agree(self, is_over: bool = False) -> None:
+        """Exchanges between ranks whether one of them stops; all of them call this after each update.
+
+        Args:
+            is_over: whether --stop-time-hours are over on this rank.
+        """
         name = self.signal  # read once: a signal may come at any time
         if name:
             logger.warning("%s: saving after this update, then stopping", name)
-        self.agreed |= any_rank([name is not None])[0]
+        stops, self.is_over = any_rank([name is not None, is_over])
+        self.agreed |= stops

@@ -57,7 +57,6 @@ class Trainer:
         self.metrics = Metrics(INTERVAL, EPOCH)
         self._dummy_batch: Any = None
         self._started, self._seconds_before = time.time(), 0.0
-        self._seconds: Tensor | None = None  # the ranks' mean
         self._build_updates()
 
     def _build_updates(self) -> None:
@@ -148,8 +147,7 @@ class Trainer:
         size = size.float() if torch.is_tensor(size) else float(size)
         if self.world_size == 1:
             return logged, size or 1.0
-        sums = self._sum_over_ranks(logged, size=size, seconds=self._local_seconds())
-        self._seconds = sums.pop("seconds") / self.world_size
+        sums = self._sum_over_ranks(logged, size=size)
         size = sums.pop("size")
         return [sums], torch.where(size == 0, 1, size)
 
@@ -227,12 +225,11 @@ class Trainer:
         cfg = self.cfg.dataset
         if load_dataset:
             self.task.load_dataset(cfg.train_subset, epoch=epoch, combine=True, data_selector=None, tpu=False)
-        positions = self.task.max_positions(), self._model.max_positions(), cfg.max_tokens
         return self._batches(
             cfg.train_subset,
+            cfg.max_tokens,
             max_tokens=cfg.max_tokens,
             max_sentences=cfg.batch_size,
-            max_positions=utils.resolve_max_positions(*positions),
             ignore_invalid_inputs=True,
             seed=self.cfg.common.seed + (epoch if cfg.update_ordered_indices_seed else 0),
             epoch=epoch,
@@ -245,22 +242,22 @@ class Trainer:
     def get_valid_iterator(self, subset: str) -> iterators.EpochBatchIterating:
         """The batches of a validation split of this rank, the same in each epoch."""
         cfg = self.cfg.dataset
-        positions = self.task.max_positions(), self._model.max_positions()
         return self._batches(
             subset,
             max_tokens=cfg.max_tokens_valid,
             max_sentences=cfg.batch_size_valid,
-            max_positions=utils.resolve_max_positions(*positions),
             ignore_invalid_inputs=cfg.skip_invalid_size_inputs_valid_test,
             seed=self.cfg.common.seed,
             epoch=1,
             skip_remainder_batch=False,
         )
 
-    def _batches(self, subset: str, **options: Any) -> iterators.EpochBatchIterating:
+    def _batches(self, subset: str, *lengths: int | None, **options: Any) -> iterators.EpochBatchIterating:
+        """The batches of a split; `lengths`: limits of a sequence beside those of task and model."""
         cfg = self.cfg.dataset
-        found = self.task.get_batch_iterator(
+        batches = self.task.get_batch_iterator(
             dataset=self.task.dataset(subset),
+            max_positions=utils.resolve_max_positions(self.task.max_positions(), self._model.max_positions(), *lengths),
             required_batch_size_multiple=cfg.required_batch_size_multiple,
             num_shards=self.world_size,
             shard_id=self.rank,
@@ -268,17 +265,12 @@ class Trainer:
             data_buffer_size=cfg.data_buffer_size,
             **options,
         )
-        self._dummy_batch = found.first_batch
-        return found
-
-    @staticmethod
-    def _is_dummy(sample: Sample) -> bool:
-        """Whether a rank has no batch where others have one."""
-        return sample is None or len(sample) == 0
+        self._dummy_batch = batches.first_batch
+        return batches
 
     def _to_device(self, sample: Sample) -> tuple[Sample, bool]:
         """A batch on the device in the precision of the run; a dummy in place of none, and whether it is one."""
-        is_dummy = self._is_dummy(sample)
+        is_dummy = sample is None or len(sample) == 0
         if is_dummy:
             sample = self._dummy_batch
         if self.device.type == "cuda":
@@ -326,15 +318,12 @@ class Trainer:
         self.metrics.latest("num_updates", number)
 
     def seconds(self) -> float:
-        """The time of training, that of earlier runs included: the ranks' mean."""
-        return self._local_seconds() if self._seconds is None else float(self._seconds)
+        """The time of training, that of earlier runs included."""
+        return self.wall() + self._seconds_before
 
     def wall(self) -> float:
         """The time since this run began to train, in seconds."""
         return time.time() - self._started
-
-    def _local_seconds(self) -> float:
-        return time.time() - self._started + self._seconds_before
 
     # --- checkpoints -------------------------------------------------------------------------------------------
 

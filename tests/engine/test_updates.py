@@ -271,3 +271,12 @@ def test_an_epoch_without_an_update_ends_the_run(data_bin, tmp_path):
     more = ["--lang-pairs", "en-de", "--update-freq", 1000, "--skip-remainder-batch", "--max-update", 1]
     with pytest.raises(UserError, match="epoch 1 has no update: there are fewer batches than an update needs"):
         run_train(translation(data_bin, tmp_path, *more))
+
+
+def test_stop_time_hours_end_a_run_with_a_checkpoint(data_bin, tmp_path):
+    hours = ["--updates-per-epoch", 5, "--max-update", 10, "--stop-time-hours", 1e-9]
+    assert list(run_train(line(data_bin, tmp_path, *hours)).updates) == [1]
+    assert checkpoint_utils.load_checkpoint_to_cpu(tmp_path / "checkpoint_last.pt")["extra_state"][
+        "previous_training_time"
+    ]
+    assert list(run_train(line(data_bin, tmp_path, *hours)).updates) == [2]  # an update after each start

@@ -50,7 +50,7 @@ class Mean:
         return self.sum / self.count if self.count > 0 else self.latest
 
     def values(self, name: str) -> dict[str, Any]:
-        """The rounded mean; nothing for a name that begins with ``_``."""
+        """{name in the log: the rounded mean}; nothing for a name that begins with ``_``."""
         return {} if name.startswith("_") else {name: _rounded(self.avg, self.digits)}
 
     def state_dict(self) -> dict[str, Any]:
@@ -59,37 +59,30 @@ class Mean:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a state."""
-        self.digits, self.latest, self.sum, self.count = (state[name] for name in ("digits", "latest", "sum", "count"))
+        vars(self).update({name: state[name] for name in vars(self)})
 
 
-class Rate:
+class Rate(Mean):
     """An amount per second since the last record."""
-
-    def __init__(self, digits: int | None = None):
-        self.digits = digits
-        self.reset()
 
     def reset(self) -> None:
         """Counts and measures time from here on."""
-        self.amount: Any = 0
+        super().reset()
         self.start = time.perf_counter()
 
-    def add(self, amount: Any) -> None:
-        """Adds an amount."""
-        self.amount = _plus(self.amount, amount)
-
-    def values(self, name: str) -> dict[str, Any]:
-        """The rounded rate."""
-        return {name: _rounded(self.amount / (time.perf_counter() - self.start), self.digits)}
+    @property
+    def avg(self) -> Any:
+        """The rate, not rounded."""
+        return self.sum / (time.perf_counter() - self.start)
 
     def state_dict(self) -> dict[str, Any]:
         """The state for checkpoints."""
-        return {"digits": self.digits, "amount": self.amount, "seconds": time.perf_counter() - self.start}
+        return super().state_dict() | {"start": self.start - time.perf_counter()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a state: the time between two runs does not count."""
-        self.digits, self.amount = state["digits"], state["amount"]
-        self.start = time.perf_counter() - state["seconds"]
+        super().load_state_dict(state)
+        self.start += time.perf_counter()
 
 
 class Sums:

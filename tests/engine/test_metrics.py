@@ -7,6 +7,7 @@ import pytest
 import torch
 from fairseq.logging.meters import AverageMeter
 
+from fairseq_xl.engine import metrics as metrics_module
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Mean, Metrics
 from fairseq_xl.errors import UserError
 from tests.waits import Waits
@@ -82,3 +83,19 @@ def test_means_of_no_values_are_left_out_without_a_sync():
             mean.add(torch.tensor(total) / count, count)
     assert not waits.found
     assert mean.values("loss") == {"loss": 3} and mean.count == 4
+
+
+def test_a_rate_leaves_out_the_time_between_two_runs(monkeypatch):
+    """3 per 2 seconds before a checkpoint, 5 in 2 seconds after it; the first amount starts the clock."""
+    now = [0.0]
+    monkeypatch.setattr(metrics_module.time, "perf_counter", lambda: now[0])
+    before, after = Metrics(), Metrics()
+    before.rate("wps", 100)
+    now[0] = 2.0
+    before.rate("wps", 3)
+    state = reloaded(before.state_dict())
+    now[0] = 50.0
+    after.load_state_dict(state)
+    now[0] = 52.0
+    after.rate("wps", 5)
+    assert (before.values(), after.values()) == ({"wps": 3 / 52}, {"wps": 2.0})

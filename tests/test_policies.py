@@ -29,7 +29,7 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 LAYERS = {
     "registration": {"patches"},
     "patches": {"engine"},
-    "engine": {"checkpoints", "register"},
+    "engine": {"checkpoints", "optimizers", "register"},
     "data": set(),
     "modules": {"data"},
     "models": {"data", "modules", "checkpoints"},

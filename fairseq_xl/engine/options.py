@@ -8,7 +8,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl.engine import sharding
 from fairseq_xl.engine.distributed import BACKENDS
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.literals import literal
@@ -52,7 +51,10 @@ def check(cfg: DictConfig) -> None:
         raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
     check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
     if cfg.distributed_training.zero_sharding == "os":
-        sharding.check(cfg)
+        if cfg.optimizer._name not in ("xl_adam", "xl_lamb"):
+            raise UserError(f"--zero-sharding os needs --optimizer xl_adam or xl_lamb, not {cfg.optimizer._name}")
+        if cfg.common.amp:
+            raise UserError("--zero-sharding os does not support --amp: it needs fp32, --fp16 or --bf16")
     for section, values in UNSUPPORTED.items():
         for name, supported in values.items():
             value = OmegaConf.select(cfg, f"{section}.{name}", default=supported[0])

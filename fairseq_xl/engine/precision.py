@@ -46,24 +46,24 @@ def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     return norm
 
 
-class Updates:
-    """Updates in 32 bits by one of fairseq's optimizers.
+class Optimizer:
+    """Updates of weights in float32 by one of fairseq's optimizers.
 
     Args:
-        wrapped: the optimizer.
+        fairseq_optimizer: it.
 
     Attributes:
         name: the class of the optimizer by which fairseq's checkpoints name a precision.
     """
 
-    def __init__(self, wrapped: FairseqOptimizer):
-        self.wrapped = wrapped
-        self.name = type(wrapped).__name__
+    def __init__(self, fairseq_optimizer: FairseqOptimizer):
+        self.fairseq_optimizer = fairseq_optimizer
+        self.name = type(fairseq_optimizer).__name__
 
     @property
-    def optimizer(self) -> torch.optim.Optimizer:
+    def torch_optimizer(self) -> torch.optim.Optimizer:
         """torch's optimizer."""
-        optimizer: torch.optim.Optimizer = self.wrapped.optimizer
+        optimizer: torch.optim.Optimizer = self.fairseq_optimizer.optimizer
         return optimizer
 
     @property
@@ -77,7 +77,7 @@ class Updates:
 
     def zero_grad(self) -> None:
         """Frees all gradients."""
-        self.wrapped.zero_grad()
+        self.fairseq_optimizer.zero_grad()
 
     def backward(self, loss: Tensor) -> None:
         """Adds the gradients of a loss, a scalar."""
@@ -85,11 +85,11 @@ class Updates:
 
     def multiply_grads(self, factor: float | Tensor) -> None:
         """Multiplies the gradients."""
-        self.wrapped.multiply_grads(factor)
+        self.fairseq_optimizer.multiply_grads(factor)
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Clips the gradients to `max_norm` (0: not at all); returns the norm before, which is not read here."""
-        return clip(self.wrapped.params, max_norm)
+        return clip(self.fairseq_optimizer.params, max_norm)
 
     def check(self, norm: float) -> None:
         """Raises `Diverged` for a norm that is no finite number; before, with a loss scale, `Overflow`."""
@@ -98,11 +98,11 @@ class Updates:
 
     def step(self) -> None:
         """Makes the update."""
-        self.wrapped.step()
+        self.fairseq_optimizer.step()
 
     def state_dict(self) -> dict[str, Any]:
         """The state for checkpoints, as fairseq's classes have it."""
-        state: dict[str, Any] = self.wrapped.state_dict()
+        state: dict[str, Any] = self.fairseq_optimizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
@@ -111,15 +111,15 @@ class Updates:
         Args:
             overrides: --optimizer-overrides.
         """
-        settings = {name: value for name, value in self.wrapped.optimizer_config.items() if name != "lr"}
-        self.wrapped.load_state_dict(state, settings | dict(overrides))
+        settings = {name: value for name, value in self.fairseq_optimizer.optimizer_config.items() if name != "lr"}
+        self.fairseq_optimizer.load_state_dict(state, settings | dict(overrides))
 
 
-class _Scaled(Updates):
-    """Updates whose gradients have a factor, of the loss scale and of clipping, until the step."""
+class _ScaledOptimizer(Optimizer):
+    """An optimizer whose gradients have a factor, of the loss scale and of clipping, until the step."""
 
-    def __init__(self, wrapped: FairseqOptimizer, scaler: DynamicLossScaler | None):
-        super().__init__(wrapped)
+    def __init__(self, fairseq_optimizer: FairseqOptimizer, scaler: DynamicLossScaler | None):
+        super().__init__(fairseq_optimizer)
         self.scaler = scaler
         self.factor: float | Tensor = 1.0
 
@@ -143,7 +143,7 @@ class _Scaled(Updates):
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Clips the gradients, in the step; returns the norm before."""
-        norm = self.factor * clip(self.wrapped.params, 0)
+        norm = self.factor * clip(self.fairseq_optimizer.params, 0)
         if isinstance(self.factor, Tensor):
             self.factor = self.factor.to(norm.device)
         if max_norm > 0:
@@ -165,9 +165,9 @@ class _Scaled(Updates):
     def step(self) -> None:
         """Divides the gradients by the loss scale, and makes the update."""
         if isinstance(self.factor, Tensor) or self.factor != 1.0:
-            self.wrapped.multiply_grads(self.factor)
+            self.fairseq_optimizer.multiply_grads(self.factor)
             self.factor = 1.0
-        self.wrapped.step()
+        self.fairseq_optimizer.step()
         if self.scaler is not None:
             self.scaler.update()
 
@@ -188,7 +188,7 @@ class _Scaled(Updates):
             vars(self.scaler).update(scale | state.get(SCALER, {}))
 
 
-class SixteenBits(_Scaled):
+class MasterWeightsOptimizer(_ScaledOptimizer):
     """Updates of weights in 16 bits through copies in float32, which the optimizer holds (--fp16, --bf16)."""
 
     def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
@@ -236,29 +236,29 @@ class SixteenBits(_Scaled):
                 master.copy_(saved)
 
 
-class SixteenBitsAlone(_Scaled):
+class LowPrecisionOptimizer(_ScaledOptimizer):
     """Updates of weights in 16 bits without copies (--memory-efficient-fp16, --memory-efficient-bf16)."""
 
     def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
-        wrapped = optim.build_optimizer(cfg.optimizer, parameters)
-        if not wrapped.supports_memory_efficient_fp16:
+        fairseq_optimizer = optim.build_optimizer(cfg.optimizer, parameters)
+        if not fairseq_optimizer.supports_memory_efficient_fp16:
             option = f"--memory-efficient-{'bf16' if cfg.common.bf16 else 'fp16'}"
             raise UserError(f"{option} needs --optimizer xl_adam or xl_lamb, not {cfg.optimizer._name}")
-        super().__init__(wrapped, _scaler(cfg))
+        super().__init__(fairseq_optimizer, _scaler(cfg))
         self.name = "MemoryEfficientFP16Optimizer"
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
         """Restores a state; torch casts it to 16 bits, so that of optimizers that do not prevent it is set again."""
         super().load_state_dict(state, overrides)
-        if getattr(self.optimizer, "disable_mem_eff_fp16_loading_hack", False):
+        if getattr(self.torch_optimizer, "disable_mem_eff_fp16_loading_hack", False):
             return
         saved = [number for group in state["param_groups"] for number in group["params"]]
-        for number, parameter in zip(saved, _parameters_of(self.optimizer)):
+        for number, parameter in zip(saved, _parameters_of(self.torch_optimizer)):
             if number in state["state"]:
-                self.optimizer.state[parameter] = state["state"][number]
+                self.torch_optimizer.state[parameter] = state["state"][number]
 
 
-class MixedPrecision(Updates):
+class AutocastOptimizer(Optimizer):
     """Updates of weights in float32 with a forward pass in 16 bits (--amp); without CUDA, all is in 32 bits."""
 
     def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
@@ -283,7 +283,7 @@ class MixedPrecision(Updates):
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
         """Divides the gradients by the loss scale, and clips them."""
-        self.scaler.unscale_(self.optimizer)
+        self.scaler.unscale_(self.torch_optimizer)
         return super().clip_grad_norm(max_norm)
 
     def check(self, norm: float) -> None:
@@ -298,7 +298,7 @@ class MixedPrecision(Updates):
 
     def step(self) -> None:
         """Makes the update."""
-        self.scaler.step(self.optimizer)
+        self.scaler.step(self.torch_optimizer)
         self.scaler.update()
 
     def state_dict(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class MixedPrecision(Updates):
             self.scaler.load_state_dict(saved)
 
 
-def build(cfg: DictConfig, parameters: list[Parameter]) -> Updates:
+def build(cfg: DictConfig, parameters: list[Parameter]) -> Optimizer:
     """The updates of a run, by its --fp16, --bf16, --amp and their memory-efficient forms.
 
     Args:
@@ -320,12 +320,12 @@ def build(cfg: DictConfig, parameters: list[Parameter]) -> Updates:
         parameters: those that are trained, of the type that the model has.
     """
     if cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16:
-        return SixteenBitsAlone(cfg, parameters)
+        return LowPrecisionOptimizer(cfg, parameters)
     if cfg.common.fp16 or cfg.common.bf16:
-        return SixteenBits(cfg, parameters)
+        return MasterWeightsOptimizer(cfg, parameters)
     if cfg.common.amp:
-        return MixedPrecision(cfg, parameters)
-    return Updates(optim.build_optimizer(cfg.optimizer, parameters))
+        return AutocastOptimizer(cfg, parameters)
+    return Optimizer(optim.build_optimizer(cfg.optimizer, parameters))
 
 
 def _master(parameter: Parameter) -> Parameter:

@@ -92,15 +92,15 @@ def _read_on_all_ranks(trainer: Trainer, path: str, resets: Mapping[str, bool]) 
     if on_all:
         assert state is not None
         return state
-    optimizer, sharded = None, isinstance(trainer.updates.optimizer, Consolidating)
+    optimizer, sharded = None, isinstance(trainer.optimizer.torch_optimizer, Consolidating)
     if sharded and state is not None and state.get("last_optimizer_state") is not None:
         optimizer, state["last_optimizer_state"] = state["last_optimizer_state"], SHARDED
     group = distributed_utils.get_data_parallel_group()
     shared: dict[str, Any] = distributed_utils.broadcast_object(
         state, src_rank=0, group=group, dist_device=trainer.device
     )
-    if isinstance(trainer.updates.optimizer, Consolidating) and shared.get("last_optimizer_state") == SHARDED:
-        shared["last_optimizer_state"] = trainer.updates.optimizer.broadcast_global_state_dict(optimizer)
+    if isinstance(trainer.optimizer.torch_optimizer, Consolidating) and shared.get("last_optimizer_state") == SHARDED:
+        shared["last_optimizer_state"] = trainer.optimizer.torch_optimizer.broadcast_global_state_dict(optimizer)
     return shared
 
 
@@ -148,7 +148,7 @@ def _check_precision(state: Mapping[str, Any], cfg: DictConfig, path: str) -> No
 def _check_classes(state: Mapping[str, Any], trainer: Trainer, path: str) -> None:
     """Raises `UserError` for the optimizer state of another criterion or optimizer."""
     last = state["optimizer_history"][-1]
-    for kind, now in (("criterion", type(trainer.criterion).__name__), ("optimizer", trainer.updates.name)):
+    for kind, now in (("criterion", type(trainer.criterion).__name__), ("optimizer", trainer.optimizer.name)):
         if last[f"{kind}_name"] != now:
             raise UserError(
                 f"{kind.title()} does not match: {path} was trained with {last[f'{kind}_name']}, this run has {now}; "

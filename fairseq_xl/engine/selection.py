@@ -59,7 +59,7 @@ class Selection:
             return {}
         return {f"best_{self.metric}": value if self.is_no_worse(value, self.best) else self.best}
 
-    def checked(self, statistics: dict[str, Any], trainer: "Trainer", steps: int | None) -> float | None:
+    def validation_value(self, statistics: dict[str, Any], trainer: "Trainer", steps: int | None) -> float | None:
         """The value of the metric in the statistics of a validation; None if nothing was predicted.
 
         Args:

@@ -17,7 +17,7 @@ from fairseq.optim import lr_scheduler
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from fairseq_xl.engine import divergence, precision, sharding
+from fairseq_xl.engine import divergence, precision
 from fairseq_xl.engine.distributed import sum_over_ranks, wrap
 from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
@@ -37,7 +37,7 @@ class Trainer:
     Attributes:
         device: where the model is.
         model: the model as it is trained: wrapped, in a run of several processes.
-        updates: how gradients become updates.
+        optimizer: makes updates of gradients, in the precision of the run.
         metrics: statistics since the last record of an interval and of an epoch.
     """
 
@@ -57,16 +57,18 @@ class Trainer:
         self.metrics = Metrics(INTERVAL, EPOCH)
         self._dummy_batch: Any = None
         self._started, self._seconds_before = time.time(), 0.0
-        self._build_updates()
+        self._build_optimizer()
 
-    def _build_updates(self) -> None:
+    def _build_optimizer(self) -> None:
         """Builds the optimizer and its schedule, for the parameters that are trained."""
         every = [*self.model.parameters(), *self.criterion.parameters()]
         trained = [parameter for parameter in every if parameter.requires_grad]
-        self.updates = precision.build(self.cfg, trained)
+        self.optimizer = precision.build(self.cfg, trained)
         if self.cfg.distributed_training.zero_sharding == "os":
-            sharding.shard(self.updates)
-        self.lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self.updates.wrapped)
+            from fairseq_xl.optimizers.sharded import shard  # the import takes half a second
+
+            shard(self.optimizer.fairseq_optimizer)
+        self.lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self.optimizer.fairseq_optimizer)
         self.lr_scheduler.step_update(0)
 
     @functools.cached_property
@@ -99,15 +101,15 @@ class Trainer:
             logged, size = self._accumulate(samples)
             logged, size = self._reduce(logged, size)
             self._reduce_gradients(size)
-            norm = self.updates.clip_grad_norm(self.cfg.optimization.clip_norm)
+            norm = self.optimizer.clip_grad_norm(self.cfg.optimization.clip_norm)
             self._check_norm(norm)
         except Overflow as error:
             logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", error)
-            self.updates.zero_grad()
+            self.optimizer.zero_grad()
             return self._retry(samples)
         except precision.Diverged as error:
             raise divergence.error(self, samples, str(error)) from error
-        self.updates.step()
+        self.optimizer.step()
         self._retries = 0
         self._set_num_updates(self._num_updates + 1)
         if self.cfg.ema.store_ema:
@@ -121,7 +123,7 @@ class Trainer:
         utils.set_torch_seed(self.cfg.common.seed + self._num_updates)
         self.model.train()
         self.criterion.train()
-        self.updates.zero_grad()
+        self.optimizer.zero_grad()
 
     def _accumulate(self, samples: Sequence[Sample]) -> tuple[list[Logged], Any]:
         """Adds the gradients of all micro-steps; returns their statistics, and the sum of their sample sizes."""
@@ -130,7 +132,7 @@ class Trainer:
             sample, is_dummy = self._to_device(sample)
             with self._without_reduction() if number < len(samples) - 1 else contextlib.nullcontext():
                 _, step_size, statistics = self.task.train_step(
-                    sample, self.model, self.criterion, self.updates, self._num_updates, ignore_grad=is_dummy
+                    sample, self.model, self.criterion, self.optimizer, self._num_updates, ignore_grad=is_dummy
                 )
             counted = 0 if is_dummy else 1
             logged.append({name: value * counted for name, value in statistics.items()} if is_dummy else statistics)
@@ -161,7 +163,7 @@ class Trainer:
         for module in (self.model, self.criterion):
             if hasattr(module, "all_reduce_grads"):
                 module.all_reduce_grads()
-        self.updates.multiply_grads(self.world_size / size)
+        self.optimizer.multiply_grads(self.world_size / size)
 
     def _check_norm(self, norm: Tensor) -> None:
         """Raises `Overflow` or `Diverged` if gradients of a rank are not finite, or differ from another rank's.
@@ -173,7 +175,7 @@ class Trainer:
             mine = norm.new_zeros(self.world_size, dtype=torch.double)
             mine[self.rank] = norm
             norms = distributed_utils.all_reduce(mine, distributed_utils.get_data_parallel_group()).tolist()
-        self.updates.check(next((each for each in norms if not math.isfinite(each)), norms[0]))
+        self.optimizer.check(next((each for each in norms if not math.isfinite(each)), norms[0]))
         divergence.check_equal(norms)
 
     def _retry(self, samples: Sequence[Sample]) -> bool:
@@ -199,8 +201,8 @@ class Trainer:
         self._log_loss_scale()
 
     def _log_loss_scale(self) -> None:
-        if self.updates.loss_scale is not None:
-            self.metrics.latest("loss_scale", self.updates.loss_scale, 4)
+        if self.optimizer.loss_scale is not None:
+            self.metrics.latest("loss_scale", self.optimizer.loss_scale, 4)
 
     # --- validation --------------------------------------------------------------------------------------------
 
@@ -301,7 +303,7 @@ class Trainer:
 
     def get_lr(self) -> float:
         """The learning rate."""
-        rate: float = self.updates.wrapped.get_lr()
+        rate: float = self.optimizer.fairseq_optimizer.get_lr()
         return rate
 
     def get_model(self) -> Any:
@@ -329,8 +331,11 @@ class Trainer:
 
     def consolidate(self) -> None:
         """Gathers the state of a sharded optimizer on rank 0; all ranks call it before it is saved."""
-        if isinstance(self.updates.optimizer, Consolidating) and not self.cfg.checkpoint.no_save_optimizer_state:
-            self.updates.optimizer.consolidate_state_dict()
+        if (
+            isinstance(self.optimizer.torch_optimizer, Consolidating)
+            and not self.cfg.checkpoint.no_save_optimizer_state
+        ):
+            self.optimizer.torch_optimizer.consolidate_state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the training, as fairseq has it in checkpoints."""
@@ -348,7 +353,7 @@ class Trainer:
                 *self._history,
                 {
                     "criterion_name": type(self.criterion).__name__,
-                    "optimizer_name": self.updates.name,
+                    "optimizer_name": self.optimizer.name,
                     "lr_scheduler_state": self.lr_scheduler.state_dict(),
                     "num_updates": self._num_updates,
                 },
@@ -357,7 +362,7 @@ class Trainer:
             "extra_state": extra,
         }
         if not self.cfg.checkpoint.no_save_optimizer_state:
-            state["last_optimizer_state"] = self.updates.state_dict()
+            state["last_optimizer_state"] = self.optimizer.state_dict()
         return state
 
     def load_state_dict(self, state: dict[str, Any], resets: Mapping[str, bool], overrides: Mapping[str, Any]) -> None:
@@ -374,12 +379,12 @@ class Trainer:
         if utils.has_parameters(self.criterion):
             self.criterion.load_state_dict(state["criterion"], strict=True)
         self._history = state["optimizer_history"]
-        self._build_updates()  # the copies of weights in float32 are the new ones
-        optimizer = state.get("last_optimizer_state")
-        if optimizer is not None and not resets["optimizer"]:
+        self._build_optimizer()  # the copies of weights in float32 are the new ones
+        optimizer_state = state.get("last_optimizer_state")
+        if optimizer_state is not None and not resets["optimizer"]:
             if not resets["lr_scheduler"]:
                 self.lr_scheduler.load_state_dict(last["lr_scheduler_state"])
-            self.updates.load_state_dict(optimizer, overrides)
+            self.optimizer.load_state_dict(optimizer_state, overrides)
             self._set_num_updates(last["num_updates"])
         self._seconds_before, self._started = float(extra.get("previous_training_time", 0.0)), time.time()
         position = extra["train_iterator"]

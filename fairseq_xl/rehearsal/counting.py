@@ -332,7 +332,7 @@ def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> 
             optimizer.multiply_grads(0.5)
             optimizer.clip_grad_norm(clip_norm)
             optimizer.step()
-        copies = [each for group in optimizer.optimizer.param_groups for each in group["params"]]
+        copies = [each for group in optimizer.torch_optimizer.param_groups for each in group["params"]]
         made = [each.grad for each in copies if id(each) not in of_model and each.grad is not None]
         memory.move(made, "master_weights")
         del copies, made  # the second step makes new gradients

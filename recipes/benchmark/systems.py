@@ -351,9 +351,9 @@ def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any
         }
     )
     if name == "xl_adam":
-        from fairseq_xl.engine import precision as updates
+        from fairseq_xl.engine import precision as precisions
 
-        return updates.build(cfg, parameters)
+        return precisions.build(cfg, parameters)
     if precision == "bfloat16":
         return FP16Optimizer.build_optimizer(cfg, parameters)
     return optim.build_optimizer(cfg.optimizer, parameters)

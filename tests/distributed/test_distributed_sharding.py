@@ -134,12 +134,12 @@ import json, sys, torch
 from types import SimpleNamespace
 import fairseq_xl
 fairseq_xl.register()
-from fairseq_xl.engine import precision, sharding
 from fairseq_xl.optimizers.adam import AdamConfig, XLAdam
+from fairseq_xl.optimizers.sharded import shard
 torch.distributed.init_process_group("gloo")
 weights = [torch.nn.Parameter(torch.ones(size)) for size in (6, 5, 4, 3)]
 optimizer = XLAdam(AdamConfig(lr=[0.1]), weights)
-sharding.shard(precision.Updates(optimizer))
+shard(optimizer)
 for weight in weights[:3]:
     weight.grad = torch.ones_like(weight)
 optimizer.step()
@@ -171,8 +171,8 @@ def test_distributed_sharded_training_that_explodes_ends(data_bin, tmp_path):
     "more, sentence",
     [
         (["--optimizer", "adam"], "--zero-sharding os needs --optimizer xl_adam or xl_lamb, not adam"),
-        (["--amp"], "--zero-sharding os does not support --amp: it needs --ddp-backend pytorch_ddp or legacy_ddp"),
-        (["--ddp-backend", "slowmo"], "--zero-sharding os does not support --ddp-backend slowmo: it needs"),
+        (["--amp"], "--zero-sharding os does not support --amp: it needs fp32, --fp16 or --bf16"),
+        (["--ddp-backend", "slowmo"], "--ddp-backend slowmo is not supported by the tasks of this package"),
     ],
 )
 def test_options_that_sharding_does_not_work_with(data_bin, headed, tmp_path, more, sentence):

@@ -123,7 +123,7 @@ def settings(**common):
 def test_gradients_of_32_bits_exist_only_from_the_backward_pass_to_the_update():
     """Those of parameters that an update does not use do not exist at all."""
     weights = gradients(torch.bfloat16)
-    updates = precision.SixteenBits(settings(bf16=True), weights)
+    updates = precision.MasterWeightsOptimizer(settings(bf16=True), weights)
     updates.clip_grad_norm(0)
     updates.step()
     masters = updates.masters
@@ -144,12 +144,12 @@ def test_the_loss_scale_and_the_updates_are_fairseqs():
     """Over 60 updates, of which every seventh overflows; state and weights go through a checkpoint in between."""
     cfg = settings(fp16=True, fp16_scale_tolerance=0.3)
     ours, theirs = gradients(torch.float16), gradients(torch.float16)
-    updates, expected, skipped = precision.SixteenBits(cfg, ours), fairseqs(cfg, theirs), []
+    updates, expected, skipped = precision.MasterWeightsOptimizer(cfg, ours), fairseqs(cfg, theirs), []
     draw = torch.Generator().manual_seed(2)
     for number in range(1, 61):
         if number == 30:
             state = updates.state_dict()
-            updates = precision.SixteenBits(cfg, ours)
+            updates = precision.MasterWeightsOptimizer(cfg, ours)
             updates.load_state_dict(state, {})
         updates.zero_grad()
         expected.zero_grad()

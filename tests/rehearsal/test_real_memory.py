@@ -11,11 +11,12 @@ from fairseq.distributed import LegacyDistributedDataParallel
 from torch import nn
 
 import fairseq_xl
-from fairseq_xl.engine import precision, sharding
+from fairseq_xl.engine import precision
 from fairseq_xl.engine.distributed import wrap
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.optimizers import sharded
 from fairseq_xl.rehearsal import counting
 from fairseq_xl.rehearsal.setting import Setting, prepared
 from tests.rehearsal.test_counting import PRETRAIN
@@ -48,15 +49,15 @@ def updated(arguments, folder):
     parameters, gradients, saved, bytes_of = list(model.parameters()), {}, {}, {}
     for number, parameter in enumerate(parameters):
         parameter.register_post_accumulate_grad_hook(functools.partial(_note_gradient, gradients, number))
-    step = trainer.updates.wrapped.step
+    step = trainer.optimizer.fairseq_optimizer.step
 
     def counted_step(*args, **kwargs):
-        copies = [each for group in trainer.updates.optimizer.param_groups for each in group["params"]]
+        copies = [each for group in trainer.optimizer.torch_optimizer.param_groups for each in group["params"]]
         copies = [each for each in copies if not any(each is parameter for parameter in parameters)]
         bytes_of["master_weights"] = size(copies) + size(each.grad for each in copies)
         return step(*args, **kwargs)
 
-    trainer.updates.wrapped.step = counted_step
+    trainer.optimizer.fairseq_optimizer.step = counted_step
     known = {each.untyped_storage().data_ptr() for each in parameters}
     counts = [True]
 
@@ -73,7 +74,7 @@ def updated(arguments, folder):
                 setattr(module, name, _uncounted(getattr(module, name), counts))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         trainer.train_step([sample])
-    state = trainer.updates.optimizer.state
+    state = trainer.optimizer.torch_optimizer.state
     return bytes_of | {
         "weights": size(parameters),
         "gradients": sum(gradients.values()),
@@ -130,7 +131,7 @@ def of_rank(rank, backend, folder, writer):
     (sample,) = counting._largest(task, cfg, model).values()
     wrapped = wrap(model, cfg.distributed_training, torch.device("cpu"))
     updates = precision.build(cfg, [each for each in model.parameters() if each.requires_grad])
-    sharding.shard(updates)
+    sharded.shard(updates.fairseq_optimizer)
     loss, *_ = criterion(wrapped, sample)
     updates.backward(loss)
     if backend == "legacy_ddp":
@@ -140,7 +141,7 @@ def of_rank(rank, backend, folder, writer):
         sizes = wrapped.module._get_ddp_logging_data()["bucket_sizes"]
         buffers = sum(map(int, sizes.split(",")))
     updates.step()
-    state = updates.optimizer.optim.state
+    state = updates.torch_optimizer.optim.state
     writer.send((size(each for of in state.values() for each in of.values() if torch.is_tensor(each)), buffers))
     os._exit(0)
 

@@ -1,4 +1,4 @@
-"""The optimizer of --zero-sharding os, torch's in place of fairscale's; its import takes half a second."""
+"""--zero-sharding os: each process keeps the optimizer state of its share of the parameters."""
 
 import logging
 from itertools import chain
@@ -6,6 +6,7 @@ from itertools import chain
 import torch
 from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
@@ -65,6 +66,17 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
         whole: dict = super().state_dict()
         self._all_state_dicts = []  # a copy of all state in the host's memory
         return whole
+
+
+def shard(optimizer: FairseqOptimizer) -> None:
+    """Distributes the state of an optimizer over all processes; one process has all of it."""
+    if torch.distributed.is_initialized():
+        alone, group = optimizer.optimizer, distributed_utils.get_data_parallel_group()
+        optimizer.optimizer = ShardedOptimizer(
+            alone.param_groups, type(alone), process_group=group, **optimizer.optimizer_config
+        )
+        elements = [sum(map(torch.numel, parameters(each))) for each in (optimizer.optimizer.optim, alone)]
+        logger.info("--zero-sharding os: this process holds the state of %d of %d weights", *elements)
 
 
 def parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

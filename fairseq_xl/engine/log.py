@@ -47,7 +47,7 @@ def written_to(path: str | None) -> Iterator[None]:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"--log-file {path}: {error.strerror}") from error
+        raise UserError(f"--log-file {path}: {error.filename}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter(FORMAT, DATES))
     handler.handleError = functools.partial(_close_after_error, handler)  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)

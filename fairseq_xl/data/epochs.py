@@ -8,9 +8,10 @@ import numpy as np
 from fairseq.data import data_utils, iterators
 
 from fairseq_xl.data.balance import balanced_order, log_padding_and_waiting
+from fairseq_xl.data.data_loader import EpochBatches, options_of
 
 
-class ReorderedEpochIterator(iterators.EpochBatchIterator):
+class ReorderedEpochIterator(EpochBatches):
     """fairseq's epoch iterator that stores what the order of an epoch depends on: batches in an update, and ranks.
 
     A run that resumes within an epoch keeps the stored numbers, also with another number of ranks or micro-steps.
@@ -76,10 +77,7 @@ class BalancedEpochs(ReorderedEpochIterator):
     """
 
     def __init__(self, iterator: iterators.EpochBatchIterator, micro_steps: Sequence[int]):
-        same = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "buffer_size", "skip_remainder_batch")
-        more = ("grouped_shuffling", "reuse_dataloader", "persistent_workers")
-        options = {name: getattr(iterator, name) for name in (*same, *more)}
-        super().__init__(iterator.dataset, iterator.collate_fn, iterator.frozen_batches, **options)
+        super().__init__(iterator.dataset, iterator.collate_fn, iterator.frozen_batches, **options_of(iterator))
         self.micro_steps = micro_steps
 
     def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:

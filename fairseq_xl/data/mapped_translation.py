@@ -76,8 +76,7 @@ class MappedTranslationDataset(TranslationExamples):
             _check(found, longest, max_tokens)
             return found
 
-        more = {"reuse_dataloader": False, "persistent_workers": False, **options}
-        epochs = LazyEpochs(self, self.collater, batches, seed, **more)
+        epochs = LazyEpochs(self, self.collater, batches, seed, **options)
         epochs.micro_steps = micro_steps
         return epochs
 

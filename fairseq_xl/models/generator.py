@@ -240,7 +240,10 @@ class XLSequenceGenerator(SequenceGenerator):
         if self.repeat_ngram_blocker is not None:
             forced = None if prefix is None else prefix[:, step]
             before = found if forced is None else found.clone()
-            found = self.repeat_ngram_blocker(beams.tokens, found, len(beams.rows), self.beam_size, step)
+            if self.repeat_ngram_blocker.no_repeat_ngram_size == 1:  # of single tokens fairseq finds no repetition
+                found = found.scatter(1, beams.tokens[:, 1:], -math.inf)
+            else:
+                found = self.repeat_ngram_blocker(beams.tokens, found, len(beams.rows), self.beam_size, step)
             if forced is not None:  # a prefix may repeat itself
                 found = torch.where(forced.eq(self.pad).repeat_interleave(self.beam_size)[:, None], found, before)
         return found

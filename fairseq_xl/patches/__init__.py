@@ -9,7 +9,7 @@ import functools
 @functools.cache
 def install() -> None:
     """Patches fairseq and torch. A second call changes nothing."""
-    from fairseq_xl.patches import command_line, generation, launch, literals, loading, log, security, workers
+    from fairseq_xl.patches import command_line, generation, launch, literals, loading, log, security
 
-    for part in (launch, literals, loading, security, workers, log, generation, command_line):
+    for part in (launch, literals, loading, security, log, generation, command_line):
         part.install()

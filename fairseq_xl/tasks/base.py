@@ -17,6 +17,7 @@ from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
 from fairseq_xl.criterions.sums import total
+from fairseq_xl.data.data_loader import EpochBatches, options_of
 from fairseq_xl.data.dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.epochs import BalancedEpochs
@@ -98,13 +99,6 @@ class XLTaskConfig(FairseqDataclass):
         },
     )
     seed: int = II("common.seed")
-    # fairseq reads these two from the task's options only; its own defaults are True
-    persistent_workers: bool = field(
-        default=False, metadata={"help": "keep the data loader's workers across epochs; they do not see the new epoch"}
-    )
-    reuse_dataloader: bool = field(
-        default=False, metadata={"help": "keep the data loader across epochs; it does not see the new epoch"}
-    )
 
 
 class XLTask(FairseqTask):
@@ -291,7 +285,9 @@ class XLTask(FairseqTask):
         if self.training_begun and not training:
             self._take_sample(dataset)
         iterator = super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
-        return BalancedEpochs(iterator, self.micro_steps()) if training else iterator
+        if training:
+            return BalancedEpochs(iterator, self.micro_steps())
+        return EpochBatches(dataset, dataset.collater, iterator.frozen_batches, **options_of(iterator))
 
     def micro_steps(self):
         """The micro-steps of an update, by epoch (--update-freq); the last value applies to all later epochs."""

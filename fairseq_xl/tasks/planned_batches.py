@@ -6,10 +6,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from fairseq.data import FairseqDataset, iterators
+from fairseq.data import FairseqDataset
 
 from fairseq_xl.data.balance import log_padding_and_waiting
 from fairseq_xl.data.corpus import Corpus
+from fairseq_xl.data.data_loader import EpochBatches
 from fairseq_xl.data.plan import (
     BatchSpec,
     ObjectiveSampler,
@@ -113,7 +114,7 @@ class PlannedTask:
         seed: int = 1,
         num_shards: int = 1,
         **kwargs: Any,
-    ) -> iterators.EpochBatchIterator:
+    ) -> EpochBatches:
         """Iterates over the plan of each epoch: sampled batches in training, each example once in validation."""
         training, limits = dataset is self.datasets.get("train"), (max_tokens, max_sentences)
 
@@ -123,11 +124,9 @@ class PlannedTask:
                 return [[spec] for spec in self._training_plan(dataset, *limits, seed, epoch, num_shards)]
             return [[spec] for spec in self._validation_plan(dataset, *limits)]
 
-        return iterators.EpochBatchIterator(
+        return EpochBatches(
             *(dataset, dataset.collater, plan, seed, num_shards),
             disable_shuffling=True,
-            reuse_dataloader=False,
-            persistent_workers=False,
             **iterator_options(kwargs | {"skip_remainder_batch": False}),  # an epoch is a number of updates
         )
 

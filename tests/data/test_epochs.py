@@ -33,7 +33,7 @@ class Numbers(FairseqDataset):
 def fairseqs(rank=0, ranks=1, size=2, **more):
     """fairseq's iterator over 90 numbers in batches of `size`."""
     batches = [list(range(number, number + size)) for number in range(0, 2 * BATCHES, size)]
-    more = {"seed": 7, "persistent_workers": False} | more
+    more = {"seed": 7} | more
     return iterators.EpochBatchIterator(Numbers(), list, batches, num_shards=ranks, shard_id=rank, **more)
 
 

@@ -31,7 +31,7 @@ class EpochBatches(iterators.EpochBatchIterator):
             batch_sampler=sampler,
             collate_fn=self.collate_fn,
             num_workers=self.num_workers,
-            pin_memory=torch.cuda.is_available(),
+            pin_memory=torch.cuda.is_initialized(),
             worker_init_fn=_leave_signals_to_the_parent,
         )
         total = offset + len(sampler) - bool(self.skip_remainder_batch)
@@ -55,8 +55,9 @@ def _read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
         batches = iter(loader)  # starts the workers, which a signal would end before they can ignore it
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    device = [torch.cuda.current_device()] if torch.cuda.is_available() else []  # where memory is pinned
-    with ThreadPoolExecutor(1, "batches", torch.cuda.set_device if device else None, tuple(device)) as thread:
+    with ThreadPoolExecutor(1) as thread:
+        if torch.cuda.is_initialized():
+            thread.submit(torch.cuda.set_device, torch.cuda.current_device())  # where memory is pinned
         ready = deque(thread.submit(next, batches, _END) for _ in range(max(1, size)))
         try:
             for left in reversed(range(len(loader))):

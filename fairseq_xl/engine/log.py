@@ -32,6 +32,7 @@ RUN_METRICS = "wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free wall
 #: loggers and beginnings of messages whose INFO records are for the file only
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
 JSON = '{"epoch": '  # the beginning of the JSON of statistics
+_format_stats = progress_bar.BaseProgressBar._format_stats
 
 
 @contextlib.contextmanager
@@ -93,6 +94,15 @@ def is_for_console(record: logging.LogRecord, with_json: bool = False) -> bool:
     if record.name.startswith("fairseq_cli.") and not isinstance(record.msg, str):
         return False
     return record.name not in FILE_ONLY_LOGGERS and (with_json or not str(record.msg).startswith(JSON))
+
+
+def format_stats(self: Any, stats: dict[str, Any]) -> Any:
+    """Formats the statistics that are numbers: fairseq-validate also shows sums of all languages, which are vectors.
+
+    It replaces `BaseProgressBar._format_stats` of fairseq.
+    """
+    numbers = {name: value for name, value in stats.items() if value is not None and not getattr(value, "ndim", 0)}
+    return _format_stats(self, numbers)
 
 
 class Log:

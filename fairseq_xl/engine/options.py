@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -12,6 +14,7 @@ from fairseq_xl.engine.distributed import BACKENDS
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.literals import literal
 
+TASKS = "xl_"  # the beginning of the names of this package's tasks
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
 PRECISIONS = ("fp16", "bf16", "amp")
@@ -60,6 +63,20 @@ def check(cfg: DictConfig) -> None:
             value = OmegaConf.select(cfg, f"{section}.{name}", default=supported[0])
             if value not in supported:
                 raise UserError(f"--{name.replace('_', '-')} {value} is not supported by the tasks of this package")
+
+
+def check_arch(arch: str | None, task: str | None) -> None:
+    """Raises `UserError` for one of our models with a task of fairseq, whose dictionary names no languages."""
+    if is_ours(ARCH_MODEL_REGISTRY.get(arch)) and task in TASK_REGISTRY and not is_ours(TASK_REGISTRY[task]):
+        names = ", ".join(sorted(name for name, registered in TASK_REGISTRY.items() if is_ours(registered)))
+        if task == "translation":  # fairseq's default
+            names += " (or, if no --task is given, the configuration that this one overrides before it)"
+        raise UserError(f"--task {task} does not fit --arch {arch}: expected one of {names}")
+
+
+def is_ours(registered: Any) -> bool:
+    """Whether a class of fairseq's registries is of this package."""
+    return getattr(registered, "__module__", "").startswith("fairseq_xl.")
 
 
 def _choose_precision(common: DictConfig) -> None:

@@ -23,6 +23,7 @@ from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, naming_misfit
 from fairseq_xl.io.literals import literal
+from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +96,7 @@ def _read_on_all_ranks(trainer: Trainer, path: str, resets: Mapping[str, bool]) 
     optimizer, sharded = None, isinstance(trainer.optimizer.torch_optimizer, Consolidating)
     if sharded and state is not None and state.get("last_optimizer_state") is not None:
         optimizer, state["last_optimizer_state"] = state["last_optimizer_state"], SHARDED
-    group = distributed_utils.get_data_parallel_group()
-    shared: dict[str, Any] = distributed_utils.broadcast_object(
-        state, src_rank=0, group=group, dist_device=trainer.device
-    )
+    shared = broadcast(state, 0, distributed_utils.get_data_parallel_group(), trainer.device)
     if isinstance(trainer.optimizer.torch_optimizer, Consolidating) and shared.get("last_optimizer_state") == SHARDED:
         shared["last_optimizer_state"] = trainer.optimizer.torch_optimizer.broadcast_global_state_dict(optimizer)
     return shared

@@ -32,9 +32,9 @@ def use_job_folder(cfg: Any) -> None:
     """Sets --save-dir of each job of a sweep (fairseq-hydra-train -m) to hydra's folder of the job; stores `SWEPT`.
 
     Args:
-        cfg: the configuration of fairseq-hydra-train; any other configuration, or None, is left alone.
+        cfg: the configuration of a training, perhaps not of fairseq-hydra-train.
     """
-    if cfg is not None and "checkpoint" in cfg and HydraConfig.initialized():
+    if HydraConfig.initialized():
         hydra = HydraConfig.get()
         if hydra.mode == RunMode.MULTIRUN:
             cfg.checkpoint.save_dir = hydra.runtime.output_dir

@@ -46,7 +46,7 @@ def load_plain(path: "str | os.PathLike | BinaryIO", mapped: bool = False) -> An
 
     Raises:
         UserError: the file is missing, damaged or of another kind, or it holds anything else, which is not run: torch
-            reads with `weights_only` and the list of `allow_plain_types`.
+            reads with `weights_only` and the list of `plain_types`.
     """
     if isinstance(path, (str, os.PathLike)):
         with readable(path), open(path, "rb") as stream:
@@ -118,8 +118,8 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 
 @functools.cache
-def allow_plain_types() -> None:
-    """Adds what rebuilds plain data to the classes and functions that torch lets a file name besides tensors."""
+def plain_types() -> list[Any]:
+    """The classes and functions that rebuild plain data, which a file may name besides what torch allows."""
     allowed: list[Any] = [argparse.Namespace, collections.defaultdict, dict, list, int, (typing.Any, "typing.Any")]
     allowed += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.nodes.AnyNode]
     allowed += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]
@@ -131,7 +131,7 @@ def allow_plain_types() -> None:
         ("scalar", numpy.float64().__reduce__()[0]),
     ):
         allowed += [(function, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core")]
-    torch.serialization.add_safe_globals(allowed)
+    return allowed
 
 
 @contextlib.contextmanager
@@ -179,8 +179,8 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
         _check_parts(stream, name, sums=not mapped)
     try:
         _check_pickles(stream, zipped=begins == ZIP)
-        allow_plain_types()
-        content = torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
+        with torch.serialization.safe_globals(plain_types()):
+            content = torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
     except MemoryError:
         raise
     except OverflowError as error:

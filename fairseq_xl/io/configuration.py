@@ -21,7 +21,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.literals import literal
+from fairseq_xl.io.literals import EVALUATED, literal
 from fairseq_xl.renamed import new_key
 
 #: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
@@ -130,6 +130,13 @@ def registered_model(architecture) -> tuple:
     return ARCH_MODEL_REGISTRY.get(architecture), MODEL_DATACLASS_REGISTRY.get(architecture)
 
 
+def section_of(kind: type) -> str | None:
+    """The section of a configuration that has the options of a dataclass; None for one that is not registered."""
+    sections = {name: kinds for name, (_, kinds) in BUILT.items()}
+    sections |= {name: registry["dataclass_registry"] for name, registry in REGISTRIES.items()}
+    return next((name for name, kinds in sections.items() if kind in kinds.values()), None)
+
+
 def _options_dataclass(section, part: str, path):
     """The options dataclass of the class that a section names; `UserError` unless files may name this class."""
     classes, options = BUILT[part]
@@ -156,7 +163,9 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
             value = section[field.name]
             if dataclasses.is_dataclass(field.type) and type(value) is dict:
                 value = _known_options(value, field.type, f"{key}.{field.name}", path, or_none)
-            elif not (or_none and value is None) and not _has_type(value, field.type, field.default):
+            elif (field.name in EVALUATED and isinstance(value, str) and not _is_literal(value)) or (
+                not (or_none and value is None) and not _has_type(value, field.type, field.default)
+            ):
                 raise _refusal(path, f"{key}.{field.name}", _type_name(field.type), value)
             known[field.name] = value
     return known

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.compressed import lines_of, text_of
-from fairseq_xl.io.text import lines_in
+from fairseq_xl.io.text import lines_in, text_of_line
 
 STANDARD_INPUT = "standard input"
 BUFFERED = 1000  # lines in memory by default; a terminal is answered line by line
@@ -34,6 +34,15 @@ def read_buffers(path: str | None, size: int | None = None) -> Iterator[list[str
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
+
+
+def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
+    """Yields buffers of lines of the file `input`, ``-`` for standard input, in fairseq-interactive.
+
+    Tabs separate text and constraints.
+    """
+    for lines in read_buffers(None if input == "-" else input, buffer_size):
+        yield ["\t".join(map(text_of_line, line.split("\t"))) for line in lines]
 
 
 def _buffers(stream: BinaryIO | Any, name: str, size: int) -> Iterator[list[str]]:

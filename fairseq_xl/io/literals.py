@@ -1,12 +1,67 @@
-"""Values of options that fairseq evaluates as Python: literals, and sums and repetitions of lists. Nothing is run."""
+"""What fairseq would run: text that it evaluates as Python, which is read as literals here, and names of files."""
 
+import argparse
 import ast
-from typing import Any
+import functools
+from typing import Any, NoReturn
 
 from fairseq_xl.errors import UserError, quoted
 
+#: a task of fairseq that evaluates the lines of its data
+EVALUATING_TASK = "speech_unit_modeling"
 MAX_LENGTH = 1000  # characters of the text
 MAX_VALUES = 10_000  # of a list that is repeated
+#: options whose text fairseq evaluates when it builds something
+EVALUATED = frozenset(
+    "adafactor_eps adam_betas adamax_betas adaptive_input_cutoff adaptive_softmax_cutoff character_filters "
+    "conv_aggregator_layers conv_feature_layers decoder_attention decoder_layers downsample encoder_attention "
+    "encoder_layers feature_encoder_spec gated_attention lamb_betas left_pad_source left_pad_target model_overrides "
+    "pipeline_balance pipeline_decoder_balance pipeline_decoder_devices pipeline_devices pipeline_encoder_balance "
+    "pipeline_encoder_devices pretrained project_input self_attention wer_args xformers_att_config "
+    "encoder_xformers_att_config decoder_xformers_att_config".split()
+)
+
+
+def check_literals(options: dict[str, Any]) -> None:
+    """Raises `UserError` for `EVALUATING_TASK`, and for an option of `EVALUATED` whose text is not a literal.
+
+    Args:
+        options: options by name, or sections of them.
+    """
+    for name, value in options.items():
+        if name in ("task", "_name") and value == EVALUATING_TASK:
+            raise UserError(f"--task {value} is not supported: it runs lines of its data as Python")
+        section = vars(value) if isinstance(value, argparse.Namespace) else value
+        if isinstance(section, dict):
+            check_literals(section)
+        elif name in EVALUATED and isinstance(value, str):
+            try:
+                literal(value)
+            except UserError as error:
+                raise UserError(f"--{name.replace('_', '-')} {error}") from None
+
+
+def literal_type(convert: Any) -> Any:
+    """A type of an argument that evaluates text as Python, `eval_str_list` of fairseq for example, of literals only.
+
+    Other types are returned as they are.
+    """
+    names = {getattr(convert, "__name__", ""), *getattr(getattr(convert, "__code__", None), "co_names", ())}
+    if not names & {"eval", "eval_bool", "eval_str_dict", "eval_str_list"}:
+        return convert
+
+    @functools.wraps(convert)
+    def checked(text: str) -> Any:
+        """Converts a literal."""
+        literal(text)
+        return convert(text)
+
+    return checked
+
+
+def refuse_fasta(self: Any, path: str) -> NoReturn:
+    """Refuses a FASTA file, in place of `fairseq.data.FastaDataset._build_index`, which passes its name to a shell."""
+    raise UserError(f"{path}.fasta: FASTA files are not read, since fairseq passes their names to a shell")
 
 
 def literal(text: str) -> Any:

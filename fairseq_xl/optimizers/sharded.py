@@ -5,12 +5,12 @@ from itertools import chain
 
 import torch
 from fairseq import utils
-from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,7 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
 
     def broadcast_global_state_dict(self, state_dict: dict) -> dict:
         """Sends the state that rank 0 has read to all ranks; each loads its part."""
-        whole: dict = distributed_utils.broadcast_object(state_dict, src_rank=0, group=self.process_group)
-        return whole
+        return broadcast(state_dict, 0, self.process_group)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Loads this rank's part of the state of all parameters."""
@@ -54,7 +53,7 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
         self._all_state_dicts = []
         for rank in range(self.world_size):
             own = self.optim.state_dict() if rank == self.rank else None
-            found = distributed_utils.broadcast_object(own, src_rank=rank, group=self.process_group)
+            found = broadcast(own, rank, self.process_group)
             if self.rank == to:
                 self._all_state_dicts.append(utils.apply_to_sample(Tensor.cpu, found))
 

@@ -37,7 +37,6 @@ from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
-from fairseq_xl.patches import generation
 from fairseq_xl.tasks.subwords import XLSubwords
 from fairseq_xl.tasks.training_options import without_effect
 
@@ -230,7 +229,6 @@ class XLTask(FairseqTask):
 
     def build_bpe(self, args):
         """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""
-        generation.patch_interactive()  # fairseq-interactive reads its input next
         name, kind, run = getattr(args, "_name", None), vocabulary_kind(self.folder()), run_config(self.cfg)
         joins = None if run is None else run.common_eval.post_process
         if joins not in (None, "none", *JOINING):
@@ -321,7 +319,7 @@ class XLTask(FairseqTask):
     def override_options(cls, options, overrides, identity):
         """Overrides options of a checkpoint's task by those of an evaluation's command line or program.
 
-        `fairseq_xl.patches` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
+        `fairseq_xl.io.loading` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
 
         Args:
             options: the checkpoint's task options.
@@ -338,7 +336,7 @@ class XLTask(FairseqTask):
     def check_data_folder(cls, options, trained, found, path):
         """Raises `UserError` unless the data folder exists and has a checkpoint's dictionary.
 
-        `fairseq_xl.patches` calls it before it makes the task, which looks up the checkpoint's languages.
+        `fairseq_xl.io.loading` calls it before it makes the task, which looks up the checkpoint's languages.
 
         Args:
             options: options of the task.
@@ -380,7 +378,7 @@ class XLTask(FairseqTask):
 
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before its weights are loaded (generate, validate, interactive, eval-lm)."""
-        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.patches` adds it
+        path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.io.loading` adds it
         found = state_dict.get("fairseq_xl")
         self.check_identity(found, path, self.uses_pretrained_tokens)
         if self.loaded_framing not in (None, found["framing"]):

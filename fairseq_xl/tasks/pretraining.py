@@ -361,7 +361,7 @@ class XLPretrainingTask(PlannedTask, XLTask):
     def adopt_options(self, options, identity):
         """Takes the checkpoint's languages, pairs and options of objectives, unless the command line names others.
 
-        `fairseq_xl.patches` calls it where the command line makes the task (fairseq-eval-lm).
+        `fairseq_xl.io.loading` calls it where the command line makes the task (fairseq-eval-lm).
         """
         self.cfg.objective_options = merged_options(identity, self.cfg.objective_options)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_xl import patches, register
+from fairseq_xl import register
 from fairseq_xl.checkpoints import averaging
 from fairseq_xl.commands import average as command
 from fairseq_xl.errors import UserError
@@ -17,7 +17,7 @@ from tests.warm_python import python
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    patches.install()
+    register()
 
 
 def checkpoint(seed, model=None, **more):

@@ -174,7 +174,7 @@ def test_an_epoch_goes_on_with_another_number_of_ranks(pairs, before, after):
         read += [next(batches)["id"].tolist() for _ in range(count // 4 // before)]
     state = epochs.state_dict()
     assert state["iterations_in_epoch"] == 12 // before
-    state["iterations_in_epoch"] = 12 // after  # as `fairseq_xl.patches.loading` changes it
+    state["iterations_in_epoch"] = 12 // after  # as `fairseq_xl.engine.resume` changes it
     for rank in range(after):
         rest = epoch_of(rank, after)
         rest.load_state_dict(state)

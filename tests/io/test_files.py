@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_xl import patches
+import fairseq_xl
 from fairseq_xl.engine import saving
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
@@ -19,7 +19,7 @@ from tests.warm_python import python
 
 @pytest.fixture(autouse=True, scope="module")
 def installed():
-    patches.install()
+    fairseq_xl.register()
 
 
 WRITERS = {

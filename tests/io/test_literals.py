@@ -1,18 +1,25 @@
 """fairseq evaluates options as Python; here they are literals."""
 
-import importlib
+import argparse
+import ast
+import contextlib
+import itertools
 import re
 from pathlib import Path
 
 import fairseq
 import pytest
-from fairseq import optim
-from omegaconf import OmegaConf
+from fairseq import optim, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_REGISTRY
 from torch import nn
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.literals import literal
+from fairseq_xl.io.literals import EVALUATED, EVALUATING_TASK, check_literals, literal, literal_type
 
 fairseq_xl.register()
 
@@ -50,23 +57,100 @@ def test_other_expressions_are_refused(text):
         literal(text)
 
 
-def test_fairseq_evaluates_nothing_else():
-    """No module of fairseq calls the builtin `eval`. Its commands do, whose --model-overrides are checked before."""
+EVALUATORS = {"eval_bool", "eval_str_dict", "eval_str_list"}
+
+
+def evaluated():
+    """What fairseq evaluates as Python: (function of fairseq that is called, last name of its first argument)."""
     root = Path(fairseq.__file__).parent
-    found = []
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] != "examples" and re.search(r"(?<![.\w])eval\(", path.read_text(encoding="utf-8")):
-            found.append(".".join(("fairseq", *name.with_suffix("").parts)))
-    assert "fairseq.optim.adam" in found
-    assert [name for name in found if importlib.import_module(name).eval is not literal] == []
+    for path in [*root.rglob("*.py"), *(root.parent / "fairseq_cli").glob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        if "eval" not in text or path.relative_to(root.parent).parts[:2] == ("fairseq", "examples"):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call):
+                function, name = ast.unparse(node.func), ast.unparse(node.args[0]) if node.args else ""
+                if function == "eval" or function.split(".")[-1] in EVALUATORS:
+                    yield path.name, re.sub(r"getattr\(.*'(\w+)', .*\)", r"\1", name).split(".")[-1]
 
 
-def test_optimizers_of_fairseq_run_no_code(tmp_path):
-    text = f"open({str(tmp_path / 'file')!r}, 'w')"
-    cfg = {"_name": "adam", "lr": [0.1], "adam_betas": text, "adam_eps": 1e-8, "weight_decay": 0.0, "tpu": False}
-    with pytest.raises(UserError):
-        optim.build_optimizer(
-            OmegaConf.create(cfg | {"use_old_adam": True, "fp16_adam_stats": False}), nn.Linear(1, 1).parameters()
+def test_everything_that_fairseq_evaluates_is_checked():
+    """Options by name, arguments of types of options (`uf`, `x`), and the lines of `EVALUATING_TASK`."""
+    found = set(evaluated())
+    types = {("multilingual_data_manager.py", "uf"), ("utils.py", "x"), ("lightconv.py", "x"), ("lightconv_lm.py", "x")}
+    lines = {("codedataset.py", "strip()")}
+    assert types | lines <= found
+    names = {name for _, name in found - types - lines}
+    assert names == EVALUATED - {f"{part}_xformers_att_config" for part in ("encoder", "decoder")}
+    with pytest.raises(UserError, match="speech_unit_modeling"):
+        check_literals({"task": {"_name": EVALUATING_TASK}})
+
+
+TEXT = "__import__('os').getcwd()"
+
+
+@pytest.mark.parametrize("name", sorted(EVALUATED))
+def test_options_that_fairseq_evaluates_are_literals(name):
+    """In arguments, and in sections of a configuration."""
+    assert check_literals({name: "[1, 2] * 3"}) is None and check_literals({name: None, "other": TEXT}) is None
+    for given in ({name: TEXT}, {"x": {name: TEXT}}, {"x": {"y": argparse.Namespace(**{name: TEXT})}}):
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')} .*expected numbers"):
+            check_literals(given)
+
+
+def parsers():
+    """Parsers of fairseq's commands with the options of every architecture, task, criterion, optimizer, …"""
+    chosen = {"arch": ARCH_MODEL_REGISTRY, "task": TASK_REGISTRY}
+    chosen |= {name: registry["registry"] for name, registry in REGISTRIES.items()}
+    for kinds in chosen.values():
+        for kind in kinds.values():
+            parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+            if hasattr(kind, "add_args"):
+                kind.add_args(parser)
+                yield parser
+    yield options.get_training_parser()
+    yield options.get_generation_parser(interactive=True)
+
+
+def test_types_of_options_read_literals_only(monkeypatch):
+    """The types of all options of fairseq: none evaluates the text, and those that would are some."""
+
+    def refuse(text):
+        raise AssertionError(text)
+
+    monkeypatch.setattr(fairseq.utils, "eval", refuse, raising=False)
+    read = set()
+    for action in itertools.chain(*(parser._actions for parser in parsers())):
+        if action.type is not None and action.type is not literal_type(action.type):
+            read.add(action.dest)
+            with pytest.raises(UserError):
+                literal_type(action.type)(TEXT)
+        elif action.type is not None:
+            with contextlib.suppress(ValueError, TypeError, argparse.ArgumentTypeError):
+                action.type(TEXT)
+    assert {"lr", "update_freq", "encoder_glu", "decoder_kernel_size_list", "langtoks"} <= read
+
+
+@pytest.mark.parametrize("given", [["--adam-betas", TEXT], ["--lr", TEXT], ["--update-freq", TEXT]])
+def test_a_command_line_runs_no_code(tmp_path, given):
+    line = ["DATA", "--task", "translation", "--arch", "transformer", "--optimizer", "adam", "--lr", "0.1", *given]
+    with pytest.raises((UserError, SystemExit)):
+        options.parse_args_and_arch(
+            options.get_training_parser(), [part.replace(TEXT, created(tmp_path)) for part in line]
         )
+    assert not (tmp_path / "file").exists()
+
+
+def created(folder):
+    """An expression that makes a file."""
+    return f"open({str(folder / 'file')!r}, 'w')"
+
+
+def test_a_configuration_of_hydra_runs_no_code(tmp_path):
+    """fairseq's own task and optimizer, as fairseq-hydra-train composes them."""
+    line = ["DATA", "--task", "translation", "--arch", "transformer", "--optimizer", "adam", "--lr", "0.1"]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
+    cfg.optimizer.adam_betas = created(tmp_path)
+    with pytest.raises(UserError, match="--adam-betas"):
+        distributed_utils.call_main(cfg, lambda cfg: optim.build_optimizer(cfg.optimizer, nn.Linear(1, 1).parameters()))
     assert not (tmp_path / "file").exists()

@@ -1,6 +1,6 @@
-"""Prints as JSON what importing fairseq_xl and each module of fairseq_xl.patches changes in a fresh interpreter.
+"""Prints as JSON what importing and what registering fairseq_xl changes in a fresh interpreter.
 
-{"import": [...], "loading": [...], …}: names such as "fairseq.trainer.Trainer.train_step" or "sys.excepthook".
+{"import": [...], "register": [...]}: names such as "fairseq.trainer.Trainer.train_step" or "sys.excepthook".
 """
 
 import atexit
@@ -8,7 +8,6 @@ import importlib
 import json
 import logging
 import os
-import pkgutil
 import signal
 import sys
 import types
@@ -52,42 +51,25 @@ def interpreter():
     return {name: sys.intern(repr(value)) for name, value in state.items()}  # equal texts are the same object
 
 
-class Changes:
-    """The names that each of several actions changes."""
-
-    def __init__(self):
-        self.found, self.before = {}, (interpreter(), attributes())
-
-    def record(self, name, action=None):
-        """Runs `action`, a function or None, and keeps the names that differ from before under `name`, if it is given.
-
-        Of a class that is replaced, its attributes are not named.
-        """
-        if action:
-            action()
-        after, names = (interpreter(), attributes()), set()
-        for old, new in zip(self.before, after, strict=True):
-            names |= {each for each in old.keys() | new.keys() if old.get(each, old) is not new.get(each, old)}
-        self.before = after
-        names = {each for each in names if each.rpartition(".")[0] not in names}
-        if name:
-            self.found[name] = sorted(names | set(self.found.get(name, [])))
+def changed(action):
+    """The names whose values an action changes; of a class that is replaced, its attributes are not named."""
+    before = interpreter(), attributes()
+    action()
+    names = set()
+    for old, new in zip(before, (interpreter(), attributes()), strict=True):
+        names |= {name for name in old.keys() | new.keys() if old.get(name, old) is not new.get(name, old)}
+    return sorted(name for name in names if name.rpartition(".")[0] not in names)
 
 
 def main():
-    changes = Changes()
-    changes.record("import", lambda: importlib.import_module("fairseq_xl"))
+    changes = {"import": changed(lambda: importlib.import_module("fairseq_xl"))}
     for command in ("train", "interactive"):
         importlib.import_module(f"fairseq_cli.{command}")  # which configures logging, as each of fairseq's commands
     patches = importlib.import_module("fairseq_xl.patches")
-    names = [part.name for part in pkgutil.iter_modules(patches.__path__)]
-    parts = {name: importlib.import_module(f"{patches.__name__}.{name}") for name in names}
-    changes.record(None)
-    for name, part in parts.items():
-        if hasattr(part, "install"):
-            changes.record(name, part.install)
-    changes.record("generation", parts["generation"].patch_interactive)
-    sys.stdout.write(json.dumps(changes.found))
+    install, patches.install = patches.install, lambda: None
+    importlib.import_module("fairseq_xl.registration")  # imports and registers everything
+    changes["register"] = changed(install)
+    sys.stdout.write(json.dumps(changes))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,11 @@ import torch
 from fairseq.data import indexed_dataset
 from fairseq.distributed import utils as distributed_utils
 from fairseq.utils import CudaEnvironment
+from omegaconf import OmegaConf
 
 import fairseq_xl
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.ranks import broadcast
 
 
 class Evil:
@@ -30,6 +32,9 @@ def _gather(rank, folder):
     assert [found.name for found in distributed_utils.all_gather_list(gpu)] == ["H100"] * 2
     with pytest.raises(pickle.UnpicklingError):
         distributed_utils.all_gather_list(Evil() if rank else None)
+    group, state = torch.distributed.group.WORLD, {"cfg": OmegaConf.create({"a": [1, None]}), "model": torch.ones(2)}
+    received = broadcast(None if rank else state, 0, group, torch.device("cpu"))
+    assert received["cfg"] == state["cfg"] and torch.equal(received["model"], state["model"])
     torch.distributed.destroy_process_group()
 
 

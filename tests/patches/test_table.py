@@ -1,51 +1,75 @@
-"""fairseq_xl/patches/README.md lists every patch, and import fairseq_xl changes nothing."""
+"""The table of patches: few functions of fairseq, with the parameters that they have; an import changes nothing."""
 
 import ast
+import inspect
 import json
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import fairseq
 import pytest
 import torch
+from fairseq import options
+
+import fairseq_xl
+from fairseq_xl import patches
+from fairseq_xl.errors import UserError
+
+fairseq_xl.register()
 
 ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"\| `(\w+)` \| ((?:`[\w.]+`(?:, )?)+) \| (.+) \| (.+) \| (.+) \|")
 
 
 @pytest.fixture(scope="module")
 def changes():
-    """{"import" or module of patches: what it changes}, of a fresh interpreter."""
+    """{"import" or "register": what it changes}, of a fresh interpreter."""
     command = [sys.executable, "-W", "ignore", ROOT / "tests/patches/changes.py"]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def table():
-    """{module: sorted names} of README.md."""
-    lines = (ROOT / "fairseq_xl/patches/README.md").read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if line.startswith("| `")]
-    assert all(ROW.fullmatch(row) for row in rows)
-    found = {}
-    for row in rows:
-        found.setdefault(ROW.fullmatch(row)[1], []).extend(re.findall(r"`([\w.]+)`", ROW.fullmatch(row)[2]))
-    return {module: sorted(names) for module, names in found.items()}
-
-
-def test_the_table_lists_what_the_patches_change(changes):
-    assert table() == {module: names for module, names in changes.items() if module != "import"}
-
-
-NEEDED = re.compile(r"(by design|fairseq defect|(since|until) (torch|hydra|Python) \d+\.\d+)( \([^()]+\))?")
-
-
-def test_the_last_column_says_how_long_a_patch_is_needed():
-    """With which keywords, of those that the page explains; in parentheses, what of the patch it concerns."""
+def listed():
+    """The names in README.md."""
     text = (ROOT / "fairseq_xl/patches/README.md").read_text(encoding="utf-8")
-    rows = [ROW.fullmatch(line) for line in text.splitlines() if line.startswith("| `")]
-    assert [part for row in rows for part in row[5].split("; ") if not NEEDED.fullmatch(part)] == []
+    cells = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
+    return [name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)]
+
+
+def test_the_page_and_the_table_list_what_registration_changes(changes):
+    """Commands, and not registration, replace sys.excepthook."""
+    assert sorted(changes["register"]) == sorted(set(listed()) - {"sys.excepthook"})
+    names = {name.replace(":", ".") for name, _, _ in patches.TABLE}
+    assert names < set(listed())
+
+
+def test_there_are_few():
+    assert len(listed()) <= 10
+    lines = [len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "fairseq_xl/patches").glob("*.py")]
+    assert sum(lines) <= 250
+
+
+@pytest.mark.parametrize("name, parameters, replacement", patches.TABLE)
+def test_a_replacement_has_the_parameters_of_the_function(name, parameters, replacement):
+    assert " ".join(inspect.signature(pkgutil.resolve_name(replacement)).parameters) == parameters
+
+
+def test_another_fairseq_is_refused(monkeypatch):
+    install, function = patches.install.__wrapped__, options.parse_args_and_arch
+    monkeypatch.setattr(fairseq, "__version__", "0.12.2")
+    with pytest.raises(UserError, match=r"0\.12\.2 .* 0\.12\.3\.1"):
+        install()
+    monkeypatch.undo()
+    monkeypatch.setattr(options, "parse_args_and_arch", lambda parser, others: None)
+    with pytest.raises(UserError, match="parse_args_and_arch has the parameters 'parser others'"):
+        install()
+    monkeypatch.undo()
+    hook = sys.excepthook
+    fairseq_xl.register()
+    assert options.parse_args_and_arch is function and sys.excepthook is hook
 
 
 def test_importing_the_package_changes_nothing(changes):
@@ -69,17 +93,11 @@ def assigned(tree):
                         yield f"{names[root]}.{rest}"
 
 
-def test_nothing_is_patched_later_or_elsewhere():
-    """What is assigned outside of `install` is of the table too; only commands replace sys.excepthook."""
-
-    def short(names):  # module or class and attribute: a class has several dotted names
-        return {tuple(name.split(".")[-2:]) for name in names}
-
-    listed = short(name for names in table().values() for name in names)
-    for path in (ROOT / "fairseq_xl").rglob("*.py"):
-        found = short(assigned(ast.parse(path.read_text(encoding="utf-8"))))
-        allowed = listed if path.parent.name == "patches" else set()
-        assert found <= allowed | ({("sys", "excepthook")} if path.name == "error_reporting.py" else set()), path
+def test_nothing_is_patched_elsewhere():
+    """Only commands replace sys.excepthook."""
+    for path in set((ROOT / "fairseq_xl").rglob("*.py")) - set((ROOT / "fairseq_xl/patches").rglob("*.py")):
+        names = set(assigned(ast.parse(path.read_text(encoding="utf-8"))))
+        assert names <= ({"sys.excepthook"} if path.name == "error_reporting.py" else set()), path
 
 
 def test_assignments_are_noticed():

@@ -1,0 +1,161 @@
+"""Reads checkpoints for fairseq's commands, and loads their models for evaluation: in place of fairseq's functions."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import omegaconf
+from fairseq import checkpoint_utils, tasks
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.tasks import TASK_REGISTRY
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import check_finite, load_checkpoint, naming_misfit, refuse_hub_name
+from fairseq_xl.io.configuration import BUILT, check_configuration, check_size
+from fairseq_xl.io.literals import literal
+
+
+def load_checkpoint_to_cpu(
+    path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
+) -> dict[str, Any]:
+    """Reads a checkpoint, whose weights and configuration are checked, overrides its options and upgrades it.
+
+    `load_on_all_ranks` has no effect. Raises `UserError` for a file that cannot be read or upgraded.
+    """
+    state = load_checkpoint(path)
+    check_finite(state, path)
+    state = check_configuration(state, path)
+    try:
+        if state.get("cfg") is not None:
+            state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+            overwrite_args_by_name(state["cfg"], arg_overrides or {})
+        upgraded: dict[str, Any] = checkpoint_utils._upgrade_state_dict(state)
+        return upgraded
+    except (KeyError, IndexError, TypeError, AttributeError, OmegaConfBaseException) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UserError(f"{path} is not a checkpoint that fairseq can upgrade ({reason})") from error
+
+
+def load_model_ensemble_and_task(
+    filenames: Sequence[str],
+    arg_overrides: dict[str, Any] | None = None,
+    task: Any = None,
+    strict: bool = True,
+    suffix: str = "",
+    num_shards: int = 1,
+    state: dict[str, Any] | None = None,
+) -> tuple[list[Any], Any, Any]:
+    """Loads models for evaluation, from checkpoints that fit the command and its task.
+
+    Args:
+        filenames: checkpoints; with a task that converts them (`checkpoint_of`) also published models.
+        arg_overrides: options of the command line or of a program; with a task, those of --model-overrides.
+        task: the task that the command line made; None if the first checkpoint's configuration makes it.
+        strict: whether the weights must be those of the model.
+        suffix: --checkpoint-suffix, which stands before ``.pt``.
+        num_shards: 1; parts of a model are not joined.
+        state: the content of the only checkpoint if it has been read.
+
+    Returns: the models, the configuration of the last one and the task.
+    """
+    overrides = dict(arg_overrides or {})
+    if num_shards != 1:
+        raise UserError(f"--checkpoint-shard-count {num_shards} is not supported: parts of a model are not joined")
+    models, cfg = [], None
+    for name in filenames:
+        path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(name, suffix, 0, 1)
+        found = _read(path, task, overrides) if state is None else _checked(state, path, overrides)
+        cfg = found["cfg"]
+        if task is None:
+            task = tasks.setup_task(cfg.task, from_checkpoint=True)
+        if "task_state" in found:
+            task.load_state_dict(found["task_state"])
+        with naming_misfit(filenames):
+            model = task.build_model(cfg.model, from_checkpoint=True)
+            model.set_num_updates(([{}, *(found.get("optimizer_history") or [])][-1]).get("num_updates", 0))
+            model.load_state_dict(found["model"], strict=strict, model_cfg=cfg.model)
+        models.append(model)
+    return models, cfg, task
+
+
+def _read(path: str, task: Any, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Reads a checkpoint with the options of the evaluation and, for the others, its own; adds its path to its state.
+
+    The task sets DATA, since it compares the folder with the checkpoint's.
+    """
+    if not os.path.exists(path):
+        refuse_hub_name(path)
+        raise UserError(f"Model file not found: {path}")
+    state = task.checkpoint_of(path) if hasattr(task, "checkpoint_of") else None
+    if state is None:
+        options = {name: value for name, value in overrides.items() if task is not None or name != "data"}
+        state = checkpoint_utils.load_checkpoint_to_cpu(path, options)
+        _check_fits(state, path, overrides)
+        _set_options(state, path, task, overrides)
+    state["task_state"] = {**(state.get("task_state") or {}), "path": str(path)}
+    return state
+
+
+def _checked(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Checks a checkpoint that a program has read itself; its configuration may be one of omegaconf."""
+    cfg = state.get("cfg")
+    if OmegaConf.is_config(cfg):
+        cfg = OmegaConf.to_container(cfg, enum_to_str=True)
+    state = check_configuration({**state, "cfg": cfg}, path)
+    state["cfg"] = OmegaConf.create(state["cfg"] or {}, flags={"allow_objects": True})
+    _check_fits(state, path, overrides)
+    return state
+
+
+def _check_fits(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> None:
+    """Refuses a checkpoint that lacks a section of `BUILT`, or whose task is not that of the command.
+
+    Args:
+        overrides: options of the command line, of which fairseq-validate ignores --task.
+    """
+    cfg = state.get("cfg")
+    if not cfg:
+        raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
+    missing = [part for part in BUILT if not OmegaConf.is_dict(cfg.get(part))]
+    if missing:
+        raise UserError(f"{path} is damaged: its configuration lacks {', '.join(missing)}")
+    for part, sentence in (
+        ("task", "{path} was trained with --task {trained}, not with {named}"),
+        ("criterion", "--criterion {named}: {path} is evaluated with {trained}, as it was trained"),
+    ):
+        trained, named = cfg[part]._name, overrides.get(part)
+        if isinstance(named, str) and named != trained:
+            raise UserError(sentence.format(path=path, trained=trained, named=named))
+    for part in ("optimizer", "lr_scheduler", "bpe", "tokenizer", "scoring"):
+        if isinstance(overrides.get(part), str):
+            raise UserError(f"--{part.replace('_', '-')} {overrides[part]} has no effect on fairseq-validate")
+    check_size(cfg.model, state.get("model"), path)  # again, with the options of the command line
+
+
+def _set_options(state: dict[str, Any], path: str, task: Any, overrides: dict[str, Any]) -> None:
+    """Sets the options of the evaluation in the task, or in the configuration that will make it."""
+    cfg, identity = state["cfg"], (state.get("task_state") or {}).get("fairseq_xl") or {}
+    if task is not None:
+        if hasattr(task, "adopt_options"):
+            task.adopt_options(cfg.task, identity)
+        return _check_model_overrides(overrides, {"model": cfg.model}, path, cfg.task)
+    _check_model_overrides(literal(overrides.get("model_overrides") or "{}"), cfg, path)
+    owner, trained = TASK_REGISTRY[cfg.task._name], cfg.task.data
+    with omegaconf.open_dict(cfg.task):
+        owner.override_options(cfg.task, overrides, identity)
+    owner.check_data_folder(cfg.task, trained, identity, path)
+
+
+def _check_model_overrides(overrides: dict[str, Any], sections: Any, path: str, of_task: Any = ()) -> None:
+    """Raises `UserError` for an option of --model-overrides that the checkpoint's `sections` lack.
+
+    Args:
+        of_task: options of the checkpoint's task, which the command line sets.
+    """
+    for name in overrides:
+        if not any(name in (sections.get(part) or ()) for part in BUILT):
+            if name in of_task:
+                raise UserError(f"--model-overrides {name}: a task option of {path}: give --{name.replace('_', '-')}")
+            raise UserError(f"--model-overrides {name}: the model of {path} has no such option")

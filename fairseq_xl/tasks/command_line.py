@@ -1,0 +1,261 @@
+"""Checks of the options of fairseq's commands."""
+
+import argparse
+import dataclasses
+import difflib
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fairseq import options, utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_REGISTRY
+
+from fairseq_xl import error_reporting
+from fairseq_xl.engine.options import (
+    BOTH_PRECISIONS,
+    MISSING_LR,
+    PRECISIONS,
+    TASKS,
+    check_arch,
+    check_betas,
+    is_ours,
+)
+from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
+from fairseq_xl.io import bounds
+from fairseq_xl.io.literals import check_literals, literal, literal_type
+from fairseq_xl.io.signals import end_by_exception
+
+_parse_args_and_arch = options.parse_args_and_arch
+
+
+def parse_args_and_arch(
+    parser: argparse.ArgumentParser,
+    input_args: Sequence[Any] | None = None,
+    parse_known: bool = False,
+    suppress_defaults: bool = False,
+    modify_parser: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> Any:
+    """Parses arguments as fairseq does, whose function it replaces, and checks them.
+
+    Text is never run as Python, --lr has no default for tasks of this package, and --bf16 does not ask for TPUs. Errors
+    show neither argparse's hundreds of lines of usage nor fairseq's names.
+    """
+    if suppress_defaults:  # fairseq parses twice; the first time it calls this function
+        return _parse_args_and_arch(parser, input_args, parse_known, suppress_defaults, modify_parser)
+    if input_args is None:  # a command, not a program that calls fairseq
+        error_reporting.install()
+        end_by_exception()
+    arguments = list(map(str, sys.argv[1:] if input_args is None else input_args))
+    parser.error = functools.partial(_refuse_arguments, parser, arguments)  # type: ignore[method-assign]
+    for action in parser._actions:
+        if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
+            action.required = True
+    lr = utils.eval_str_list(parser.get_default("lr"))  # None in commands that do not train
+    if lr is not None:
+        parser.set_defaults(lr=lr)
+
+    def modify(parser: argparse.ArgumentParser) -> None:
+        """Makes the parser read literals, where fairseq evaluates text as Python."""
+        if modify_parser is not None:
+            modify_parser(parser)
+        for action in parser._actions:
+            action.type = literal_type(action.type)
+
+    try:
+        parsed = _parse_args_and_arch(parser, input_args, parse_known, modify_parser=modify)
+    except ValueError as error:
+        if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # fairseq treats --bf16 as --tpu here
+            raise
+        raise UserError(BOTH_PRECISIONS) from error
+    args = parsed[0] if parse_known else parsed
+    args.tpu = args.tpu and "--tpu" in arguments
+    if lr is not None and getattr(args, "lr", None) is lr and str(args.task).startswith(TASKS):
+        raise UserError(MISSING_LR)
+    _check(vars(args))
+    return parsed
+
+
+def _check(args: dict[str, Any]) -> None:
+    """Raises `UserError` for arguments that fairseq checks late or by an assertion."""
+    if args.get("adam_betas") is not None:
+        check_betas(args["adam_betas"])
+    for name in ("model_overrides", "optimizer_overrides"):
+        if args.get(name) is not None:
+            _check_overrides(f"--{name.replace('_', '-')}", args[name])
+    check_literals(args)
+    if sum(bool(args.get(kind)) for kind in PRECISIONS) > 1:
+        raise UserError(BOTH_PRECISIONS)
+    for kind in ("tokenizer", "bpe"):  # fairseq takes None for an option that needs text, and fails
+        dataclass = REGISTRIES[kind]["dataclass_registry"].get(args.get(kind))
+        for field in dataclasses.fields(dataclass) if dataclass else ():
+            if field.type is str and args.get(field.name, "") is None:
+                raise UserError(f"--{kind} {args[kind]}: --{field.name.replace('_', '-')} is missing")
+    if args.get("path", "") is None:
+        raise UserError("--path is missing: name the checkpoint to load")
+    check_arch(args.get("arch"), args.get("task"))
+    if str(args.get("task")).startswith(TASKS):
+        _check_ours(args)
+    elif args.get("task") in ("translation", "language_modeling") and args.get("data"):
+        _check_data(args["task"], args["data"])
+
+
+def _check_overrides(option: str, text: str) -> None:
+    """Raises `UserError` unless the text is a dict of options and values: fairseq evaluates it."""
+    try:
+        overrides = literal(text)
+    except UserError:
+        overrides = None
+    if not isinstance(overrides, dict) or not all(isinstance(name, str) for name in overrides):
+        raise UserError(f"{option} {quoted(text)}: expected a dict of options, such as \"{{'data': 'FOLDER'}}\"")
+
+
+def _check_ours(args: dict[str, Any]) -> None:
+    """Raises `UserError` for options of a task of this package that are wrong or have no effect."""
+    for name in ("beam", "nbest"):
+        check_number(f"--{name}", args.get(name, 1), "1 or more", bounds.LARGEST_BEAM)
+    if args.get("sampling") and args.get("nbest", 1) != args.get("beam", 1):
+        raise UserError(f"--sampling needs equal --beam and --nbest: --beam {args['beam']}, --nbest {args['nbest']}")
+    if args.get("lm_path"):  # fairseq-interactive ignores it
+        raise UserError(
+            f"--lm-path {args['lm_path']} is not supported: beam search uses no language model; leave it out"
+        )
+    if "buffer_size" in args and not TASK_REGISTRY[args["task"]].generates:
+        raise UserError(f"fairseq-interactive --task {args['task']}: the task {GENERATES_NOTHING}")
+    _check_shards(args)
+    if "path" in args and "nbest" not in args:
+        _check_evaluation(args, "fairseq-eval-lm" if "softmax_batch" in args else "fairseq-validate")
+    if args.get("replace_unk") is not None:
+        raise UserError("--replace-unk is not supported: a data folder has no text with words in place of <unk>")
+    batch, lines = args.get("batch_size"), args.get("buffer_size")
+    if batch and lines is not None and batch > max(lines, 1):
+        raise UserError(f"--batch-size {batch} is larger than --buffer-size {lines}")
+    folder = args.get("results_path")
+    if folder and os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UserError(f"--results-path {folder}: expected a folder, found a file")
+
+
+def _check_evaluation(args: dict[str, Any], command: str) -> None:
+    """Raises `UserError` for options without effect in fairseq-validate or fairseq-eval-lm."""
+    defaults: dict[str, Any] = {
+        "results_path": None,
+        "quiet": False,
+        "max_valid_steps": None,
+        "bf16": False,
+        "amp": False,
+    }
+    if command == "fairseq-validate":
+        defaults |= {"gen_subset": "test", "post_process": None}
+    else:
+        defaults["valid_subset"] = "valid"
+    for name, default in defaults.items():
+        if args.get(name, default) != default:
+            raise UserError(f"--{name.replace('_', '-')} {args[name]} has no effect in {command}: leave it out")
+
+
+def _check_shards(args: dict[str, Any]) -> None:
+    """Raises `UserError` for shards in commands that have none, and for a wrong --shard-id."""
+    shards, shard = args.get("num_shards", 1), args.get("shard_id", 0)
+    has_shards = ("nbest" in args and "buffer_size" not in args) or "softmax_batch" in args
+    if (shards, shard) != (1, 0) and not has_shards:
+        raise UserError("--num-shards and --shard-id have no effect: they are for fairseq-generate and fairseq-eval-lm")
+    world = args.get("distributed_world_size") or 1
+    if "nbest" in args and world != 1:  # fairseq-generate starts one process, which would leave out text
+        raise UserError(f"--distributed-world-size {world}: to generate in several processes, give --num-shards")
+    if not 0 <= shard < shards:
+        raise UserError(f"--shard-id {shard}: expected 0 or more, below --num-shards {shards}")
+
+
+def _check_data(task: str, data: str) -> None:
+    """Raises `UserError` for a data folder of ours with the default task of fairseq-generate or fairseq-eval-lm."""
+    first = data.split(os.pathsep)[0]
+    for folder in (Path(first), Path(first.removesuffix("*")) / "0"):  # or the first of its shards
+        if task == "language_modeling":
+            if (folder / "manifest.json").is_file():
+                instead = "--task xl_pretraining --objectives clm"
+                raise UserError(f"--task {task} (the default) does not read {folder}: use {instead}")
+        elif (folder / "dict.txt").is_file() and not any(folder.glob("dict.*.txt")):
+            sentence = f"--task {task} (the default) does not read {folder}, which has one dict.txt"
+            raise UserError(f"{sentence}: use --task xl_translation")
+
+
+#: options of other toolkits -> what fairseq has in their place
+OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(("learning_rate",), "--lr"),
+    **dict.fromkeys(("num_train_epochs", "num_epochs", "epochs"), "--max-epoch"),
+    **dict.fromkeys(("max_steps", "num_steps", "train_steps"), "--max-update"),
+    **dict.fromkeys(("warmup_steps", "num_warmup_steps"), "--warmup-updates"),
+    **dict.fromkeys(("per_device_train_batch_size", "train_batch_size"), "--batch-size"),
+    "gradient_accumulation_steps": "--update-freq",
+    "max_grad_norm": "--clip-norm",
+    "lr_scheduler_type": "--lr-scheduler",
+    **dict.fromkeys(("output_dir", "save_path"), "--save-dir"),
+    **dict.fromkeys(("resume_from_checkpoint", "resume"), "--restore-file"),
+    **dict.fromkeys(("model_name_or_path", "pretrained_model"), "--init-from"),
+    "logging_steps": "--log-interval",
+    "save_steps": "--save-interval-updates",
+    "eval_steps": "--validate-interval-updates",
+    **dict.fromkeys(("max_seq_length", "max_length"), "--length in fine-tuning"),
+    **dict.fromkeys(("device", "no_cuda", "gpu", "gpus"), "GPUs, which are used if there are any, or --cpu"),
+}
+
+
+def _value(arguments: list[str], option: str) -> str | None:
+    """The last value of an option among arguments."""
+    last = None
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            last = value if equals else next(iter(arguments[index + 1 :]), None)
+    return last
+
+
+def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> str | None:
+    """What to give in place of the first unknown argument."""
+    names = parser._option_string_actions
+    if first.startswith("--"):
+        name = first.partition("=")[0].replace("_", "-")
+        close = difflib.get_close_matches(name, names, 1, 0.8)
+        instead = OPTIONS_ELSEWHERE.get(name[2:].replace("-", "_")) or (name if name in names else None)
+        instead = instead or next(iter(close), None)
+        return instead and f"did you mean {instead}?"
+    before = arguments[: arguments.index(first)] if first in arguments else []
+    before = [argument for argument in before if argument.startswith("--")]
+    action = names.get(before[-1]) if before else None
+    if action is None:
+        return None
+    if action.nargs == 0:
+        return f"{before[-1]} takes no value"
+    return f"{before[-1]} takes one value; several are joined by commas"
+
+
+def _refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], message: str) -> NoReturn:
+    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours.
+
+    Args:
+        arguments: all arguments of the command line.
+    """
+    wrong, listed, choices = message.partition("(choose from ")
+    if listed:
+        names = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]
+        wrong += f"(choose from {', '.join(names)}, or fairseq's own)" if names else f"(choose from {choices}"
+    unknown = wrong.removeprefix("unrecognized arguments: ").split()
+    if wrong.startswith("unrecognized arguments: "):
+        task, arch = TASK_REGISTRY.get(_value(arguments, "--task")), _value(arguments, "--arch")
+        if unknown[-1].endswith((".yaml", ".yml")):
+            wrong = f"{unknown[-1]}: configuration files stand before all flags"
+        elif all(map(os.path.exists, unknown)):  # of DATA/* without quotes
+            wrong += ": DATA is one argument; quote a pattern, 'DATA/*'"
+        elif is_ours(task) and arch in ARCH_MODEL_REGISTRY and not is_ours(ARCH_MODEL_REGISTRY[arch]):
+            kind = "an encoder-decoder of fairseq_xl: xl_mt_…" if task.generates else "a model of fairseq_xl: xl_…"
+            raise UserError(f"--arch {arch} does not fit --task {_value(arguments, '--task')}: expected {kind}")
+        elif hint := _hint(parser, arguments, unknown[0]):
+            wrong += f": {hint}"
+    # fairseq's parsers of lists have no name
+    wrong = wrong.replace("invalid <lambda> value:", "expected a finite number, or several joined by commas, found")
+    parser.exit(2, f"{parser.prog}: error: {wrong}\n")

@@ -28,7 +28,7 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 #: each part may import itself, the parts named and EVERYONES
 LAYERS = {
     "registration": {"patches"},
-    "patches": {"engine"},
+    "patches": set(),
     "engine": {"checkpoints", "optimizers", "register"},
     "data": set(),
     "modules": {"data"},

@@ -5,6 +5,7 @@ from itertools import chain
 
 import torch
 from fairseq import utils
+from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 from torch.distributed.optim import ZeroRedundancyOptimizer

@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import os
+import pkgutil
 import signal
 import sys
 import types
@@ -68,6 +69,8 @@ def main():
     patches = importlib.import_module("fairseq_xl.patches")
     install, patches.install = patches.install, lambda: None
     importlib.import_module("fairseq_xl.registration")  # imports and registers everything
+    for _, _, replacement in patches.TABLE:
+        pkgutil.resolve_name(replacement)
     changes["register"] = changed(install)
     sys.stdout.write(json.dumps(changes))
 

@@ -79,6 +79,3 @@ class Consolidating(Protocol):
 
     def consolidate_state_dict(self) -> None:
         """Gathers the state of all ranks on rank 0."""
-
-    def broadcast_global_state_dict(self, state_dict: dict[str, Any] | None) -> dict[str, Any]:
-        """Sends the state that rank 0 has read to all ranks."""

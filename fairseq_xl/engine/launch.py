@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from fairseq.distributed import utils as distributed_utils
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from torch.multiprocessing.spawn import spawn
 
@@ -19,7 +21,6 @@ import fairseq_xl
 from fairseq_xl.engine.distributed import join
 from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.engine.options import TASKS, check_arch
-from fairseq_xl.engine.save_dir import use_job_folder
 from fairseq_xl.engine.settings import options_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
@@ -54,7 +55,6 @@ def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
     if str(cfg.task._name).startswith(TASKS):
         shorten_console()
         if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
-            use_job_folder(cfg)
             return train(cfg)
         if cfg.common.cpu or not torch.cuda.is_available():
             _evaluate_alone(cfg.distributed_training)
@@ -66,6 +66,8 @@ def train(cfg: DictConfig) -> None:
 
     If a signal ended the training, the exit status is that of the environment variable `STOPPED_STATUS`.
     """
+    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:  # a job of a sweep
+        cfg.checkpoint.save_dir = HydraConfig.get().runtime.output_dir
     training = cfg.distributed_training
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()
     if on_cpu and training.distributed_backend == "nccl":

@@ -42,8 +42,11 @@ def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Sel
     if trainer.rank:
         return
     names = _names(cfg, epochs, trainer.get_num_updates(), selection, value)
-    if names:
-        _write(trainer, epochs, selection, value, [os.path.join(cfg.save_dir, name) for name in names])
+    paths = [os.path.join(cfg.save_dir, name) for name in names]
+    if paths and not os.path.exists(paths[-1]):
+        paths.reverse()  # a run that is killed between its first ones can continue from the last one
+    if paths:
+        _write(trainer, epochs, selection, value, paths)
     _remove_old(cfg, epochs.end_of_epoch())
 
 

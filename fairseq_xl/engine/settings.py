@@ -6,9 +6,6 @@ from typing import Any
 
 import omegaconf
 
-from fairseq_xl.engine import save_dir
-from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.configuration import OUTPUTS
 
 #: sections of a configuration whose options are settings of the training
@@ -62,30 +59,6 @@ def other_settings(before: Any, now: Any) -> list[str]:
     return [changes[option] for option in sorted(changes)]
 
 
-def check_combination(before: Any, now: Any, changes: list[str], path: str) -> None:
-    """Refuses to resume a job of a sweep from a checkpoint of another combination of the swept values.
-
-    Args:
-        before: the configuration of the checkpoint `path`, as it was loaded.
-        now: the configuration of the job.
-        changes: `other_settings` of the two; all of them count if files of a config group are swept.
-    """
-    others = []
-    for key in filter(None, os.environ.get(save_dir.SWEPT, "").split(",")):
-        section, dot, option = key.partition(".")
-        name = option.partition(".")[0]
-        old, new = (options_of(cfg, section).get(name) for cfg in (before, now))
-        if str(old) != str(new):
-            others.append(f"{section}.{name}={new} (was {old})")
-        elif not dot:
-            others += changes
-    if others:
-        raise UserError(
-            f"{path} has another combination of the swept values than this job: {', '.join(dict.fromkeys(others))}; "
-            "choose another checkpoint.save_dir"
-        )
-
-
 def _same_values(one: str, other: str) -> bool:
     """Whether two values are equal as text; a list equals a tuple of its items."""
     return one.translate(TUPLES) == other.translate(TUPLES)
@@ -111,14 +84,3 @@ def differs(before: Any, now: Any, section: str, name: str) -> bool:
     """Whether an option has another value in another configuration that has it too."""
     old, new = (options_of(cfg, section) for cfg in (before, now))
     return name in old and name in new and str(old[name]) != str(new[name])
-
-
-def is_of_run(run: Any, path: str) -> bool:
-    """Whether a checkpoint was saved by this run: in the same --save-dir, with the same settings."""
-    try:
-        before = load_plain(path, mapped=True)["cfg"]
-        return _same_folders(before["checkpoint"]["save_dir"], run.checkpoint.save_dir) and not other_settings(
-            before, run
-        )
-    except (UserError, LookupError, TypeError, AttributeError):
-        return False

@@ -27,10 +27,6 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
 
     _all_state_dicts: list[dict]  # of all ranks, once they are gathered
 
-    def broadcast_global_state_dict(self, state_dict: dict) -> dict:
-        """Sends the state that rank 0 has read to all ranks; each loads its part."""
-        return broadcast(state_dict, 0, self.process_group)
-
     def load_state_dict(self, state_dict: dict) -> None:
         """Loads this rank's part of the state of all parameters."""
         places = {id(parameter): place for place, parameter in enumerate(parameters(self))}

@@ -218,13 +218,13 @@ def test_another_architecture(place, tmp_path):
 @pytest.mark.parametrize(
     "before, now, sentence",
     [
-        ("bf16", None, "was trained with --bf16, and this run is in 32 bits: add --bf16, or start with"),
-        (None, "fp16", "was trained in 32 bits, and this run has --fp16: leave out --fp16, or start with"),
-        ("bf16", "amp", "was trained with --bf16, and this run has --amp: give --bf16 instead of --amp, or start with"),
+        ("bf16", None, "adam, --bf16, this run has --criterion xl_translation, --optimizer adam, 32 bits: give the"),
+        (None, "fp16", "adam, 32 bits, this run has --criterion xl_translation, --optimizer adam, --fp16: give the"),
+        ("bf16", "amp", "adam, --bf16, this run has --criterion xl_translation, --optimizer adam, --amp: give the"),
         (
             "fp16",
             "memory-efficient-fp16",
-            "was trained with --fp16, and this run has --memory-efficient-fp16: give --f",
+            "adam, --fp16, this run has --criterion xl_translation, --optimizer adam, --memory-efficient-fp16: give",
         ),
     ],
 )
@@ -235,6 +235,7 @@ def test_another_precision(place, tmp_path, before, now, sentence):
     last.write_bytes(place.translation.read_bytes())
     if before:
         state(lambda loaded: loaded["cfg"]["common"].update({before: True}))(last)
+        state(lambda loaded: loaded["optimizer_history"][-1].update(optimizer_name="FP16Optimizer"))(last)
     content = last.read_bytes()
     line = line_of("translation", place, last.parent, "--max-update", 1, "--disable-validation")
     line += [f"--{now}"] if now else []

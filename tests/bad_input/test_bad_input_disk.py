@@ -58,7 +58,7 @@ def test_checkpoint(place, tmp_path):
 
 @pytest.mark.parametrize("written", [1, 2, 3])
 def test_a_full_disk_between_the_files_of_the_first_checkpoint(place, tmp_path, monkeypatch, written):
-    """The same command then goes on, or begins again; another one does not write over it."""
+    """The same command then goes on, or begins again."""
     files, replace = [], os.replace
 
     def full(source, target):
@@ -71,8 +71,6 @@ def test_a_full_disk_between_the_files_of_the_first_checkpoint(place, tmp_path, 
     monkeypatch.setattr(os, "replace", full)
     fails(lambda: run_train(line), "was not written", "no room is left")
     monkeypatch.undo()
-    if written > 1:
-        fails(lambda: run_train([*line, "--clip-norm", 3]), "checkpoint_last.pt is missing")
     assert list(run_train(line).updates) == ([2] if written > 1 else [1, 2])
     assert {"checkpoint_last.pt", "checkpoint_best.pt"} <= {path.name for path in (tmp_path / "run").iterdir()}
 

@@ -3,24 +3,23 @@
 import errno
 import multiprocessing
 import os
-from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
 
-from fairseq_xl.engine import resume, save_dir
+from fairseq_xl.engine import save_dir
 from fairseq_xl.errors import UserError
 from tests.io.test_checkpoints import one_sentence
 
 
-def restore(folder, file="checkpoint_last.pt", finetune=None):
-    return SimpleNamespace(
+def restore(folder, file="checkpoint_last.pt", finetune=None, suffix=""):
+    return dict(
         save_dir=str(folder),
         restore_file=file,
         finetune_from_model=finetune,
         continue_once=None,
         no_save=False,
-        checkpoint_suffix="",
+        checkpoint_suffix=suffix,
         reset_optimizer=False,
         reset_lr_scheduler=False,
         reset_meters=False,
@@ -31,9 +30,7 @@ def restore(folder, file="checkpoint_last.pt", finetune=None):
 
 def chosen(cfg):
     """The checkpoint that a run restores."""
-    run = SimpleNamespace(cfg=SimpleNamespace(checkpoint=cfg), rank=0, world_size=1)
-    resume.check_restore_file(run)
-    return save_dir.chosen(OmegaConf.create(vars(cfg)))[0]
+    return save_dir.chosen(OmegaConf.create(cfg))[0]
 
 
 def test_a_missing_restore_file_does_not_train_from_scratch(tmp_path):
@@ -60,22 +57,22 @@ def test_without_the_last_checkpoint_the_newest_one_is_named(tmp_path, left):
         os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
     for more in ({}, {"finetune": str(tmp_path / "model.pt")}):
         with pytest.raises(UserError) as error:
-            save_dir.check_last_checkpoint(restore(tmp_path, **more), "")
+            chosen(restore(tmp_path, **more))
         one_sentence(error, tmp_path / "checkpoint_last.pt", f"--restore-file {tmp_path / left}", "an empty --save-dir")
-    save_dir.check_last_checkpoint(restore(tmp_path, str(tmp_path / left)), "")
-    save_dir.check_last_checkpoint(restore(tmp_path / "none"), "")
+    chosen(restore(tmp_path, str(tmp_path / left)))
+    chosen(restore(tmp_path / "none"))
     with pytest.raises(UserError, match="checkpoint_last-1.pt is missing.*checkpoint_9_90-1.pt"):
-        save_dir.check_last_checkpoint(restore(tmp_path), "-1")
+        chosen(restore(tmp_path, suffix="-1"))
     (tmp_path / "checkpoint_last.pt").touch()
-    save_dir.check_last_checkpoint(restore(tmp_path), "")
+    chosen(restore(tmp_path))
 
 
 def test_training_may_begin_beside_what_it_does_not_overwrite(tmp_path):
     for name in ("crash.pt", "model.pt", "checkpoint_average.pt"):
         (tmp_path / name).touch()
-    save_dir.check_last_checkpoint(restore(tmp_path), "")
+    chosen(restore(tmp_path))
     (tmp_path / "checkpoint_best.pt").touch()
-    save_dir.check_last_checkpoint(restore(tmp_path, finetune=str(tmp_path / "checkpoint_best.pt")), "")
+    chosen(restore(tmp_path, finetune=str(tmp_path / "checkpoint_best.pt")))
 
 
 def of_rank(rank, folder, no_save=False):
@@ -131,7 +128,7 @@ def test_the_lock_is_no_link_to_another_file(tmp_path):
     other.write_text("kept")
     (tmp_path / save_dir.LOCK).symlink_to(other)
     with (
-        pytest.raises(UserError, match=f"--save-dir {tmp_path}: {save_dir.LOCK}: "),
+        pytest.raises(UserError, match=f"--save-dir {tmp_path}: .*{save_dir.LOCK}"),
         save_dir.lock(of_rank(0, tmp_path)),
     ):
         pass
@@ -154,3 +151,12 @@ def test_a_folder_in_which_nothing_was_saved_is_removed(tmp_path):
     with save_dir.lock(of_rank(0, tmp_path / "new")):
         (tmp_path / "new/checkpoint_last.pt").touch()
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["checkpoint_last.pt"]
+
+
+def test_a_full_disk_does_not_prevent_the_lock(tmp_path, monkeypatch):
+    def write(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(save_dir.os, "write", write)
+    with save_dir.lock(of_rank(0, tmp_path)):
+        assert elsewhere(of_rank(0, tmp_path)) == 1

@@ -1,5 +1,6 @@
 """The grid of initializations of X11: random, CLM, MLM or embeddings, for the encoder and for the decoder."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -199,6 +200,10 @@ def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, pres
     except ValueError as error:  # nothing is trained then
         assert "does not exist" in str(error)
         with pytest.raises(UserError, match="--finetune-from-model .*model.pt does not exist"):
+            save_dir.chosen(cfg)
+        return
+    if "restore_file" in options and not Path(asked[0]).exists():  # fairseq would train from scratch
+        with pytest.raises(UserError, match=f"--restore-file {asked[0]} does not exist"):
             save_dir.chosen(cfg)
         return
     assert [save_dir.chosen(cfg)[0]] == asked

@@ -221,7 +221,7 @@ def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
     (group,) = state["last_optimizer_state"]["param_groups"]
     assert (group["weight_decay"], group["betas"], group["lr"]) == (0.25, (0.5, 0.6), 0.003)
     assert state["extra_state"]["best"] == state["extra_state"]["val_loss"]  # not the loss of the first validation
-    with pytest.raises(UserError, match="with --optimizer adam, .* --optimizer sgd: .*--reset-optimizer"):
+    with pytest.raises(UserError, match="was trained with .*--optimizer adam, .*--optimizer sgd, .*--reset-optimizer"):
         run_train([*line, 3, "--optimizer", "sgd"])
 
 

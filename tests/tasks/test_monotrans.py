@@ -677,5 +677,3 @@ def test_the_old_name_of_the_language_module_is_refused(text, steps, tmp_path):
     line = learning(text["de"], steps["L1"], tmp_path)
     message = refusal(run_train, ["bank" if word == "language-module" else word for word in line])
     assert message == "--train-only bank is now called --train-only language-module"
-    message = refusal(run_train, ["--new-bank" if word == "--new-language-module" else word for word in line])
-    assert message == "--new-bank is now called --new-language-module"

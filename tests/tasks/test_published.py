@@ -16,6 +16,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from tests.command_line import cli
@@ -487,7 +488,7 @@ def test_weights_in_16_bits(data_bin, make, tmp_path):
 
 def rewrite(path, **changes):
     """Replace keys of a file that torch.save wrote; None leaves one out."""
-    content = torch.load(path, weights_only=True) | changes
+    content = load_plain(path) | changes
     torch.save({key: value for key, value in content.items() if value is not None}, path)
 
 
@@ -504,7 +505,7 @@ def change_line(path, number, line):
 
 
 def change_args(path, **changes):
-    args = torch.load(path, weights_only=True)["args"]
+    args = load_plain(path)["args"]
     rewrite(path, args=Namespace(**(vars(args) | changes)))
 
 

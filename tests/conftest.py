@@ -7,6 +7,7 @@ import signal
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+os.fsync = os.fstat  # a tenth of a training; only a power failure would lose what is not on the disk yet
 
 
 # Shells start commands in the background with SIGINT ignored, and children inherit that: tests that send it would fail.

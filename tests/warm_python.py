@@ -3,9 +3,10 @@
 `python()` is the program. It takes `-m`, `-c` or a file, and `-B`, `-u` and `-W ignore` in front of them; for anything
 else it becomes the real one. Each call is a fork of a server (tests/warm_server.py), a fresh interpreter that has
 imported nothing of ours. The fork has the caller's arguments, environment, working folder, open files, process group
-and ignored signals, and ends as any Python does, with `atexit` and finalization, but without the destructors of C++
-libraries. The program ends with its exit status or by its signal. Signals to the program reach the fork. If the program
-is killed (SIGKILL), the fork is killed a moment later; it does not outlive the tests.
+and ignored signals, and ends as any Python does, with `atexit` and finalization, but without the teardown of the
+server's modules and the destructors of C++ libraries. The program ends with its exit status or by its signal. Signals
+to the program reach the fork. If the program is killed (SIGKILL), the fork is killed a moment later; it does not
+outlive the tests.
 """
 
 import contextlib

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import fcntl
 import gc
+import importlib
 import json
 import logging
 import multiprocessing.spawn
@@ -16,11 +17,32 @@ import sys
 import threading
 import types
 import warnings
+import weakref
 from pathlib import Path
 from select import select
 
-import fairseq.options  # noqa: F401
-import torch._dynamo  # noqa: F401  optimizers do, in seconds
+#: what most programs import, except for modules of ours
+SHARED = ["fairseq.options", "fairseq.trainer", "sacremoses", "safetensors.torch", "torch._dynamo"]
+SHARED += ["torch.distributed.optim"]
+_imported = {}  # the server's modules; if they were torn down, each fork would copy what all share
+
+
+def _import_all():
+    """Imports what programs share; registers before that what is called at a program's end after all else."""
+    atexit.register(_keep_modules)
+    for name in SHARED:
+        importlib.import_module(name)
+    _imported.update(sys.modules)
+    for finalizer in weakref.finalize._registry:  # of PyTorch's operators
+        finalizer.atexit = False
+
+
+def _keep_modules():
+    """Hides the server's modules from Python's finalization, except for those that it needs; never frees them."""
+    if "triton" not in sys.modules:  # its bindings report what is never freed as leaks
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_imported))
+        for name in _imported.keys() - {"sys", "builtins", "io", "threading"}:
+            sys.modules.pop(name, None)
 
 
 def _serve(listening, end):
@@ -96,6 +118,7 @@ def _become(call, program):
         stream.reconfigure(line_buffering=number == 2 or stream.isatty(), **buffering)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    os.fsync = os.fstat  # as in tests/conftest.py
     os.chdir(call["folder"])
     os.environ.clear()
     os.environ.update(call["environment"])
@@ -147,6 +170,7 @@ def _interpret(kind, *rest):
 
 
 if __name__ == "__main__":
+    _import_all()
     _this, (_program, _listening, _end) = sys.modules["__main__"], sys.argv[1:]
     _call = _serve(socket.socket(fileno=int(_listening)), int(_end))
     if _call:

@@ -9,4 +9,5 @@ patches.install()
 for _name in ("models", "objectives", "criterions", "tasks", "optimizers"):
     _package = importlib.import_module(f"fairseq_xl.{_name}")
     for _module in pkgutil.iter_modules(_package.__path__):
-        importlib.import_module(f"{_package.__name__}.{_module.name}")
+        if not _module.name.startswith("_"):  # imported where it is needed: it takes a second
+            importlib.import_module(f"{_package.__name__}.{_module.name}")

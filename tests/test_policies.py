@@ -35,7 +35,7 @@ LAYERS = {
     "models": {"data", "modules", "checkpoints"},
     "objectives": {"data", "modules", "models"},
     "finetuning": {"data", "modules", "evaluation"},
-    "criterions": {"data", "modules", "models", "objectives", "finetuning", "engine"},
+    "criterions": {"data", "modules", "models", "objectives", "finetuning"},
     "tasks": {
         *(
             "data",
@@ -50,7 +50,7 @@ LAYERS = {
             "registration",
         ),
     },
-    "optimizers": set(),
+    "optimizers": {"checkpoints"},
     "checkpoints": {"data"},
     "embeddings": {"data", "checkpoints"},
     "evaluation": set(),
@@ -67,7 +67,7 @@ LAYERS = {
     "back_translation": {"data", "tasks"},
     "serving": {"data", "models", "modules"},
     "conversion": {"checkpoints", "data"},
-    "rehearsal": {"data", "engine", "modules", "objectives", "finetuning", "register"},
+    "rehearsal": {"data", "engine", "optimizers", "modules", "objectives", "finetuning", "register"},
     "commands": {
         *("data", "embeddings", "checkpoints", "evaluation", "nearest", "retrieval", "mining", "serving"),
         *(

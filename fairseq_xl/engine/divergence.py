@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fairseq_xl.engine.interfaces import Sample
-from fairseq_xl.engine.precision import Diverged
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite
+from fairseq_xl.optimizers.precision import Diverged
 
 if TYPE_CHECKING:
     from fairseq_xl.engine.trainer import Trainer

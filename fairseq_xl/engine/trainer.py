@@ -17,11 +17,12 @@ from fairseq.optim import lr_scheduler
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from fairseq_xl.engine import divergence, precision
+from fairseq_xl.engine import divergence
 from fairseq_xl.engine.distributed import sum_over_ranks, wrap
 from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
-from fairseq_xl.engine.precision import Overflow
+from fairseq_xl.optimizers import precision
+from fairseq_xl.optimizers.precision import Overflow
 
 logger = logging.getLogger("fairseq.trainer")  # its name in logs, which programs read
 
@@ -65,7 +66,7 @@ class Trainer:
         trained = [parameter for parameter in every if parameter.requires_grad]
         self.optimizer = precision.build(self.cfg, trained)
         if self.cfg.distributed_training.zero_sharding == "os":
-            from fairseq_xl.optimizers.sharded import shard  # the import takes half a second
+            from fairseq_xl.optimizers._sharded import shard  # the import takes half a second
 
             shard(self.optimizer.fairseq_optimizer)
         self.lr_scheduler = lr_scheduler.build_lr_scheduler(self.cfg.lr_scheduler, self.optimizer.fairseq_optimizer)

@@ -16,9 +16,9 @@ from omegaconf import open_dict
 from torch import nn
 
 from fairseq_xl.data.plan import check_cycle
-from fairseq_xl.engine import precision
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.optimizers import precision
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, objectives_of, prepared
 

@@ -519,7 +519,7 @@ class XLTask(FairseqTask):
         """A micro-step: adds the gradients of a batch to those of the update (`fairseq_xl.engine.interfaces.Task`).
 
         Args:
-            optimizer: the `fairseq_xl.engine.precision.Optimizer` of the run.
+            optimizer: the `fairseq_xl.optimizers.precision.Optimizer` of the run.
             ignore_grad: whether the batch is a dummy, whose gradients are 0.
         """
         model.set_num_updates(update_num)

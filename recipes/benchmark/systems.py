@@ -351,7 +351,7 @@ def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any
         }
     )
     if name == "xl_adam":
-        from fairseq_xl.engine import precision as precisions
+        from fairseq_xl.optimizers import precision as precisions
 
         return precisions.build(cfg, parameters)
     if precision == "bfloat16":

@@ -135,7 +135,7 @@ from types import SimpleNamespace
 import fairseq_xl
 fairseq_xl.register()
 from fairseq_xl.optimizers.adam import AdamConfig, XLAdam
-from fairseq_xl.optimizers.sharded import shard
+from fairseq_xl.optimizers._sharded import shard
 torch.distributed.init_process_group("gloo")
 weights = [torch.nn.Parameter(torch.ones(size)) for size in (6, 5, 4, 3)]
 optimizer = XLAdam(AdamConfig(lr=[0.1]), weights)

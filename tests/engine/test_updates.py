@@ -11,11 +11,12 @@ from fairseq.optim import FP16Optimizer
 from omegaconf import OmegaConf
 
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
-from fairseq_xl.engine import divergence, precision
+from fairseq_xl.engine import divergence
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.optimizers import precision
 from fairseq_xl.optimizers.adam import XLAdam
 from tests.commands import ON, equal_parameters, load, pretraining, run_train, translation
 from tests.devices import DEVICES, no_sync

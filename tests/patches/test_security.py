@@ -43,7 +43,7 @@ def test_ranks_gather_plain_data_only(tmp_path):
 
 
 def _consolidate(rank, folder):
-    from fairseq_xl.optimizers.sharded import ShardedOptimizer
+    from fairseq_xl.optimizers._sharded import ShardedOptimizer
 
     torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     group = torch.distributed.group.WORLD

@@ -11,12 +11,11 @@ from fairseq.distributed import LegacyDistributedDataParallel
 from torch import nn
 
 import fairseq_xl
-from fairseq_xl.engine import precision
 from fairseq_xl.engine.distributed import wrap
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.optimizers import sharded
+from fairseq_xl.optimizers import precision, sharded
 from fairseq_xl.rehearsal import counting
 from fairseq_xl.rehearsal.setting import Setting, prepared
 from tests.rehearsal.test_counting import PRETRAIN

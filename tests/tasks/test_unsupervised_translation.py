@@ -179,7 +179,7 @@ def test_a_direction_without_validation_text_is_no_metric(data_bin, tmp_path):
 
 
 def test_amp_translates_in_16_bits_too(data_bin, monkeypatch):
-    """In the context in which the loss is computed (`fairseq_xl.engine.precision.Optimizer.autocast`)."""
+    """In the context in which the loss is computed (`fairseq_xl.optimizers.precision.Optimizer.autocast`)."""
     task, recorded = unsupervised_translation.XLUnsupervisedTranslationTask, []
 
     @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from typing import Any, Protocol, runtime_checkable
 
 from fairseq.data import iterators
+from omegaconf import DictConfig
 from torch import nn
 
 from fairseq_xl.engine.metrics import Metrics
@@ -18,6 +19,10 @@ class Task(Protocol):
 
     cfg: Any
     dictionary: Any
+
+    @staticmethod
+    def check_options(run: DictConfig) -> None:
+        """Raises `UserError` for wrong options of a training. Called before the task is made."""
 
     def stored_options(self) -> dict[str, Any]:
         """The task's options that the run and its checkpoints have with other values than were given."""

@@ -14,20 +14,17 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch.multiprocessing.spawn import spawn
 
 import fairseq_xl
 from fairseq_xl.engine.distributed import join
 from fairseq_xl.engine.log import shorten_console
-from fairseq_xl.engine.options import TASKS, check_arch
-from fairseq_xl.engine.settings import options_of
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_checkpoint
-from fairseq_xl.io.literals import check_literals
 
 logger = logging.getLogger(__name__)
 
+TASKS = "xl_"  # the beginning of the names of this package's tasks
 #: environment variables that torchrun and recipes/cluster/slurm.sh set for each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 #: environment variable: the exit status of a training that a signal stopped, instead of 0
@@ -39,19 +36,11 @@ _call_main = distributed_utils.call_main
 
 
 def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
-    """Runs a command, in place of fairseq's function, through which all of its commands go.
+    """Runs a command.
 
     A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
     without CUDA runs in one process; everything else is fairseq's.
-
-    Raises `UserError` for text in options and for a file of --ema-seed-model that fairseq would run as Python, and for
-    an architecture that does not fit the task.
     """
-    plain: Any = OmegaConf.to_container(cfg, enum_to_str=True)
-    check_literals(plain)
-    check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
-    if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
-        load_checkpoint(seed)  # fairseq reads it as torch does
     if str(cfg.task._name).startswith(TASKS):
         shorten_console()
         if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train

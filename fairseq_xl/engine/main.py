@@ -13,7 +13,7 @@ from fairseq.dataclass.initialize import add_defaults
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl.engine import options, resume, save_dir, saving
+from fairseq_xl.engine import resume, save_dir, saving
 from fairseq_xl.engine.log import Log, shorten_console, written_to
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.selection import Selection
@@ -36,7 +36,7 @@ def main(cfg: DictConfig) -> bool:
     """
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
-    options.check(cfg)
+    tasks.TASK_REGISTRY[cfg.task._name].check_options(cfg)
     with save_dir.lock(cfg):  # before the log of another training would be written to
         _set_hydra_logging(cfg)
         shorten_console(cfg.common.log_format)

@@ -19,7 +19,7 @@ from fairseq_xl.errors import UserError
 VERSION = "0.12.3.1"  # of fairseq-fixed
 #: (function of fairseq, its parameters, what replaces it)
 TABLE = (
-    ("fairseq.distributed.utils:call_main", "cfg main kwargs", "fairseq_xl.engine.launch:call_main"),
+    ("fairseq.distributed.utils:call_main", "cfg main kwargs", "fairseq_xl.tasks.command_line:call_main"),
     (
         "fairseq.options:parse_args_and_arch",
         "parser input_args parse_known suppress_defaults modify_parser",

@@ -37,6 +37,7 @@ from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
+from fairseq_xl.tasks.option_checks import check
 from fairseq_xl.tasks.subwords import XLSubwords
 from fairseq_xl.tasks.training_options import without_effect
 
@@ -128,6 +129,11 @@ class XLTask(FairseqTask):
         self.loaded_framing = None  # framing of the checkpoints that were loaded for evaluation
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
         self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
+
+    @staticmethod
+    def check_options(run):
+        """Raises `UserError` for options of a training that are missing, contradict each other or are not supported."""
+        check(run)
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):

@@ -15,23 +15,41 @@ from fairseq import options, utils
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
+from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl import error_reporting
-from fairseq_xl.engine.options import (
+from fairseq_xl.engine import launch
+from fairseq_xl.engine.launch import TASKS
+from fairseq_xl.engine.settings import options_of
+from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
+from fairseq_xl.io import bounds
+from fairseq_xl.io.checkpoints import load_checkpoint
+from fairseq_xl.io.literals import check_literals, literal, literal_type
+from fairseq_xl.io.signals import end_by_exception
+from fairseq_xl.tasks.option_checks import (
     BOTH_PRECISIONS,
     MISSING_LR,
     PRECISIONS,
-    TASKS,
     check_arch,
     check_betas,
     is_ours,
 )
-from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
-from fairseq_xl.io import bounds
-from fairseq_xl.io.literals import check_literals, literal, literal_type
-from fairseq_xl.io.signals import end_by_exception
 
 _parse_args_and_arch = options.parse_args_and_arch
+
+
+def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
+    """Runs a command, in place of fairseq's function, through which all of its commands go (`engine.launch.call_main`).
+
+    Raises `UserError` for text in options and for a file of --ema-seed-model that fairseq would run as Python, and for
+    an architecture that does not fit the task.
+    """
+    plain: Any = OmegaConf.to_container(cfg, enum_to_str=True)
+    check_literals(plain)
+    check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
+    if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
+        load_checkpoint(seed)  # fairseq reads it as torch does
+    return launch.call_main(cfg, main, **kwargs)
 
 
 def parse_args_and_arch(

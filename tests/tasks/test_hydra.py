@@ -21,11 +21,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.engine import options as training_options
 from fairseq_xl.engine.saving import LOOP
 from fairseq_xl.error_reporting import message
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
+from fairseq_xl.tasks import option_checks as training_options
 from recipes.launch import flags
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train

@@ -14,7 +14,6 @@ from fairseq_xl.engine.distributed import BACKENDS
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.literals import literal
 
-TASKS = "xl_"  # the beginning of the names of this package's tasks
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
 PRECISIONS = ("fp16", "bf16", "amp")

@@ -94,30 +94,28 @@ def _host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.Proc
 def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
     """The model on its device, whose gradients the ranks average as --ddp-backend says.
 
-    Gradients of parameters that no rank used in an update become None: Adam would move them with a gradient of 0.
+    Its `all_reduce_grads` ends the backward passes of an update. Gradients of parameters that no rank used become None:
+    Adam would move them with a gradient of 0.
     """
-    group, wrapped = distributed_utils.get_data_parallel_group(), model.to(device)
+    group = distributed_utils.get_data_parallel_group()
     if cfg.ddp_backend in LEGACY:
-        wrapped = ModuleProxyWrapper(_LegacyDDP(wrapped, buffer_size=2**28, process_group=group))
-    else:
-        devices = {"device_ids": [cfg.device_id], "output_device": cfg.device_id} if device.type == "cuda" else {}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            reducing = DistributedDataParallel(
-                wrapped,
-                **devices,
-                broadcast_buffers=cfg.broadcast_buffers,
-                bucket_cap_mb=cfg.bucket_cap_mb,
-                process_group=group,
-                gradient_as_bucket_view=cfg.gradient_as_bucket_view,
-            )
-        if cfg.ddp_comm_hook == "fp16":
-            from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, register_ddp_comm_hook
+        return ModuleProxyWrapper(_LegacyDDP(model.to(device), buffer_size=2**28, process_group=group))
+    devices = {"device_ids": [cfg.device_id], "output_device": cfg.device_id} if device.type == "cuda" else {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+        wrapped = _DDP(
+            model.to(device),
+            **devices,
+            broadcast_buffers=cfg.broadcast_buffers,
+            bucket_cap_mb=cfg.bucket_cap_mb,
+            process_group=group,
+            gradient_as_bucket_view=cfg.gradient_as_bucket_view,
+        )
+    if cfg.ddp_comm_hook == "fp16":
+        from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType, register_ddp_comm_hook
 
-            register_ddp_comm_hook(DDPCommHookType.FP16_COMPRESS, reducing)
-        _allow_unused(reducing)
-        wrapped = ModuleProxyWrapper(reducing)
-    return wrapped
+        register_ddp_comm_hook(DDPCommHookType.FP16_COMPRESS, wrapped)
+    return ModuleProxyWrapper(wrapped)
 
 
 class _LegacyDDP(LegacyDistributedDataParallel):
@@ -149,35 +147,37 @@ class _DependOn(torch.autograd.Function):
         return (None, *gradients, *[None] * ctx.number_of_parameters)
 
 
-def _allow_unused(model: DistributedDataParallel) -> None:
-    """Lets an update leave parameters unused, without the wait of torch's `find_unused_parameters`.
+class _DDP(DistributedDataParallel):
+    """torch's wrapper; an update may leave parameters unused, without the wait of torch's `find_unused_parameters`.
 
     The reducer counts the gradients of a backward pass. The outputs depend on all parameters here, so that it also
-    counts those of unused parameters, which it takes for zeros. `all_reduce_grads`, which fairseq calls before the
-    optimizer, sets the gradients that no rank has to None again, since Adam would change these parameters.
+    counts those of unused parameters, which it takes for zeros; `all_reduce_grads` makes them None again.
     """
-    parameters = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
-    used = [False] * len(parameters)
 
-    def mark_used(number: int, parameter: Tensor) -> None:
-        used[number] |= parameter.grad is not None  # the hook is called for unused parameters too
+    def __init__(self, module: nn.Module, **options: Any):
+        super().__init__(module, **options)
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.used = [False] * len(self.trained)
+        for number, parameter in enumerate(self.trained):
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._mark_used, number))
 
-    def depend_on_all(_: Any, inputs: Any, output: Any) -> Any:
-        leaves, structure = pytree.tree_flatten(output)
+    def _mark_used(self, number: int, parameter: Tensor) -> None:
+        self.used[number] |= parameter.grad is not None  # the hook is called for unused parameters too
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The outputs of the module, which depend on all parameters."""
+        leaves, structure = pytree.tree_flatten(super().forward(*inputs, **named))
         numbers = [number for number, leaf in enumerate(leaves) if getattr(leaf, "requires_grad", False)]
-        found = _DependOn.apply(len(numbers), *[leaves[number] for number in numbers], *parameters) if numbers else ()
-        for number, leaf in zip(numbers, found, strict=True):
-            leaves[number] = leaf
+        if numbers:
+            tensors = _DependOn.apply(len(numbers), *[leaves[number] for number in numbers], *self.trained)
+            for number, tensor in zip(numbers, tensors, strict=True):
+                leaves[number] = tensor
         return pytree.tree_unflatten(leaves, structure)
 
-    def all_reduce_grads() -> None:
-        _remove_gradients(parameters, any_rank(used))
-        used[:] = [False] * len(parameters)
-
-    for number, parameter in enumerate(parameters):
-        parameter.register_post_accumulate_grad_hook(functools.partial(mark_used, number))
-    model.register_forward_hook(depend_on_all)
-    model.all_reduce_grads = all_reduce_grads  # type: ignore[assignment]
+    def all_reduce_grads(self) -> None:
+        """Removes the gradients that no rank has; the backward pass has averaged them."""
+        _remove_gradients(self.trained, any_rank(self.used))
+        self.used = [False] * len(self.trained)
 
 
 def _remove_gradients(parameters: list[torch.nn.Parameter], used: list[bool]) -> None:

@@ -161,9 +161,8 @@ class Trainer:
 
     def _reduce_gradients(self, size: Any) -> None:
         """Divides the sum of the gradients of all ranks by their sample size."""
-        for module in (self.model, self.criterion):
-            if hasattr(module, "all_reduce_grads"):
-                module.all_reduce_grads()
+        if self.world_size > 1:
+            self.model.all_reduce_grads()
         self.optimizer.multiply_grads(self.world_size / size)
 
     def _check_norm(self, norm: Tensor) -> None:

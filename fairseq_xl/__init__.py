@@ -6,15 +6,10 @@ tasks, models, criterions, objectives and optimizers with fairseq.
 
 import sys
 
-from fairseq_xl.renamed import refuse_old_command
-
 __version__ = "0.1.0"
 
 if __name__ != "fairseq_xl":  # its modules would be imported twice
     sys.exit(f"--user-dir: the folder {__path__[0]} must be called fairseq_xl, found {__name__}")
-
-if sys.argv[:1] == ["-m"]:  # python -m fairseq_xl.…, before the module is found
-    refuse_old_command()
 
 
 def register() -> None:

@@ -202,10 +202,7 @@ def _write_pairs(
     note, (source, target) = read_note(prefix), codes
     if note and note["made_with"] == made_with and _is_whole(prefix, codes):
         logger.info("%s exists: skipped", prefix)
-        result = {name: value for name, value in note.items() if name != "fingerprints"}
-        if "fingerprints" not in note:
-            write_json(note_path(prefix), result | {"fingerprints": _fingerprints(prefix, codes)})
-        return result
+        return {name: value for name, value in note.items() if name != "fingerprints"}
     if note:
         logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
     parts.begin(parts_of_text.folder, made_with)

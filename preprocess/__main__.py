@@ -26,12 +26,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("data_bin", nargs="?", help="folder to write; an interrupted run is resumed")
     parser.add_argument(
         "--jobs",
-        "--workers",
-        dest="jobs",
         type=int,
         default=1,
         metavar="N",
-        help="number of parallel processes; --workers is the same option (default: 1)",
+        help="number of parallel processes (default: 1)",
     )
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
@@ -47,7 +45,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         if options.config is not None:
             parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
         others = [
-            _jobs_option(arguments) if name == "jobs" else f"--{name.replace('_', '-')}"
+            f"--{name.replace('_', '-')}"
             for name in ("jobs", "spm_model", "dict", "check_only")
             if getattr(options, name) != parser.get_default(name)
         ]
@@ -59,16 +57,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.data_bin is None and not options.check_only:
         parser.error("DATA_BIN is missing")
     if options.jobs < 1:
-        parser.error(f"{_jobs_option(arguments)} must be 1 or more, found {options.jobs}")
+        parser.error(f"--jobs must be 1 or more, found {options.jobs}")
     if options.jobs >= bounds.MOST_PROCESSES:
-        parser.error(f"{_jobs_option(arguments)} must be below {bounds.MOST_PROCESSES}, found {options.jobs}")
+        parser.error(f"--jobs must be below {bounds.MOST_PROCESSES}, found {options.jobs}")
     return options
-
-
-def _jobs_option(arguments: list[str] | None) -> str:
-    """The name by which the command line gives the number of processes."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return "--workers" if any(word.startswith("--w") for word in given) else "--jobs"
 
 
 class Formatter(logging.Formatter):

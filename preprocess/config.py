@@ -174,9 +174,6 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     path = Path(path)
     content = load(path, only_text=True)
     problems: list[str] = []
-    if isinstance(content, dict) and tokenizers.OLD_KEY in content:
-        problems.append(f"{path}: the key {tokenizers.OLD_KEY!r} is now called 'tokenizer'")
-        del content[tokenizers.OLD_KEY]
     valid = ("languages", "vocabulary", "tokenizer", "clean", "monolingual", "bitext", "shards")
     content = _mapping(content, str(path), valid, problems)
     languages = _languages(content.get("languages", []), problems)

@@ -33,10 +33,7 @@ def verify(data_bin: Path) -> int:
         return sum(counts)
     known = manifest.get("fingerprints")
     if not known:
-        raise UserError(
-            f"{data_bin}/manifest.json has no fingerprints, since an earlier version wrote it; "
-            "`python -m preprocess` with the same description adds them"
-        )
+        raise UserError(f"{data_bin}/manifest.json has no fingerprints")
     try:
         known = known | {
             str(path.parent.relative_to(data_bin) / name): entry

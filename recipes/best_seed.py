@@ -10,7 +10,6 @@ from pathlib import Path
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
-from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.checkpoints import load_checkpoint
@@ -24,7 +23,7 @@ def check(classifier: str, body: str) -> None:
     """
     register()
     content = load_checkpoint(classifier)
-    if head_of(content.get("task_state", {}).get("fairseq_xl", {})) not in TASK_TYPES:
+    if content.get("task_state", {}).get("fairseq_xl", {}).get("head") not in TASK_TYPES:
         raise UserError(f"CHECKPOINT {classifier} is not a classifier of finetune.sh")
     try:
         wanted = language_modules.read(body).body

@@ -14,7 +14,6 @@ from fairseq_xl import commands
 from fairseq_xl.commands import curves
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
-from fairseq_xl.renamed import RENAMED_COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -187,19 +186,7 @@ commands.main(sys.argv[1:])
         process.stderr.close()
 
 
-@pytest.mark.parametrize("module", ["fairseq_xl.retrieval", "fairseq_xl.banks"])
-def test_the_modules_that_were_commands_name_the_new_one(module):
-    done = run("-m", module, "--help")
-    assert done.returncode == 1 and not done.stdout
-    assert (
-        done.stderr
-        == f"fairseq_xl: error: `python -m {module}` is now called `fairseq-xl {RENAMED_COMMANDS[module]}`\n"
-    )
-
-
-def test_old_names_lead_to_commands():
-    for new in RENAMED_COMMANDS.values():
-        assert new in commands.COMMANDS or new.split()[0] in commands.COMMANDS
+def test_the_console_script_is_the_command():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     name, _, place = setup["options.entry_points"]["console_scripts"].strip().partition(" = ")

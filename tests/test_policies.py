@@ -17,7 +17,6 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import fairseq_xl
 from fairseq_xl.objectives import OBJECTIVES
-from fairseq_xl.renamed import RENAMED_OPTIONS
 
 fairseq_xl.register()
 
@@ -85,7 +84,7 @@ LAYERS = {
     "__main__": {"commands"},
 }
 #: parts that everyone may import
-EVERYONES = {"errors", "error_reporting", "io", "renamed", "versions"}
+EVERYONES = {"errors", "error_reporting", "io", "versions"}
 
 
 def name(path):
@@ -298,14 +297,6 @@ def test_no_option_is_fairseqs(command, monkeypatch):
         mine = actions(options_of(dataclass))
         assert not mine[0] & strings, key
         assert not mine[1] & destinations, key
-
-
-def test_an_old_option_is_none_today_and_the_new_one_is(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["command"])
-    ours = set().union(*(actions(options_of(dataclass))[0] for dataclass in OURS.values()))
-    fairseqs = set().union(*(actions(parser())[0] for parser in PARSERS.values()))
-    assert set(RENAMED_OPTIONS.values()) <= ours
-    assert not RENAMED_OPTIONS.keys() & (ours | fairseqs)
 
 
 def test_no_option_is_that_of_something_to_be_chosen_beside_it():

@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 
-from fairseq_xl.checkpoints.identity import head_of, type_state_of
-from fairseq_xl.checkpoints.keys import upgrade_keys
 from fairseq_xl.checkpoints.transfer import ABSENT, transfer_fields
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_checkpoint
@@ -84,7 +82,6 @@ def average(paths: list[str]) -> dict:
         meaning = _meaning(state)
         first = first or meaning
         _check_meaning(first, meaning, paths[0], path)
-        state["model"] = upgrade_keys(state["model"])
         if totals:
             _check_same(totals, state["model"], paths[0], path)
         key = tuple(value.sum(dtype=torch.float64).item() for value in state["model"].values())
@@ -126,7 +123,7 @@ def _meaning(state: dict) -> dict[str, Any]:
     fields = transfer_fields(model.get("_name"))
     options = {f"--{name}": model.get(name, metadata.get(ABSENT)) for name, metadata in fields.items()}
     model_class, _ = registered_model(model.get("_name"))
-    learned = {"head": head_of(identity), **type_state_of(identity)}  # other keys in checkpoints of earlier versions
+    learned = {"head": identity.get("head"), **identity.get("type_state", {})}
     rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state", ENCODING)}
     rest |= {f"{ENCODING} {name}": value for name, value in (identity.get(ENCODING) or {}).items()}
     task, common = ((state.get("cfg") or {}).get(section) or {} for section in ("task", "common"))
@@ -138,7 +135,7 @@ def _meaning(state: dict) -> dict[str, Any]:
 def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:
     for name in {**expected, **found}:
         before, now = expected.get(name), found.get(name)
-        if before == now or (name.startswith(f"{ENCODING} ") and None in (before, now)):  # unknown in earlier versions
+        if before == now or (name.startswith(f"{ENCODING} ") and None in (before, now)):  # not known of either
             continue
         if name not in SETTINGS:
             raise UserError(

@@ -18,8 +18,8 @@ from fairseq_xl.checkpoints.described_data import (
 from fairseq_xl.checkpoints.formats.checks import check_tables
 from fairseq_xl.checkpoints.formats.files import CONFIG, has_weights
 from fairseq_xl.checkpoints.formats.settings import count_layers
-from fairseq_xl.checkpoints.identity import check_identity, head_of, type_state_of
-from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS, upgrade_keys
+from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint, refuse_hub_name
@@ -56,7 +56,7 @@ def describe(path: Path) -> Description:
         if isinstance(found, published.Published):
             return _published(found)
         kind = found.get("kind") if isinstance(found, dict) else None
-        if not (isinstance(kind, str) and kind in language_modules.KINDS):
+        if kind != language_modules.KIND:
             return _own(found, path)
     return {"kind": "language modules of fairseq_xl", "modules": language_modules.describe(path)}
 
@@ -129,7 +129,7 @@ def _own(content: Any, path: Path) -> Description:
     check_identity(identity, path, None, path)
     cfg = content.get("cfg") or {}
     model, task = cfg.get("model") or {}, cfg.get("task") or {}
-    history, state = (content.get("optimizer_history") or [{}])[-1], upgrade_keys(content["model"])
+    history, state = (content.get("optimizer_history") or [{}])[-1], content["model"]
     try:
         check_tables(state)
     except UserError as error:
@@ -149,8 +149,8 @@ def _own(content: Any, path: Path) -> Description:
         "objectives": identity.get("objectives"),
         "directions": identity.get("lang_pairs"),
         "languages of generation": identity.get("writes"),
-        "fine-tuned for": head_of(identity),
-        "labels": type_state_of(identity).get("labels"),
+        "fine-tuned for": identity.get("head"),
+        "labels": identity.get("type_state", {}).get("labels"),
         "updates": history.get("num_updates"),
         "epoch": training.get("epoch"),
         "best validation value": (content.get("extra_state") or {}).get("best"),

@@ -5,7 +5,6 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 """
 
 import enum
-import re
 from pathlib import Path
 
 from fairseq_xl.checkpoints.language_modules import check_languages
@@ -27,8 +26,6 @@ REQUIRED = {
 OPTIONAL = {
     "head": str,
     "type_state": dict,
-    "labels": list[str] | None,  # of earlier versions, which have no "type_state"
-    "sides": int | None,  # likewise
     "lang_pairs": list[str],
     "objectives": str,
     "objective_options": str,
@@ -37,19 +34,6 @@ OPTIONAL = {
     "body": str,
     "encoding": dict,
 }
-NUMBER_OF_TEXTS = re.compile(r"(?<![^.])sides$")  # earlier name in the state of classification, `sides` or `NAME.sides`
-
-
-def head_of(identity):
-    """Name of the fine-tuning head of a checkpoint with this identity; None without one."""
-    return identity.get("head", "classification" if "labels" in identity else None)  # earlier versions lack "head"
-
-
-def type_state_of(identity):
-    """State of the task type in a checkpoint, {name: value}; a name of an earlier version is replaced."""
-    earlier = {name: identity[name] for name in ("labels", "sides") if identity.get(name) is not None}
-    state = identity.get("type_state", earlier)
-    return {NUMBER_OF_TEXTS.sub("num_texts", name): value for name, value in state.items()}
 
 
 def check_identity(identity, origin, dictionary, dictionary_file, trained=None):

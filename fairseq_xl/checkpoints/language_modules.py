@@ -15,14 +15,13 @@ import hashlib
 import io
 import logging
 import os
-import re
 import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
 
-from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS, TOKENS, upgrade_keys
+from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS, TOKENS
 from fairseq_xl.data.symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
@@ -33,10 +32,8 @@ from fairseq_xl.io.zip_files import is_whole_file
 logger = logging.getLogger(__name__)
 
 KIND = "fairseq_xl language module"
-OLD_KIND = "fairseq_xl bank"  # files of earlier versions are read, and copied into archives as they are
-KINDS = (KIND, OLD_KIND)
 FORMAT = 1
-SUFFIXES = (".language-module.pt", ".bank.pt")  # the second one in archives of earlier versions
+SUFFIX = ".language-module.pt"
 SPECIAL = "encoder.token_embeddings.special.weight"
 SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, precedes the language symbols
 
@@ -129,7 +126,7 @@ def extract(checkpoint, path):
     Raises `UserError` for a checkpoint of another model.
     """
     checkpoint = check_configuration(checkpoint, path)
-    state = upgrade_keys(checkpoint["model"])
+    state = checkpoint["model"]
     identity = (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
     model = (checkpoint.get("cfg") or {}).get("model")
     described = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
@@ -201,7 +198,7 @@ def pack(archive, paths):
         contents[module.name] = content
     with replacing(archive) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as written:
         for language, content in contents.items():
-            written.writestr(zipfile.ZipInfo(members.get(language, f"{language}{SUFFIXES[0]}")), content)
+            written.writestr(zipfile.ZipInfo(members.get(language, f"{language}{SUFFIX}")), content)
     logger.info("%s has language modules of %s", archive, ", ".join(contents))
 
 
@@ -275,11 +272,11 @@ def _members(path):
             names, whole = archive.namelist(), is_whole_file(archive)
     except (OSError, zipfile.BadZipFile):
         return None  # the next function that reads the file says what is wrong with it
-    if not names or not all(name.endswith(SUFFIXES) for name in names):
+    if not names or not all(name.endswith(SUFFIX) for name in names):
         return None
     if not whole:
         raise UserError(f"{path} is damaged: there are other bytes before it or after its end")
-    members = {re.sub("|".join(map(re.escape, SUFFIXES)), "", name): name for name in names}
+    members = {name.removesuffix(SUFFIX): name for name in names}
     check_languages([language for name in members for language in name.split("+")], path)
     return members
 
@@ -309,20 +306,19 @@ def _member(path, name):
 
 def _check(content, path):
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
-    if not isinstance(content, dict) or content.get("kind") not in KINDS:
+    if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UserError(f"{path} is not a language module; `fairseq-xl language-module extract` extracts one")
     if content.get("format") != FORMAT:
         raise UserError(f"{path} has format {content.get('format')} of language modules, this version reads {FORMAT}")
     kinds = {field.name: field.type for field in fields(LanguageModule)}
     wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
-    given = {} if "state" in wrong else content["state"]
-    strange = [name for name, value in given.items() if not (isinstance(name, str) and torch.is_tensor(value))]
+    state = {} if "state" in wrong else content["state"]
+    strange = [name for name, value in state.items() if not (isinstance(name, str) and torch.is_tensor(value))]
     if strange:
         raise UserError(f"{path} is damaged: {quoted(strange[0])} is not the name of a tensor")
-    state = upgrade_keys(given)
     if wrong or TOKENS not in state:
         raise UserError(f"{path} is damaged: it lacks {', '.join(wrong) or TOKENS}")
     if state[TOKENS].dim() != 2:
         raise UserError(f"{path} is damaged: its token embeddings have {state[TOKENS].dim()} dimensions, expected 2")
     check_languages(content["languages"], path)
-    return LanguageModule(**{name: content[name] for name in kinds} | {"state": state})
+    return LanguageModule(**{name: content[name] for name in kinds})

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published, word_vectors
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.keys import TOKENS, upgrade_keys
+from fairseq_xl.checkpoints.keys import TOKENS
 from fairseq_xl.checkpoints.languages import has_same_pieces, with_languages
 from fairseq_xl.checkpoints.stacks import (
     copy_model,
@@ -230,7 +230,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         check_identity(identity, path, dictionary if own and not matched else None, requirements.dictionary_file)
         if matched:
             check_encoding(identity.get("encoding"), path, requirements.dictionary_file.parent)
-        given = upgrade_keys(content["model"])
+        given = content["model"]
         check_backbone(path, content, type(model))
         options, declared = _settings(content, path)
         if part in ("decoder", "model") and has_streams(given) and not has_streams(state):

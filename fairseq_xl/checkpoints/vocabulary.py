@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.keys import OF_LANGUAGES, OF_SYMBOLS, upgrade_keys
+from fairseq_xl.checkpoints.keys import OF_LANGUAGES, OF_SYMBOLS
 from fairseq_xl.checkpoints.optimizer_rows import OtherParameters, change_optimizer, trained_names
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -124,7 +124,7 @@ def change_vocabulary(
 
     Raises `UserError` if a table has not as many rows as `old` has symbols or languages.
     """
-    model, cfg = upgrade_keys(checkpoint["model"]), checkpoint["cfg"]
+    model, cfg = checkpoint["model"], checkpoint["cfg"]
     _check_tables(model, path, old)
     rows = replace(rows, std=(cfg.get("model") or {}).get("init_std", STD))
     changed = dict(checkpoint)
@@ -132,7 +132,7 @@ def change_vocabulary(
     extra = dict(checkpoint.get("extra_state") or {})
     for name in ("ema", "ema_fp32_params"):
         if isinstance(extra.get(name), dict):
-            extra[name] = _change_all(upgrade_keys(extra[name]), rows)
+            extra[name] = _change_all(extra[name], rows)
     changed["extra_state"] = extra
     changed["last_optimizer_state"] = _change_optimizer(checkpoint, model, path, rows)
     changed["cfg"] = cfg | {"task": cfg["task"] | {"data": data}}

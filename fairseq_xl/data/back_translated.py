@@ -32,11 +32,10 @@ def lock_path(prefix: Path) -> Path:
 
 
 def read_note(prefix: Path) -> dict[str, Any] | None:
-    """The note of the pairs, or None if they are not complete. That of an earlier version has no `fingerprints`."""
+    """The note of the pairs, or None if they are not complete."""
     note = read_json(note_path(prefix))
-    if not isinstance(note, dict) or not isinstance(note.get("made_with"), dict):
-        return None
-    return note if isinstance(note.get("fingerprints", {}), dict) else None
+    complete = isinstance(note, dict) and all(isinstance(note.get(key), dict) for key in ("made_with", "fingerprints"))
+    return note if complete else None
 
 
 def has_dictionary(prefix: Path, digest: str) -> bool:

@@ -32,7 +32,7 @@ def check_shard(folder: Path) -> None:
     if "shard" not in read_manifest(folder):
         return
     hashes, number = read_manifest(folder.parent).get("shards"), folder.name
-    if hashes is None:  # a shard by itself, or of an earlier version
+    if hashes is None:  # a shard by itself
         return
     expected = hashes[int(number)] if number.isdecimal() and int(number) < len(hashes) else None
     if expected != sha256_of(folder / "manifest.json"):

@@ -22,7 +22,6 @@ PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  
 XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
 #: entry of a manifest's versions for the rules of `fairseq_xl.data.moses`; manifests without it: those of sacremoses
 RULES = {"rules of moses": "2"}
-OLD_KEY = "tokeniser"  # of manifests written by earlier versions
 
 logger = logging.getLogger(__name__)
 _PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no space stands beside it
@@ -32,8 +31,7 @@ _NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_U
 
 def of_manifest(manifest: dict) -> dict[str, str]:
     """The tokenizers that a manifest names, {language: name}."""
-    config = manifest.get("config", {})
-    return config.get("tokenizer", config.get(OLD_KEY, {}))
+    return manifest.get("config", {}).get("tokenizer", {})
 
 
 def named_in(folder: str | Path) -> dict[str, str]:

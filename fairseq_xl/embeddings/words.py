@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.keys import TOKENS, upgrade_keys
+from fairseq_xl.checkpoints.keys import TOKENS
 from fairseq_xl.data import vectors
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.symbols import WORD_START
@@ -51,7 +51,7 @@ class WordEmbeddings:
         checkpoint = load_checkpoint(file)
         identity = (checkpoint.get("task_state") or {}).get("fairseq_xl")
         check_identity(identity, file, self.dictionary, data / "dict.txt")
-        state = upgrade_keys(checkpoint["model"])
+        state = checkpoint["model"]
         if TOKENS not in state:
             raise UserError(f"{file} has no token embeddings: {TOKENS} is missing")
         return state[TOKENS].float().numpy(), is_piece

@@ -2,7 +2,7 @@
 
 A folder of predictions has the note ``predictions.json``: the model's file and its SHA-256, the task, and the SHA-256
 of each prediction file. Files of another model are not added to the folder, and files that differ from the note are not
-scored. Folders without a note, of other programs and earlier versions, are accepted. An output of fairseq-generate and
+scored. Folders without a note, of other programs, are accepted. An output of fairseq-generate and
 a file of embeddings have their own note, FILE.json: the model, its SHA-256 and the task. Imports neither torch nor
 fairseq.
 """

@@ -83,8 +83,6 @@ class TaskType(ABC):
     partly_labeled = False
     #: attributes learned from the training files, which checkpoints store, with their types
     state: ClassVar[dict[str, Any]] = {}
-    #: names in `state` that checkpoints of earlier versions lack; the attribute is then None, and nothing is compared
-    later_state: Collection[str] = ()
     #: the statistics that training logs too, enough for all metrics; None: training logs no metric
     training_statistics: tuple[str, ...] | None = None
 
@@ -104,7 +102,7 @@ class TaskType(ABC):
     @property
     def learned(self) -> bool:
         """Whether `state` has been learned, from the training files or a checkpoint."""
-        return all(getattr(self, name) for name in self.state.keys() - set(self.later_state))
+        return all(getattr(self, name) for name in self.state)
 
     def learned_state(self) -> dict[str, Any]:
         """`state` with its values: plain Python."""
@@ -112,7 +110,7 @@ class TaskType(ABC):
 
     def load_state(self, found: dict[str, Any], path: Any) -> None:
         """Takes over the state of a checkpoint, the file `path`; raises `UserError` for a damaged one."""
-        missing = self.state.keys() - found.keys() - set(self.later_state)
+        missing = self.state.keys() - found.keys()
         if missing:
             raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
         check_values(found, self.state, "task_state.fairseq_xl.type_state", path)

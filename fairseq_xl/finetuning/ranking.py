@@ -40,7 +40,6 @@ class Ranking(TaskType):
     example_name = "a query with all its texts"
     statistics = ("ndcg",)
     state: ClassVar[dict[str, Any]] = {"num_texts": int | None}
-    later_state = ("num_texts",)
     num_texts: int | None = None  # texts of a line, with the query
 
     def read(self, path: Any, language: str) -> list[Query]:

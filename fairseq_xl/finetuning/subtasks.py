@@ -46,7 +46,6 @@ class Subtasks(TaskType):
 
     def __init__(self, cfg: Any, framing: Framing, types: dict[str, TaskType]):
         self.types = types
-        self.later_state = [f"{name}.{key}" for name, each in types.items() for key in each.later_state]
         super().__init__(cfg, framing)
 
     @property

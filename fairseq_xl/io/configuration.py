@@ -22,7 +22,6 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.literals import EVALUATED, literal
-from fairseq_xl.renamed import new_key
 
 #: sections of the configuration that fairseq builds an object from -> (registry of classes, registry of dataclasses)
 BUILT = {
@@ -39,8 +38,8 @@ OUTPUTS = {"corrupted_to", "predictions_to", "results_path"}
 #: options of models that say how many parameters they have
 SIZES = ("layers", "encoder_layers", "decoder_layers", "embed_dim", "ffn_dim", "adapters", "max_positions")
 SIZES += ("position_offset", "predicting_streams", "relative_buckets", "heads")
-#: parameters with a row for each symbol, also of earlier versions
-OF_SYMBOLS = re.compile(r"(token_embeddings\.table|bank\.tokens|words)\.weight$")
+#: parameters with a row for each symbol
+OF_SYMBOLS = re.compile(r"(token_embeddings\.table|words)\.weight$")
 MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice counts twice
 OUR_PACKAGE = __package__.split(".")[0]
 
@@ -50,8 +49,8 @@ def check_configuration(state: dict, path) -> dict:
 
     Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
     and are plain data: no string that omegaconf would resolve, none but literals where fairseq evaluates strings.
-    Renamed options get their present names; options unknown to this version are removed, and `OUTPUTS` are None. The
-    number of attention heads, which shapes of weights do not show, is that of the identity.
+    Options unknown to this version are removed, and `OUTPUTS` are None. The number of attention heads, which shapes of
+    weights do not show, is that of the identity.
 
     Raises:
         UserError: names the file and the key, what is expected and what was found.
@@ -154,7 +153,6 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
     """The options of a section that its dataclass `kind` has, with their types checked."""
     if type(section) is not dict:
         raise _refusal(path, key, "a dict", section)
-    section = {new_key(name) if type(name) is str else name: value for name, value in section.items()}
     known = {}
     for field in dataclasses.fields(kind):
         if field.name in OUTPUTS:

@@ -5,9 +5,9 @@ from itertools import chain
 from typing import Any, Callable, Dict, List, Optional, Union
 
 from fairseq import utils
+from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
-from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.config import BackboneConfig, EncoderConfig
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
@@ -95,7 +95,7 @@ def packings_of(packing: Optional[Dict[str, Tensor]], of_memory: Optional[Dict[s
     }
 
 
-class XLEncoderModel(XLTransformer):
+class XLEncoderModel(BaseFairseqModel):
     """An encoder with a tied output layer, and heads that objectives and classifiers add (Lample & Conneau 2019).
 
     Names in the state dict:
@@ -108,6 +108,8 @@ class XLEncoderModel(XLTransformer):
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 
+    #: the kind of network: weights of another kind cannot be transferred
+    backbone = "a Transformer"
     #: name and example of such a model, for error messages
     described = "an encoder: --arch xl_xlm_tiny and the like"
     #: whether the layers have cross-attention

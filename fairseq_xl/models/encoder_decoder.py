@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
-from fairseq.models import FairseqIncrementalDecoder
+from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
 from torch import Tensor
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.base import XLTransformer
 from fairseq_xl.models.beams import BeamCaches, masked_attention
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder, packings_of
@@ -279,7 +278,7 @@ class Decoder(FairseqIncrementalDecoder):
         return self.embeddings.max_positions
 
 
-class XLEncoderDecoderModel(XLTransformer):
+class XLEncoderDecoderModel(BaseFairseqModel):
     """Encoder and decoder for fairseq's criterions and generator (Lample & Conneau 2019, sections 4.2 and 4.3).
 
     Names in the state dict: `encoder.*` as in `XLEncoderModel`; `decoder.*` likewise, with
@@ -287,6 +286,8 @@ class XLEncoderDecoderModel(XLTransformer):
     `decoder.output.*`, with pre-LN `decoder.final_norm.*`. The output bias is in the decoder's token embeddings, and
     with --share-embeddings in the encoder's, which are the only ones.
     """
+
+    backbone = "a Transformer"  # as in `XLEncoderModel`
 
     def __init__(self, cfg: EncoderDecoderConfig, dictionary):
         super().__init__()

@@ -15,7 +15,6 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_xl.checkpoints.keys import upgrade_keys
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
@@ -162,7 +161,7 @@ class XLMonoTransModel(XLEncoderModel):
     def load_state_dict(self, state_dict, *args, **kwargs):
         """Loads a state dict as fairseq does, after `before_loading`."""
         if self.before_loading is not None:
-            state_dict = self.before_loading(upgrade_keys(state_dict))
+            state_dict = self.before_loading(state_dict)
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:

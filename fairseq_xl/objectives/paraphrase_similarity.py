@@ -44,7 +44,7 @@ class ParaphraseSimilarity(Objective):
 
     @property
     def input_length(self):
-        """`InputLength` of sentences without symbols; one symbol per pair is counted, as in earlier versions."""
+        """`InputLength` of sentences without symbols; one symbol per pair is counted."""
         return super().input_length._replace(symbols=1)
 
     def collate(self, batch_spec, corpus):

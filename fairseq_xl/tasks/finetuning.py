@@ -13,7 +13,6 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import TASK_REGISTRY, register_task
 from omegaconf import OmegaConf
 
-from fairseq_xl.checkpoints.identity import head_of, type_state_of
 from fairseq_xl.data.finetuning import FineTuningDataset
 from fairseq_xl.data.inputs import text_fingerprint
 from fairseq_xl.data.text import TextEncoder
@@ -144,7 +143,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
         self._check_head(found, path)
         self.type.framing = self.framing
         self.language_module.restore(found)
-        learned = type_state_of(found)
+        learned = found.get("type_state", {})
         if self.loaded_state not in (None, learned):
             raise UserError(f"{path} was trained on other files than the checkpoint before it: {quoted(learned)}")
         self.type.load_state(learned, path)
@@ -168,7 +167,7 @@ class FineTuningTask(LanguageMetrics, XLTask):
             check_replaceable(Path(self.cfg.predictions_to, name), origin._replace(task=kind), self.prefixes)
 
     def _check_head(self, found, path):
-        if head_of(found) != self.type.name:
+        if found.get("head") != self.type.name:
             raise UserError(f"{path} has no head of {self.cfg._name}: fine-tune its encoder with --init-from {path}")
 
     def check_fits(self, state, path):
@@ -177,9 +176,9 @@ class FineTuningTask(LanguageMetrics, XLTask):
         found = state["task_state"]["fairseq_xl"]
         self.language_module.restore(found, resumes=True)
         self._check_head(found, path)
-        theirs = type_state_of(found)
+        theirs = found.get("type_state", {})
         for name, ours in self.type.learned_state().items():
-            if theirs.get(name) != ours and (name in theirs or name not in self.type.later_state):
+            if theirs.get(name) != ours:
                 shown = f"{name.replace('_', ' ')} {theirs.get(name)}; this run has {ours}"
                 raise UserError(f"{path} was trained on other files, with {shown}")
 

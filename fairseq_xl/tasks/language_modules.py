@@ -7,7 +7,6 @@ from typing import Optional
 
 from omegaconf import open_dict
 
-from fairseq_xl.checkpoints.identity import head_of
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -16,7 +15,6 @@ from fairseq_xl.tasks.base import XLTaskConfig
 logger = logging.getLogger(__name__)
 
 PATTERN = "language-module"  # stands for all parameters of the language module among patterns of parameter names
-OLD_PATTERN = "bank"  # its name in earlier versions
 
 
 @dataclass
@@ -145,7 +143,7 @@ class TaskLanguageModule:
             return pretrained
         positions, identity, state = model.cfg.language_positions, pretrained.identity, pretrained.state
         # a new module is learned with the classifier's body, not with the one that the classifier was tuned from
-        stored = None if head_of(identity) and self.new else identity.get("body")
+        stored = None if identity.get("head") and self.new else identity.get("body")
         self.body = stored or body_digest(state, positions)
         if self.replacement is not None:
             state = self._replaced(state)
@@ -164,7 +162,7 @@ class TaskLanguageModule:
         new = report.new["model"]
         lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
         if lacking:
-            kind = "a fine-tuned model, " if head_of(report.pretrained.identity) else ""
+            kind = "a fine-tuned model, " if report.pretrained.identity.get("head") else ""
             raise UserError(
                 f"{report.pretrained.path}, {kind}lacks {lacking[0]}, which would stay random: train it, or do "
                 "without it"
@@ -192,8 +190,6 @@ def matching_parameters(model, patterns, option):
     """
     names, found = [name for name, _ in model.named_parameters()], set()
     for pattern in patterns:
-        if pattern == OLD_PATTERN:
-            raise UserError(f"{option} {OLD_PATTERN} is now called {option} {PATTERN}")
         if pattern == PATTERN and isinstance(model, XLMonoTransModel):
             fitting = [name for name in names if in_module(name, model.cfg.language_positions)]
         else:

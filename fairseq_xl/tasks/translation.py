@@ -313,8 +313,8 @@ class XLTranslationTask(XLSeq2SeqTask):
         if not is_begun(f"{prefix}.{source}"):
             raise UserError(f"--back-translated: no {prefix}.{source}; {command} writes it")
         note = read_note(prefix)
-        if note is None or "fingerprints" not in note:  # which earlier versions did not write: the command adds them
-            why = "has no fingerprints" if note_path(prefix).exists() else "is missing"
+        if note is None:
+            why = "is damaged" if note_path(prefix).exists() else "is missing"
             raise UserError(
                 f"--back-translated: {prefix} is not complete, {note_path(prefix).name} {why}; run {command} again"
             )

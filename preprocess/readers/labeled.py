@@ -315,12 +315,6 @@ def skip_invalid_option(parser: argparse.ArgumentParser) -> None:
         "wrong line is an error",
     )
 
-    class Renamed(argparse.Action):
-        def __call__(self, *_: Any) -> None:
-            parser.error("--leave-out-wrong is now called --skip-invalid")
-
-    parser.add_argument("--leave-out-wrong", action=Renamed, nargs=0, help=argparse.SUPPRESS)
-
 
 def chosen(option: str, languages: Sequence[str]) -> list[str]:
     """The languages of --langs; raises UserError for a language that the release lacks."""

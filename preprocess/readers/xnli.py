@@ -4,7 +4,6 @@ XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training s
 translated into English. Its training text is tokenized; evaluation text is there in both forms.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -87,10 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--tokenized", action="store_true", help="evaluation text tokenized by the release, as training text always is"
     )
-    parser.add_argument("--tokenised", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.tokenised:
-        parser.error("--tokenised is now called --tokenized")
 
     def work() -> None:
         languages, columns = chosen(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN

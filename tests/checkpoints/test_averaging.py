@@ -144,7 +144,7 @@ IDENTITY |= {
     ],
 )
 def test_weights_of_another_meaning_are_refused(run, changed):
-    """All shapes are equal. Checkpoints of other settings of training, or of an earlier version, are averaged."""
+    """All shapes are equal. Checkpoints of other settings of training are averaged."""
     for number, identity in enumerate((IDENTITY, IDENTITY | changed)):
         torch.save(checkpoint(1, task_state={"fairseq_xl": identity}), run / f"{number}.pt")
     name = next(iter(changed.get("type_state", changed)))
@@ -153,11 +153,9 @@ def test_weights_of_another_meaning_are_refused(run, changed):
 
 
 def test_what_checkpoints_of_one_run_may_differ_in(run, caplog):
-    earlier = {name: value for name, value in IDENTITY.items() if name not in ("encoding", "head", "type_state")}
-    others = earlier | {"labels": ["x", "y"], "sides": 1}, IDENTITY | {"length": 9}
-    for number, identity in enumerate((IDENTITY, *others)):
+    for number, identity in enumerate((IDENTITY, IDENTITY | {"length": 9})):
         torch.save(checkpoint(1, task_state={"fairseq_xl": identity}), run / f"{number}.pt")
-    averaging.average([str(run / f"{number}.pt") for number in range(3)])
+    averaging.average([str(run / f"{number}.pt") for number in range(2)])
     assert "differ in length" in caplog.text
 
 

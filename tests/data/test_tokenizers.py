@@ -40,8 +40,7 @@ def write(folder, content):
 
 def test_named_in_the_manifest(tmp_path, monkeypatch):
     assert tokenizers.named_in(tmp_path) == {} == tokenizers.named_in(write(tmp_path, {"config": {}}))
-    for key in ("tokeniser", "tokenizer"):  # the first in manifests of earlier versions
-        assert tokenizers.named_in(write(tmp_path, {"config": {key: {"en": "moses"}}})) == {"en": "moses"}
+    assert tokenizers.named_in(write(tmp_path, {"config": {"tokenizer": {"en": "moses"}}})) == {"en": "moses"}
     tokenizers._splitter.cache_clear()
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(UserError, match="manifest.json: the text of en was tokenized by moses.*package sacremoses"):

@@ -38,7 +38,7 @@ def command(*arguments):
 
 def test_from_text_to_data_bin(corpus, tmp_path, fairseq_in_process):
     change(corpus, monolingual={})
-    result = command(corpus, tmp_path / "data-bin", "--workers", "2")
+    result = command(corpus, tmp_path / "data-bin", "--jobs", "2")
     assert result.returncode == 0, result.stderr
     prepare(corpus, tmp_path / "in-process")
     assert content(tmp_path / "data-bin") == content(tmp_path / "in-process")
@@ -110,10 +110,10 @@ def test_a_data_bin_that_is_a_file(corpus, tmp_path, capsys):
     "arguments, expected",
     [
         (["c.yaml"], "DATA_BIN is missing"),
-        (["c.yaml", "data-bin", "--workers", "0"], "--workers must be 1 or more, found 0"),
+        (["c.yaml", "data-bin", "--jobs", "0"], "--jobs must be 1 or more, found 0"),
         (
-            ["--verify", "data-bin", "--workers", "2", "--check-only"],
-            "--verify data-bin takes no other option, found --workers, --check-only",
+            ["--verify", "data-bin", "--jobs", "2", "--check-only"],
+            "--verify data-bin takes no other option, found --jobs, --check-only",
         ),
         (["--verify", "data-bin", "--spm-model", "m", "--dict", "d"], "no other option, found --spm-model, --dict"),
     ],

@@ -81,20 +81,6 @@ def test_what_is_removed_is_made_anew(corpus, prepared):
     assert content(prepared) == before and verify(prepared)
 
 
-def test_a_data_bin_of_before_gets_them(corpus, tmp_path, fairseq_in_process, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        patch.setattr(fingerprints, "FORMAT", 0)
-        prepare(corpus, tmp_path / "data-bin")
-    path = tmp_path / "data-bin/manifest.json"
-    old = json.loads(path.read_text(encoding="utf-8"))
-    new = old.pop("fingerprints")
-    path.write_text(json.dumps(old), encoding="utf-8")
-    assert main(["--verify", str(tmp_path / "data-bin")]) == 1
-    assert "has no fingerprints, since an earlier version wrote it; `python -m" in capsys.readouterr().err
-    prepare(corpus, tmp_path / "data-bin")
-    assert known(tmp_path / "data-bin") == new and verify(tmp_path / "data-bin") == len(new)
-
-
 def test_what_is_no_data_bin(tmp_path, capsys):
     assert main(["--verify", str(tmp_path)]) == 1
     assert "has no readable manifest.json" in capsys.readouterr().err

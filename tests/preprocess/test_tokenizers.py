@@ -130,9 +130,3 @@ def test_a_missing_package_is_one_sentence(corpus, tmp_path, name, monkeypatch):
     assert str(refused.value).splitlines()[1:] == [
         f"  - tokenizer en, de: {name} needs a package that is not installed: pip install {tokenizers.PACKAGES[name]}"
     ]
-
-
-def test_the_former_key_is_refused(corpus, capsys):
-    assert main([str(change(corpus, tokeniser={"en": "moses"})), "--check-only"]) == 1
-    shown = capsys.readouterr().err
-    assert "the key 'tokeniser' is now called 'tokenizer'" in shown and "unknown key" not in shown

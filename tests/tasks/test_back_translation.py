@@ -13,7 +13,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json
 from fairseq_xl.io.locks import locked
 from preprocess.fingerprints import verify
 from tests.bad_input.every_command import fails
@@ -202,18 +202,6 @@ def test_pairs_whose_sides_are_of_two_texts_are_refused(place, data, tmp_path, c
         train_on_pairs(data, tmp_path / "run")
     run(place[1], data, capsys)
     assert len(sources(data)) == 12 and train_on_pairs(data, tmp_path / "run").updates
-
-
-def test_the_command_adds_fingerprints_to_pairs_of_an_earlier_version(place, data, tmp_path, capsys, monkeypatch):
-    run(place[1], data, capsys)
-    path = data / "en-de/back-de.en-de.json"
-    note = read_json(path)
-    write_json(path, {name: value for name, value in note.items() if name != "fingerprints"})
-    with pytest.raises(UserError, match="back-de.en-de.json has no fingerprints; run `fairseq-xl back-translate"):
-        train_on_pairs(data, tmp_path / "run")
-    monkeypatch.setattr(back_translation.Translator, "__call__", None)  # nothing is translated
-    run(place[1], data, capsys)
-    assert read_json(path) == note
 
 
 def test_pairs_of_another_dictionary_are_refused(place, data, tmp_path, capsys):

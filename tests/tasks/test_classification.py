@@ -10,7 +10,6 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_xl.checkpoints.identity import type_state_of
 from fairseq_xl.commands import score_classification, score_ranking, score_tagging
 from fairseq_xl.criterions.finetuning import FineTuningCriterion
 from fairseq_xl.data.finetuning import FineTuningDataset
@@ -108,7 +107,7 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
 
 
 def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_path):
-    """A checkpoint, which may be someone else's, does not; one of an earlier version has no such option."""
+    """A checkpoint, which may be someone else's, does not."""
     state = load_checkpoint(learned[1][0] / "checkpoint_best.pt")
     without = {name: value for name, value in state["cfg"]["task"].items() if name != "predictions_to"}
     on_command_line = ["--predictions-to", tmp_path / "named"]
@@ -181,45 +180,6 @@ def test_models_of_an_ensemble_have_learned_the_same_classes(learned):
     files = [str(learned[sides][0] / "checkpoint_best.pt") for sides in (1, 2)]
     with pytest.raises(UserError, match=f"{files[1]} was trained on other files than the checkpoint before it"):
         checkpoint_utils.load_model_ensemble_and_task(files)
-
-
-def is_evaluated_and_resumed(data_bin, files, folder, original):
-    """Asserts that the checkpoint in a folder has the loss of the original one, and that training continues from it."""
-    seen = [
-        validation_losses(validate(data_bin, each / "checkpoint_last.pt"))[0]["loss"] for each in (folder, original)
-    ]
-    assert seen[0] == seen[1]
-    line = classification(data_bin, files, folder, "--max-epoch", 13, "--no-save", *LEARNING)
-    assert min(run_train(line).updates) > 100
-
-
-def test_a_checkpoint_of_an_earlier_version(data_bin, task_files, learned, tmp_path):
-    """Its identity has the classes and the number of texts as keys of its own; it is evaluated and resumed."""
-    state = load_checkpoint(learned[1][0] / "checkpoint_last.pt")
-    identity = state["task_state"]["fairseq_xl"]
-    learned_state = identity.pop("type_state")
-    assert learned_state == {"labels": ["river", "stone"], "num_texts": 1}
-    del identity["head"]  # the first versions had classification only
-    identity.update(labels=learned_state["labels"], sides=1)
-    save_checkpoint(state, tmp_path / "checkpoint_last.pt")
-    is_evaluated_and_resumed(data_bin, task_files[1], tmp_path, learned[1][0])
-
-
-def test_the_earlier_name_of_the_number_of_texts():
-    """`sides`, in the state of classification and of a subtask; other names that end in it are kept."""
-    found = {"labels": ["a"], "sides": 2, "nc.sides": 1, "besides": 3, "a.besides": 4}
-    assert type_state_of({"type_state": found}) == {
-        **{"labels": ["a"], "num_texts": 2, "nc.num_texts": 1, "besides": 3, "a.besides": 4}
-    }
-
-
-def test_a_checkpoint_with_the_earlier_name_of_the_number_of_texts(data_bin, task_files, learned, tmp_path):
-    """It is evaluated and resumed."""
-    state = load_checkpoint(learned[2][0] / "checkpoint_last.pt")
-    learned_state = state["task_state"]["fairseq_xl"]["type_state"]
-    learned_state["sides"] = learned_state.pop("num_texts")
-    save_checkpoint(state, tmp_path / "checkpoint_last.pt")
-    is_evaluated_and_resumed(data_bin, task_files[2], tmp_path, learned[2][0])
 
 
 def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -612,68 +611,3 @@ def test_a_language_module_of_several_languages_serves_those_named(data_bin, tas
         data_bin, tmp_path / "tuned/checkpoint_last.pt", tmp_path, "--language-module", body, "--eval-langs", "de,fr"
     )
     assert {path.name for path in tmp_path.glob("*.tsv")} == {"valid.de.tsv", "valid.fr.tsv"}
-
-
-# Files of earlier versions, in which the token embeddings and the language module were called banks
-
-
-def old_names(state):
-    """A state dict with the parameter names of earlier versions."""
-    for new, old in (("table.", "tokens."), ("output_bias", "bias"), ("special.", "special.")):
-        state = {name.replace(f"token_embeddings.{new}", f"bank.{old}"): value for name, value in state.items()}
-    assert not any("token_embeddings" in name for name in state)
-    return state
-
-
-def as_before(path, to):
-    """Writes a checkpoint with the names of parameters and options, and the values, of earlier versions."""
-    content = torch.load(path, weights_only=False)
-    content["model"] = old_names(content["model"])
-    task = content["cfg"]["task"]
-    task["bank"], task["new_bank"] = task.pop("language_module"), task.pop("new_language_module", False)
-    for option in ("train_only", "freeze"):
-        if task.get(option) == "language-module":
-            task[option] = "bank"
-    torch.save(content, to)
-    return to
-
-
-def module_as_before(path, to):
-    """Writes the file of a language module as earlier versions did."""
-    content = torch.load(path, weights_only=True)
-    torch.save(content | {"kind": "fairseq_xl bank", "state": old_names(content["state"])}, to)
-    return to
-
-
-def test_a_run_of_an_earlier_version_resumes(text, steps, tmp_path):
-    """The state of its optimizer belongs to the same parameters in the same order."""
-    run_train([*learning(text["de"], steps["L1"], tmp_path), "--max-update", 2])
-    last = tmp_path / "checkpoint_last.pt"
-    run_train(learning(text["de"], steps["L1"], as_before(last, last).parent))
-    assert equal_parameters(load(last), load(steps["de"]))
-
-
-def test_a_body_of_an_earlier_version(text, steps, tmp_path):
-    run_train(learning(text["de"], as_before(steps["L1"], tmp_path / "L1.pt"), tmp_path / "de"))
-    assert equal_parameters(load(tmp_path / "de/checkpoint_last.pt"), load(steps["de"]))
-
-
-@pytest.mark.parametrize("kind", ["module", "checkpoint", "archive"])
-def test_a_classifier_and_language_modules_of_an_earlier_version(text, steps, module_files, tmp_path, kind):
-    old = {"module": module_as_before(module_files["de"], tmp_path / "de.bank.pt")}
-    old["checkpoint"] = as_before(steps["de"], tmp_path / "de.pt")
-    old["archive"] = tmp_path / "archive"
-    with zipfile.ZipFile(old["archive"], "w") as archive:
-        archive.write(old["module"], "de.bank.pt")
-    language_module.main(["pack", str(old["archive"]), str(module_files["fr"])])  # another one is added
-    assert zipfile.ZipFile(old["archive"]).read("de.bank.pt") == old["module"].read_bytes()
-    tuned = as_before(steps["tuned"], tmp_path / "tuned.pt")
-    overrides = {"data": str(text["de"]), "language_module": str(old[kind]), "lang": "de"}
-    (model,), _, _ = load_model_ensemble_and_task([str(tuned)], arg_overrides=overrides)
-    assert equal_parameters(model.state_dict(), composed(steps, "de"))
-
-
-def test_the_old_name_of_the_language_module_is_refused(text, steps, tmp_path):
-    line = learning(text["de"], steps["L1"], tmp_path)
-    message = refusal(run_train, ["bank" if word == "language-module" else word for word in line])
-    assert message == "--train-only bank is now called --train-only language-module"

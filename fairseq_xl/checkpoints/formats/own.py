@@ -13,8 +13,8 @@ from torch import Tensor
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import DECODER_LANGUAGES, DECODER_POSITIONS
-from fairseq_xl.checkpoints.identity import check_identity, head_of, type_state_of
-from fairseq_xl.checkpoints.keys import LANGUAGES, POSITIONS, upgrade_keys
+from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.keys import LANGUAGES, POSITIONS
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import check_finite, load_checkpoint
@@ -82,7 +82,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     options = {field.name: cfg.get(field.name, getattr(config(), field.name)) for field in fields(config)}
     if "heads" not in options:
         raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it cannot be exported")
-    state = upgrade_keys(content["model"])
+    state = content["model"]
     if language_module:
         state = _with_module(state, options, found, language_module, language, dictionary, data)
     state = language_modules.without_special(state, len(dictionary.languages))
@@ -95,11 +95,11 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
         dictionary=dictionary,
         languages=list(dictionary.languages) if LANGUAGES in state else [],
         directions=list(found.get("lang_pairs") or []),
-        is_causal=found.get("objectives") == "clm" and head_of(found) is None,
+        is_causal=found.get("objectives") == "clm" and found.get("head") is None,
         head_dropout=task.get("head_dropout") or 0.0,
         longest=min(length, options["max_positions"]),
-        head=head_of(found),
-        type_state=type_state_of(found),
+        head=found.get("head"),
+        type_state=found.get("type_state", {}),
         same_language="writes" in found,
     )
 

@@ -127,10 +127,7 @@ def test_manifest_counts_what_is_left_out(source, tmp_path):
     }
 
 
-def test_tokenized_evaluation_text(source, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        command(source, tmp_path, "--tokenised")  # its former name
-    assert "--tokenised is now called --tokenized" in capsys.readouterr().err
+def test_tokenized_evaluation_text(source, tmp_path):
     assert command(source, tmp_path) == command(source, tmp_path, "--tokenized") == 0
     assert written(tmp_path / "out") == EXPECTED | {
         "valid.de.tsv": (

@@ -84,7 +84,7 @@ LAYERS = {
     "__main__": {"commands"},
 }
 #: parts that everyone may import
-EVERYONES = {"errors", "error_reporting", "io", "versions"}
+EVERYONES = {"errors", "error_reporting", "io", "options", "versions"}
 
 
 def name(path):

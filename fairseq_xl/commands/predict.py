@@ -22,7 +22,8 @@ from fairseq_xl import register
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.io import bounds
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
-from fairseq_xl.prediction.generation import check_options, option
+from fairseq_xl.options import option_name
+from fairseq_xl.prediction.generation import check_options
 
 #: options of generation, which are those of fairseq-generate
 GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size")
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}
-    check_options(generation, option)
+    check_options(generation, option_name)
     if options.json and options.probabilities:
         raise UserError("--probabilities: leave it out, --json has the probabilities of all classes")
     register()

@@ -1,6 +1,6 @@
 """Cross-entropy of same-language generation, with perplexity by language."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
@@ -11,15 +11,14 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq_xl.criterions.sums import bits, log_losses, total
 from fairseq_xl.errors import check_number
 from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.options import option
 
 
 @dataclass
 class XLGenerationCriterionConfig(FairseqDataclass):
     """Options of the criterion `xl_generation`."""
 
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "label smoothing in training: total probability of all symbols but the target"}
-    )
+    label_smoothing: float = option(0.0, "label smoothing in training: total probability of all symbols but the target")
 
 
 @register_criterion("xl_generation", dataclass=XLGenerationCriterionConfig)

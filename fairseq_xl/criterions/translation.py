@@ -1,7 +1,7 @@
 """Cross-entropy of translation with label smoothing, without the logits of a whole batch."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -14,15 +14,14 @@ from torch import Tensor
 
 from fairseq_xl.criterions.sums import total
 from fairseq_xl.errors import check_number
+from fairseq_xl.options import option
 
 
 @dataclass
 class XLTranslationCriterionConfig(FairseqDataclass):
     """Options of the criterion `xl_translation`."""
 
-    label_smoothing: float = field(
-        default=0.0, metadata={"help": "label smoothing: total probability of all symbols but the target"}
-    )
+    label_smoothing: float = option(0.0, "label smoothing: total probability of all symbols but the target")
     sentence_avg: bool = II("optimization.sentence_avg")
 
 

@@ -6,7 +6,7 @@ Adding one takes one file in this package or in another one (`fairseq_xl/README.
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.modules.initialization import init_weights
+from fairseq_xl.options import option
 
 MANY_CLASSES = 10  # from this number of classes on, it is compared with that of the texts
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
@@ -42,12 +43,10 @@ class TypeConfig(FairseqDataclass):
 class FirstTokenConfig(TypeConfig):
     """Options of task types whose head reads the first token."""
 
-    pooler: bool = field(
-        default=False,
-        metadata={
-            "help": "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
-            "prediction if the checkpoint of --init-from has them"
-        },
+    pooler: bool = option(
+        False,
+        "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
+        "prediction if the checkpoint of --init-from has them",
     )
 
 

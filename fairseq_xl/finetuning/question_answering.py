@@ -2,7 +2,7 @@
 
 import json
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
 from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, TypeConfig, fields_of
+from fairseq_xl.options import option
 
 logger = logging.getLogger(__name__)
 
@@ -30,26 +31,19 @@ Prediction = tuple[int, int, float]  # start character, end character (exclusive
 class QuestionAnsweringConfig(TypeConfig):
     """Options of question answering."""
 
-    question_length: int = field(
-        default=64,
-        metadata={"help": "maximum length of a question, in tokens; the rest is truncated", "range": "1 or more"},
+    question_length: int = option(
+        64, "maximum length of a question, in tokens; the rest is truncated", range="1 or more"
     )
-    stride: int = field(
-        default=128,
-        metadata={
-            "help": "tokens between the starts of consecutive windows of a long context (doc_stride in BERT)",
-            "range": "1 or more",
-        },
+    stride: int = option(
+        128,
+        "tokens between the starts of consecutive windows of a long context (doc_stride in BERT)",
+        range="1 or more",
     )
-    answer_length: int = field(
-        default=30, metadata={"help": "maximum length of a predicted answer, in tokens", "range": "1 or more"}
-    )
-    normalization: ChoiceEnum(NORMALIZATIONS) = field(  # type: ignore[valid-type]  # made at run time
-        default="squad",
-        metadata={
-            "help": "normalization of answers before comparison: squad (removes English articles) or mlqa (removes "
-            "those of the language; characters are words in Chinese, Japanese and Thai)"
-        },
+    answer_length: int = option(30, "maximum length of a predicted answer, in tokens", range="1 or more")
+    normalization: ChoiceEnum(NORMALIZATIONS) = option(  # type: ignore[valid-type]  # made at run time
+        "squad",
+        "normalization of answers before comparison: squad (removes English articles) or mlqa (removes "
+        "those of the language; characters are words in Chinese, Japanese and Thai)",
     )
 
 

@@ -3,7 +3,7 @@
 Shapes: B batch, T time, C channels.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Dict
 
 import torch
@@ -12,20 +12,17 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairseq_xl.options import option
+
 
 @dataclass
 class DANConfig(FairseqDataclass):
     """A deep averaging network."""
 
-    embed_dim: int = field(
-        default=512,
-        metadata={"help": "channels of token and sentence embeddings", "range": "1 or more", "transfer": "embeddings"},
-    )
-    layers: int = field(default=2, metadata={"help": "feed-forward layers after the average", "range": "0 to 1000"})
-    dropout: float = field(
-        default=0.1, metadata={"help": "probability of dropping a token from the average", "range": "probability"}
-    )
-    max_positions: int = field(default=512, metadata={"help": "longest input, in tokens", "range": "1 or more"})
+    embed_dim: int = option(512, "channels of token and sentence embeddings", range="1 or more", transfer="embeddings")
+    layers: int = option(2, "feed-forward layers after the average", range="0 to 1000")
+    dropout: float = option(0.1, "probability of dropping a token from the average", range="probability")
+    max_positions: int = option(512, "longest input, in tokens", range="1 or more")
 
 
 class XLDANModel(BaseFairseqModel):

@@ -19,6 +19,7 @@ from fairseq_xl.errors import check_ranges
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
+from fairseq_xl.options import option
 
 #: initial standard deviation of an adapter's weights: adapters start near the identity (Houlsby et al. 2019)
 ADAPTER_STD = 0.01
@@ -31,32 +32,26 @@ class MonoTransConfig(EncoderConfig):
     segment_embeddings: ChoiceEnum(["added", "none"]) = field(
         default="added", metadata=EncoderConfig.__dataclass_fields__["segment_embeddings"].metadata
     )
-    language_positions: bool = field(
-        default=False,
-        metadata={
-            "help": "position embeddings belong to the language module, and the first token has neither position nor "
-            "segment embedding (Artetxe et al. 2020, section 2)",
-            "transfer": "encoder",
-            "absent": False,
-        },
+    language_positions: bool = option(
+        False,
+        "position embeddings belong to the language module, and the first token has neither position nor "
+        "segment embedding (Artetxe et al. 2020, section 2)",
+        transfer="encoder",
+        absent=False,
     )
-    adapters: int = field(
-        default=0,
-        metadata={
-            "help": "channels inside the adapters, which belong to the language module (Artetxe et al. 2020, section "
-            "2); 0: no adapters",
-            "range": "0 or more",
-            "transfer": "encoder",
-            "absent": 0,
-        },
+    adapters: int = option(
+        0,
+        "channels inside the adapters, which belong to the language module (Artetxe et al. 2020, section "
+        "2); 0: no adapters",
+        range="0 or more",
+        transfer="encoder",
+        absent=0,
     )
-    embedding_noise: float = field(
-        default=0.0,
-        metadata={
-            "help": "standard deviation of Gaussian noise added in training to each token, position and segment "
-            "embedding (Artetxe et al. 2020, appendix A: 0.075)",
-            "range": "0 or more",
-        },
+    embedding_noise: float = option(
+        0.0,
+        "standard deviation of Gaussian noise added in training to each token, position and segment "
+        "embedding (Artetxe et al. 2020, appendix A: 0.075)",
+        range="0 or more",
     )
 
 

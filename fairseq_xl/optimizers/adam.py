@@ -1,7 +1,7 @@
 """Adam with decoupled weight decay (Loshchilov & Hutter 2019) in a few kernels: fairseq's `adam`, faster on a GPU."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, List
 
 import torch
@@ -14,6 +14,7 @@ from torch.optim.adamw import adamw
 
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
+from fairseq_xl.options import option
 
 #: devices for which all supported versions of torch have a fused update; other devices run torch's foreach update
 FUSED = ("cuda", "cpu", "mps", "xpu")
@@ -23,18 +24,10 @@ FUSED = ("cuda", "cpu", "mps", "xpu")
 class AdamConfig(FairseqDataclass):
     """Options of `xl_adam`: those of fairseq's `adam`, with its defaults."""
 
-    adam_betas: str = field(
-        default="(0.9, 0.999)", metadata={"help": "decay rates of the means of gradients and their squares"}
-    )
-    adam_eps: float = field(
-        default=1e-8, metadata={"help": "added to the root of the mean squared gradient", "range": "0 or more"}
-    )
-    weight_decay: float = field(
-        default=0.0,
-        metadata={
-            "help": "decoupled weight decay: each update subtracts this times --lr times the weight",
-            "range": "0 or more",
-        },
+    adam_betas: str = option("(0.9, 0.999)", "decay rates of the means of gradients and their squares")
+    adam_eps: float = option(1e-8, "added to the root of the mean squared gradient", range="0 or more")
+    weight_decay: float = option(
+        0.0, "decoupled weight decay: each update subtracts this times --lr times the weight", range="0 or more"
     )
     lr: List[float] = II("optimization.lr")
 

@@ -3,7 +3,7 @@
 Artetxe et al. 2020 pre-train with it (appendix A).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, List
 
 import torch
@@ -14,24 +14,17 @@ from torch import Tensor
 
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
+from fairseq_xl.options import option
 
 
 @dataclass
 class LambConfig(FairseqDataclass):
     """Options of `xl_lamb`; defaults are those of the paper's BERT."""
 
-    lamb_betas: str = field(
-        default="(0.9, 0.999)", metadata={"help": "decay rates of the means of gradients and their squares"}
-    )
-    lamb_eps: float = field(
-        default=1e-6, metadata={"help": "added to the root of the mean squared gradient", "range": "0 or more"}
-    )
-    weight_decay: float = field(
-        default=0.01,
-        metadata={
-            "help": "weight decay of tensors with two dimensions or more, so not of biases and LayerNorms",
-            "range": "0 or more",
-        },
+    lamb_betas: str = option("(0.9, 0.999)", "decay rates of the means of gradients and their squares")
+    lamb_eps: float = option(1e-6, "added to the root of the mean squared gradient", range="0 or more")
+    weight_decay: float = option(
+        0.01, "weight decay of tensors with two dimensions or more, so not of biases and LayerNorms", range="0 or more"
     )
     lr: List[float] = II("optimization.lr")
 

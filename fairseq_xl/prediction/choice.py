@@ -6,8 +6,8 @@ from typing import Any
 from fairseq_xl import load
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.lines import STANDARD_INPUT
+from fairseq_xl.options import option_name
 from fairseq_xl.prediction.base import BatchLimits, Predictor, on_best_device
-from fairseq_xl.prediction.generation import option
 from fairseq_xl.prediction.labels import LabelPredictor
 from fairseq_xl.prediction.texts import TextPredictor, directions_of
 from fairseq_xl.tasks.finetuning import FineTuningTask
@@ -45,7 +45,7 @@ def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool
         given = ["--subtask"] * bool(options.subtask) + ["--probabilities"] * options.probabilities
         expected = "predicts classes"
     else:
-        given, expected = [option(name) for name in generation], "translates or generates text"
+        given, expected = [option_name(name) for name in generation], "translates or generates text"
     if given:
         raise UserError(f"{', '.join(given)}: expected a model that {expected}, found {options.checkpoint}")
 

@@ -54,11 +54,6 @@ def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) ->
         )
 
 
-def option(name: str) -> str:
-    """The name of an option on a command line."""
-    return f"--{name.replace('_', '-')}"
-
-
 def check_value(name: str, value: Any, kind: type, expected: str | None = None) -> None:
     """Raises `UserError` unless the value of an argument has the type `kind` and, if a number, is in a range.
 

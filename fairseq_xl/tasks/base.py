@@ -3,7 +3,7 @@
 import gc
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Optional
@@ -37,6 +37,7 @@ from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
+from fairseq_xl.options import option
 from fairseq_xl.tasks.option_checks import check
 from fairseq_xl.tasks.subwords import XLSubwords
 from fairseq_xl.tasks.training_options import without_effect
@@ -56,47 +57,34 @@ HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip
 class XLTaskConfig(FairseqDataclass):
     """Options of every task."""
 
-    data: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "folder written by `python -m preprocess`; or shards, one of which is read in each epoch: a folder "
-            "of shards, a pattern in quotes ('DATA/*'), or several folders joined by ':'"
-        },
+    data: Optional[str] = option(
+        None,
+        "folder written by `python -m preprocess`; or shards, one of which is read in each epoch: a folder "
+        "of shards, a pattern in quotes ('DATA/*'), or several folders joined by ':'",
     )
-    framing: ChoiceEnum(FRAMINGS) = field(
-        default="xl",
-        metadata={
-            "help": "framing of inputs: xl (<s> x </s>), or that of published weights: xlm (</s> x </s>), bert (one "
-            "</s> between two texts), mbart (x </s> [xx])"
-        },
+    framing: ChoiceEnum(FRAMINGS) = option(
+        "xl",
+        "framing of inputs: xl (<s> x </s>), or that of published weights: xlm (</s> x </s>), bert (one "
+        "</s> between two texts), mbart (x </s> [xx])",
     )
-    compile: bool = field(
-        default=False,
-        metadata={
-            "help": "compile the layers with torch.compile in training, which delays the first updates; slower on CPU "
-            "with dropout"
-        },
+    compile: bool = option(
+        False,
+        "compile the layers with torch.compile in training, which delays the first updates; slower on CPU with dropout",
     )
-    compile_backend: str = field(
-        default="inductor",
-        metadata={"help": "backend of --compile; aot_eager and eager run without a compiler, for debugging"},
+    compile_backend: str = option(
+        "inductor", "backend of --compile; aot_eager and eager run without a compiler, for debugging"
     )
-    checkpoint_activations: bool = field(
-        default=False,
-        metadata={
-            "help": "store only the inputs of layers and compute the rest again in the backward pass: less memory, "
-            "and one more forward pass of the layers"
-        },
+    checkpoint_activations: bool = option(
+        False,
+        "store only the inputs of layers and compute the rest again in the backward pass: less memory, "
+        "and one more forward pass of the layers",
     )
-    validation_examples: int = field(
-        default=5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
-        metadata={
-            "help": "validate on at most this many examples per language, pair or direction, and per objective or "
-            "subtask: a fixed random sample (0: all). fairseq-validate takes the sample with xl_pretraining and "
-            "xl_unsupervised_translation, and all examples with other tasks. --max-valid-steps may end validation "
-            "earlier",
-            "range": "0 or more",
-        },
+    validation_examples: int = option(
+        5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
+        "validate on at most this many examples per language, pair or direction, and per objective or subtask: a "
+        "fixed random sample (0: all). fairseq-validate takes the sample with xl_pretraining and "
+        "xl_unsupervised_translation, and all examples with other tasks. --max-valid-steps may end validation earlier",
+        range="0 or more",
     )
     seed: int = II("common.seed")
 

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, make_dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -24,6 +24,7 @@ from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.finetuning.file_checks import count, warn_of_files
 from fairseq_xl.io.compressed import without_suffix
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.options import option
 from fairseq_xl.tasks.base import XLTask, named_languages, run_config
 from fairseq_xl.tasks.language_metrics import LanguageMetrics
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
@@ -38,53 +39,38 @@ UNKNOWN = 0.1  # share of <unk> among the tokens of a language from which on the
 class FineTuningConfig(LanguageModuleConfig):
     """Options of every fine-tuning task of encoders."""
 
-    task_files: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "folder of SPLIT.LANGUAGE files, in the format of the task (recipes/README.md); several folders, "
-            "separated by ':', are searched in order"
-        },
+    task_files: Optional[str] = option(
+        None,
+        "folder of SPLIT.LANGUAGE files, in the format of the task (recipes/README.md); several folders, "
+        "separated by ':', are searched in order",
     )
-    train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
-    eval_langs: str = field(
-        default="en", metadata={"help": "languages of every split but `train`, separated by commas"}
+    train_langs: str = option("en", "languages to train on, separated by commas")
+    eval_langs: str = option("en", "languages of every split but `train`, separated by commas")
+    valid_langs: Optional[str] = option(
+        None, "languages of the split `valid`, separated by commas (default: --eval-langs)"
     )
-    valid_langs: Optional[str] = field(
-        default=None,
-        metadata={"help": "languages of the split `valid`, separated by commas (default: --eval-langs)"},
+    length: int = option(
+        256,
+        "maximum length of an input, in tokens; longer texts are truncated, sentences to tag and contexts "
+        "of questions divided",
     )
-    length: int = field(
-        default=256,
-        metadata={
-            "help": "maximum length of an input, in tokens; longer texts are truncated, sentences to tag and contexts "
-            "of questions divided"
-        },
+    examples_per_epoch: Optional[int] = option(
+        None,
+        "number of examples drawn at random for each epoch; of question answering: windows (default: each "
+        "example once; XLM: 20000)",
+        range="1 or more",
     )
-    examples_per_epoch: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "number of examples drawn at random for each epoch; of question answering: windows (default: each "
-            "example once; XLM: 20000)",
-            "range": "1 or more",
-        },
+    head_dropout: float = option(0.1, "dropout in front of the task's output layer", range="probability")
+    init_from: Optional[str] = option(
+        None, "fine-tune the encoder of this checkpoint, or of published weights (XLM-R, XLM, BERT)"
     )
-    head_dropout: float = field(
-        default=0.1, metadata={"help": "dropout in front of the task's output layer", "range": "probability"}
+    freeze: Optional[str] = option(
+        None,
+        "freeze the parameters whose names match these patterns, separated by commas; 'language-module': "
+        "the language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)",
     )
-    init_from: Optional[str] = field(
-        default=None,
-        metadata={"help": "fine-tune the encoder of this checkpoint, or of published weights (XLM-R, XLM, BERT)"},
-    )
-    freeze: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "freeze the parameters whose names match these patterns, separated by commas; 'language-module': "
-            "the language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)"
-        },
-    )
-    predictions_to: Optional[str] = field(
-        default=None,
-        metadata={"help": "folder for the predictions of fairseq-validate, a file for each split and language"},
+    predictions_to: Optional[str] = option(
+        None, "folder for the predictions of fairseq-validate, a file for each split and language"
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Optional
@@ -25,6 +25,7 @@ from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
+from fairseq_xl.options import option
 from fairseq_xl.tasks.base import named_languages, run_config
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 
@@ -37,56 +38,43 @@ SHORTEST = 8  # minimum --length of a source, in tokens
 class XLGenerationConfig(XLSeq2SeqConfig):
     """Options of `xl_generation`."""
 
-    task_files: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; several "
-            "folders, separated by ':', are searched in order for the source"
-        },
+    task_files: Optional[str] = option(
+        None,
+        "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; several "
+        "folders, separated by ':', are searched in order for the source",
     )
-    train_langs: str = field(default="en", metadata={"help": "languages to train on, separated by commas"})
-    eval_langs: str = field(
-        default="en",
-        metadata={"help": "languages of every split but `train`, separated by commas; a single one to generate"},
+    train_langs: str = option("en", "languages to train on, separated by commas")
+    eval_langs: str = option(
+        "en", "languages of every split but `train`, separated by commas; a single one to generate"
     )
-    valid_langs: Optional[str] = field(
-        default=None,
-        metadata={"help": "languages of the split `valid`, separated by commas (default: --eval-langs)"},
+    valid_langs: Optional[str] = option(
+        None, "languages of the split `valid`, separated by commas (default: --eval-langs)"
     )
-    length: Optional[int] = field(
-        default=None,
-        metadata={
-            "help": "maximum length of a source, in tokens; the rest is truncated (default: as in the fine-tuning of "
-            "the checkpoint; in training --max-positions of the model)"
-        },
+    length: Optional[int] = option(
+        None,
+        "maximum length of a source, in tokens; the rest is truncated (default: as in the fine-tuning of "
+        "the checkpoint; in training --max-positions of the model)",
     )
-    examples_per_epoch: Optional[int] = field(
-        default=None, metadata={"help": "random examples in each epoch (default: all, once)", "range": "1 or more"}
+    examples_per_epoch: Optional[int] = option(
+        None, "random examples in each epoch (default: all, once)", range="1 or more"
     )
-    init_from: Optional[str] = field(
-        default=None,
-        metadata={"help": "fine-tune this xDAE or xFNP, or initialize encoder and decoder from this encoder"},
+    init_from: Optional[str] = option(
+        None, "fine-tune this xDAE or xFNP, or initialize encoder and decoder from this encoder"
     )
-    denoise: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "objective, xdae or xfnp: corrupt the lines of TASK_FILES/SPLIT.LANGUAGE with its noise, and "
-            "restore them with a model pre-trained by it"
-        },
+    denoise: Optional[str] = option(
+        None,
+        "objective, xdae or xfnp: corrupt the lines of TASK_FILES/SPLIT.LANGUAGE with its noise, and "
+        "restore them with a model pre-trained by it",
     )
-    objective_options: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "options of the objective of --denoise: 'xdae.noise=mask xdae.word_mask_prob=0.3' (default: as in "
-            "the pre-training of the checkpoint)"
-        },
+    objective_options: Optional[str] = option(
+        None,
+        "options of the objective of --denoise: 'xdae.noise=mask xdae.word_mask_prob=0.3' (default: as in "
+        "the pre-training of the checkpoint)",
     )
-    corrupted_to: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "folder for the text of --denoise: SPLIT.LANGUAGE.src, the corrupted lines, and "
-            "SPLIT.LANGUAGE.tgt, the clean lines"
-        },
+    corrupted_to: Optional[str] = option(
+        None,
+        "folder for the text of --denoise: SPLIT.LANGUAGE.src, the corrupted lines, and "
+        "SPLIT.LANGUAGE.tgt, the clean lines",
     )
 
 

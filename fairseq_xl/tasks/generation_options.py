@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.bounds import LARGEST, LARGEST_BEAM
+from fairseq_xl.options import option_name
 
 logger = logging.getLogger(__name__)
 
@@ -76,11 +77,6 @@ _NUMBERS: dict[str, tuple[str | None, int]] = {
 }
 
 
-def option(name: str) -> str:
-    """The name of an option on a command line."""
-    return f"--{name.replace('_', '-')}"
-
-
 def check_generation(args: Any, symbols: int) -> None:
     """Raises `UserError` for options without effect, out of range, or that exclude each other.
 
@@ -92,11 +88,11 @@ def check_generation(args: Any, symbols: int) -> None:
     """
     _check_unused({"generation": args}, UNUSED)
     for name, (expected, below) in _NUMBERS.items():
-        check_number(option(name), getattr(args, name), expected, below)
+        check_number(option_name(name), getattr(args, name), expected, below)
     if args.score_reference:
         others = set(changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
         if others:
-            raise UserError(f"{option(min(others))} has no effect with --score-reference, which generates nothing")
+            raise UserError(f"{option_name(min(others))} has no effect with --score-reference, which generates nothing")
         return
     if args.nbest > args.beam:
         raise UserError(f"--nbest {args.nbest}: --beam {args.beam} finds no more hypotheses than that")
@@ -136,7 +132,7 @@ def _check_search(args: Any, symbols: int) -> None:
     topk, topp = args.sampling_topk, args.sampling_topp
     for name, number in (("sampling_topk", topk), ("sampling_topp", topp)):
         if number != -1 and not args.sampling:
-            raise UserError(f"{option(name)} {number}: --sampling is needed too")
+            raise UserError(f"{option_name(name)} {number}: --sampling is needed too")
     if topk != -1 and not 1 <= topk <= symbols:
         raise UserError(f"--sampling-topk {topk}: expected at most {symbols}, the number of symbols, and 1 or more")
     if topp != -1 and not 0 < topp <= 1:
@@ -154,7 +150,7 @@ def _check_unused(sections: dict[str, Any], unused: dict[str, dict[str, str]]) -
     for section, names in unused.items():
         for name in changed(sections[section], SECTIONS[section]) if section in sections else ():
             if name in names:
-                raise UserError(f"{option(name)} has no effect on generation: {names[name]}; leave it out")
+                raise UserError(f"{option_name(name)} has no effect on generation: {names[name]}; leave it out")
 
 
 def changed(options: Any, dataclass: type) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 import fnmatch
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from omegaconf import open_dict
@@ -10,6 +10,7 @@ from omegaconf import open_dict
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import XLMonoTransModel
+from fairseq_xl.options import option
 from fairseq_xl.tasks.base import XLTaskConfig
 
 logger = logging.getLogger(__name__)
@@ -21,16 +22,13 @@ PATTERN = "language-module"  # stands for all parameters of the language module 
 class LanguageModuleConfig(XLTaskConfig):
     """Options of tasks whose models can have language modules."""
 
-    lang: Optional[str] = field(
-        default=None,
-        metadata={"help": "the only language of the run; the dictionary and --language-module must have it"},
+    lang: Optional[str] = option(
+        None, "the only language of the run; the dictionary and --language-module must have it"
     )
-    language_module: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "replace the checkpoint's language module by the one in this file: a language module, an archive, "
-            "or another checkpoint (Artetxe et al. 2020, section 2)"
-        },
+    language_module: Optional[str] = option(
+        None,
+        "replace the checkpoint's language module by the one in this file: a language module, an archive, "
+        "or another checkpoint (Artetxe et al. 2020, section 2)",
     )
 
 

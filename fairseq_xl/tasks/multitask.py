@@ -2,7 +2,7 @@
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Optional
@@ -14,6 +14,7 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.finetuning import TASK_TYPES, TypeConfig
 from fairseq_xl.finetuning.file_checks import count
 from fairseq_xl.finetuning.subtasks import Subtasks
+from fairseq_xl.options import option
 from fairseq_xl.tasks.finetuning import FineTuningTask, find_file, make_config
 
 NAME = re.compile("[A-Za-z0-9_-]+")  # of a subtask: a part of names of metrics, heads and folders
@@ -23,28 +24,22 @@ NAME = re.compile("[A-Za-z0-9_-]+")  # of a subtask: a part of names of metrics,
 class MultitaskConfig(TypeConfig):
     """Options of several subtasks in one run."""
 
-    subtasks: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "the subtasks, separated by spaces: NAME=TYPE:FOLDER, TYPE one of classification, ranking, "
-            "tagging, question-answering, FOLDER its --task-files, such as 'xnli=classification:task-files/xnli "
-            "ner=tagging:task-files/ner'"
-        },
+    subtasks: Optional[str] = option(
+        None,
+        "the subtasks, separated by spaces: NAME=TYPE:FOLDER, TYPE one of classification, ranking, "
+        "tagging, question-answering, FOLDER its --task-files, such as 'xnli=classification:task-files/xnli "
+        "ner=tagging:task-files/ner'",
     )
-    subtask_eval_langs: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "languages of subtasks that lack files in some of --eval-langs, separated by spaces: 'ner=en,de' "
-            "(default: --eval-langs)"
-        },
+    subtask_eval_langs: Optional[str] = option(
+        None,
+        "languages of subtasks that lack files in some of --eval-langs, separated by spaces: 'ner=en,de' "
+        "(default: --eval-langs)",
     )
-    subtask_alpha: Optional[float] = field(
-        default=None,
-        metadata={
-            "help": "exponent: an epoch has examples of each subtask in proportion to its number of examples to this "
-            "power (default: 1). An epoch has --examples-per-epoch examples, or as many as all subtasks together",
-            "range": "0 or more",
-        },
+    subtask_alpha: Optional[float] = option(
+        None,
+        "exponent: an epoch has examples of each subtask in proportion to its number of examples to this "
+        "power (default: 1). An epoch has --examples-per-epoch examples, or as many as all subtasks together",
+        range="0 or more",
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Optional
 
@@ -27,6 +27,7 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
+from fairseq_xl.options import option
 from fairseq_xl.tasks.base import XLTask, run_config
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
@@ -53,70 +54,51 @@ PAIR = re.compile(r"(\w+)-(\w+)")
 class XLPretrainingConfig(LanguageModuleConfig):
     """Options of `xl_pretraining`."""
 
-    objectives: str = field(default="mlm", metadata={"help": "objectives, separated by commas: mlm,tlm"})
-    objective_options: Any = field(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
-        default=None,
-        metadata={"help": "options of objectives, separated by spaces: 'mlm.mask_prob=0.2 tlm.weight=0.5'"},
+    objectives: str = option("mlm", "objectives, separated by commas: mlm,tlm")
+    objective_options: Any = option(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
+        None, "options of objectives, separated by spaces: 'mlm.mask_prob=0.2 tlm.weight=0.5'"
     )
-    schedule: ChoiceEnum(SCHEDULES) = field(
-        default="alternate",
-        metadata={
-            "help": "order of objectives: alternate: one per update, in turn (Lample & Conneau 2019); cycle: all in "
-            "every update, which needs a multiple of their number as --update-freq (Huang et al. 2019); random: a "
-            "random one per update (Liang et al. 2020)"
-        },
+    schedule: ChoiceEnum(SCHEDULES) = option(
+        "alternate",
+        "order of objectives: alternate: one per update, in turn (Lample & Conneau 2019); cycle: all in "
+        "every update, which needs a multiple of their number as --update-freq (Huang et al. 2019); random: a "
+        "random one per update (Liang et al. 2020)",
     )
-    updates_per_epoch: int = field(default=1000, metadata={"help": "updates of an epoch", "range": "1 or more"})
-    langs: Optional[str] = field(
-        default=None,
-        metadata={"help": "languages of monolingual text, separated by commas (default: all in the data folder)"},
+    updates_per_epoch: int = option(1000, "updates of an epoch", range="1 or more")
+    langs: Optional[str] = option(
+        None, "languages of monolingual text, separated by commas (default: all in the data folder)"
     )
-    pairs: Optional[str] = field(
-        default=None,
-        metadata={"help": "language pairs, separated by commas: en-de,en-fr (default: all in the data folder)"},
+    pairs: Optional[str] = option(
+        None, "language pairs, separated by commas: en-de,en-fr (default: all in the data folder)"
     )
-    init_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); the log "
-            "names the parameters that it lacks"
-        },
+    init_from: Optional[str] = option(
+        None,
+        "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); the log "
+        "names the parameters that it lacks",
     )
-    init_decoder_layers: ChoiceEnum(LAYERS) = field(
-        default="first",
-        metadata={
-            "help": "layers of a deeper --init-from for the decoder of an encoder-decoder: first or last; all: both "
-            "have the same number of layers"
-        },
+    init_decoder_layers: ChoiceEnum(LAYERS) = option(
+        "first",
+        "layers of a deeper --init-from for the decoder of an encoder-decoder: first or last; all: both "
+        "have the same number of layers",
     )
-    init_across_heads: bool = field(
-        default=False,
-        metadata={
-            "help": "accept an --init-from with another number of attention heads, such as XLM's 8 for a model with 16 "
-            "(Huang et al. 2019, section 4): the shapes of the weights fit, but this model would compute something "
-            "else"
-        },
+    init_across_heads: bool = option(
+        False,
+        "accept an --init-from with another number of attention heads, such as XLM's 8 for a model with 16 (Huang et "
+        "al. 2019, section 4): the shapes of the weights fit, but this model would compute something else",
     )
-    train_only: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "train only the parameters whose names match these patterns, separated by commas "
-            "('*.cross_attention*': Luo et al. 2020, table 7); 'language-module': the language module of an "
-            "xl_monotrans_* model (Artetxe et al. 2020, section 2)"
-        },
+    train_only: Optional[str] = option(
+        None,
+        "train only the parameters whose names match these patterns, separated by commas "
+        "('*.cross_attention*': Luo et al. 2020, table 7); 'language-module': the language module of an "
+        "xl_monotrans_* model (Artetxe et al. 2020, section 2)",
     )
-    new_language_module: bool = field(
-        default=False,
-        metadata={
-            "help": "learn a new language module for this run's dictionary, and initialize only the body and the "
-            "special symbols from --init-from, whose dictionary may differ (Artetxe et al. 2020, section 2)"
-        },
+    new_language_module: bool = option(
+        False,
+        "learn a new language module for this run's dictionary, and initialize only the body and the "
+        "special symbols from --init-from, whose dictionary may differ (Artetxe et al. 2020, section 2)",
     )
     update_freq: Any = II("optimization.update_freq")
-    tokens_per_sample: int = field(
-        default=0,
-        metadata={"help": "no effect; exists because fairseq-eval-lm reads it"},
-    )
+    tokens_per_sample: int = option(0, "no effect; exists because fairseq-eval-lm reads it")
 
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Optional
@@ -24,8 +24,9 @@ from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.models.generator import XLSequenceGenerator
+from fairseq_xl.options import option, option_name
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
-from fairseq_xl.tasks.generation_options import check_generation, check_run, option
+from fairseq_xl.tasks.generation_options import check_generation, check_run
 from fairseq_xl.tasks.subwords import XLSubwords
 
 logger = logging.getLogger(__name__)
@@ -39,26 +40,20 @@ MIN_RATIO = 0.05
 class InitialWeightsConfig:
     """Options of tasks with encoder-decoders: the initial weights of encoder, decoder and token embeddings."""
 
-    init_encoder_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the encoder from the encoder of this checkpoint, or of published weights "
-            "(Lample & Conneau 2019, sections 4.2 and 4.3)"
-        },
+    init_encoder_from: Optional[str] = option(
+        None,
+        "initialize the encoder from the encoder of this checkpoint, or of published weights "
+        "(Lample & Conneau 2019, sections 4.2 and 4.3)",
     )
-    init_decoder_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
-            "decoder; cross-attention is random if the checkpoint has none"
-        },
+    init_decoder_from: Optional[str] = option(
+        None,
+        "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
+        "decoder; cross-attention is random if the checkpoint has none",
     )
-    init_embeddings_from: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
-            "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)"
-        },
+    init_embeddings_from: Optional[str] = option(
+        None,
+        "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
+        "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)",
     )
 
 
@@ -78,16 +73,13 @@ def initial_weights(cfg):
 class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
     """Options of tasks that generate with fairseq's generator."""
 
-    target_pieces_only: bool = field(
-        default=False,
-        metadata={
-            "help": "in generation, write only pieces of the target language: those that occur in its training text, "
-            "with at least 1/20 of their share in the text of any other language"
-        },
+    target_pieces_only: bool = option(
+        False,
+        "in generation, write only pieces of the target language: those that occur in its training text, "
+        "with at least 1/20 of their share in the text of any other language",
     )
-    init_decoder_layers: ChoiceEnum(LAYERS) = field(
-        default="all",
-        metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
+    init_decoder_layers: ChoiceEnum(LAYERS) = option(
+        "all", "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"
     )
 
 
@@ -144,7 +136,7 @@ class XLSeq2SeqTask(XLTask):
         if any(direction.target_sentences is None for direction in dataset.directions):
             for name in ("prefix_size", "score_reference"):
                 if run.generation[name]:
-                    raise UserError(f"{option(name)}: the text has no targets")
+                    raise UserError(f"{option_name(name)}: the text has no targets")
         shards, shard = (OmegaConf.select(run, f"dataset.{name}") for name in ("num_shards", "shard_id"))
         if shards in (None, 1):  # None: a checkpoint without this section
             return super().get_batch_iterator(dataset, **kwargs)

@@ -4,7 +4,8 @@ from typing import Any
 
 from fairseq.dataclass.configs import FairseqConfig
 
-from fairseq_xl.tasks.generation_options import changed, option
+from fairseq_xl.options import option_name
+from fairseq_xl.tasks.generation_options import changed
 
 #: section -> option without effect -> reason
 UNUSED: dict[str, dict[str, str]] = {
@@ -69,16 +70,16 @@ def without_effect(run: Any, planned: bool) -> dict[str, str]:
         for name in changed(values, kind) if values is not None else ():
             reason, others = UNUSED.get(section, {}).get(name), NEEDED.get(section, {}).get(name)
             if others and not any(_is_set(values, other, kind) for other in others):
-                reason = f"{' or '.join(map(option, others))} is needed"
+                reason = f"{' or '.join(map(option_name, others))} is needed"
             if planned and name in PLANNED.get(section, ()):
                 reason = "an epoch is a planned number of updates"
             if reason and (name, values[name]) not in HARMLESS:
-                reasons[f"{option(name)} {values[name]}"] = reason
+                reasons[f"{option_name(name)} {values[name]}"] = reason
     for (section, flag), sections in REPLACED.items():
         for other, names in sections.items() if run[section][flag] else ():
             for name in changed(run[other], FairseqConfig.__dataclass_fields__[other].type):
                 if name in names:
-                    reasons[f"{option(name)} {run[other][name]}"] = f"{option(flag)} is given"
+                    reasons[f"{option_name(name)} {run[other][name]}"] = f"{option_name(flag)} is given"
     decay, most = run.lr_scheduler or {}, run.optimization.max_update
     total = decay.get("total_num_update")
     if total and total < most and not decay.get("end_learning_rate"):

@@ -1,7 +1,7 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Optional
@@ -26,6 +26,7 @@ from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.options import option
 from fairseq_xl.tasks.base import iterator_options, run_config
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 from fairseq_xl.tasks.translation_scores import TranslationScorer
@@ -37,55 +38,40 @@ logger = logging.getLogger(__name__)
 class XLTranslationConfig(XLSeq2SeqConfig):
     """Options of `xl_translation`."""
 
-    lang_pairs: Optional[str] = field(
-        default=None, metadata={"help": "training directions, separated by commas: en-de,de-en (default: -s and -t)"}
+    lang_pairs: Optional[str] = option(
+        None, "training directions, separated by commas: en-de,de-en (default: -s and -t)"
     )
-    source_lang: Optional[str] = field(
-        default=None,
-        metadata={"help": "source language of generation or of a single direction", "argparse_alias": "-s"},
+    source_lang: Optional[str] = option(
+        None, "source language of generation or of a single direction", argparse_alias="-s"
     )
-    target_lang: Optional[str] = field(
-        default=None,
-        metadata={"help": "target language of generation or of a single direction", "argparse_alias": "-t"},
+    target_lang: Optional[str] = option(
+        None, "target language of generation or of a single direction", argparse_alias="-t"
     )
-    eval_bleu: bool = field(
-        default=False,
-        metadata={
-            "help": "in validation, translate greedily; log BLEU of each direction, their mean `bleu`, the percentage "
-            "of translations in a wrong language and the length ratio"
-        },
+    eval_bleu: bool = option(
+        False,
+        "in validation, translate greedily; log BLEU of each direction, their mean `bleu`, the percentage "
+        "of translations in a wrong language and the length ratio",
     )
-    back_translated: bool = field(
-        default=False,
-        metadata={
-            "help": "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
-        },
+    back_translated: bool = option(
+        False, "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
     )
-    tagged_back_translation: bool = field(
-        default=False, metadata={"help": "put <mask> in front of generated sources (Caswell et al. 2019)"}
+    tagged_back_translation: bool = option(False, "put <mask> in front of generated sources (Caswell et al. 2019)")
+    random_cross_attention: bool = option(
+        False,
+        "leave cross-attention and its layer normalization random, though the checkpoint of "
+        "--init-decoder-from has them: a control for models whose pre-training trains them",
     )
-    random_cross_attention: bool = field(
-        default=False,
-        metadata={
-            "help": "leave cross-attention and its layer normalization random, though the checkpoint of "
-            "--init-decoder-from has them: a control for models whose pre-training trains them"
-        },
+    upsample_primary: float = option(
+        1,
+        "read the parallel text N times in an epoch, back-translated pairs once; below 1 a random part of "
+        "it is read, another one in each epoch",
+        range="more than 0",
     )
-    upsample_primary: float = field(
-        default=1,
-        metadata={
-            "help": "read the parallel text N times in an epoch, back-translated pairs once; below 1 a random part of "
-            "it is read, another one in each epoch",
-            "range": "more than 0",
-        },
-    )
-    sampling_temperature: float = field(
-        default=1,
-        metadata={
-            "help": "sample directions with probability proportional to (n/N)^(1/temperature), where n of all N "
-            "sentence pairs belong to the direction; with 1 each epoch reads every pair once (Arivazhagan et al. 2019)",
-            "range": "1 or more",
-        },
+    sampling_temperature: float = option(
+        1,
+        "sample directions with probability proportional to (n/N)^(1/temperature), where n of all N "
+        "sentence pairs belong to the direction; with 1 each epoch reads every pair once (Arivazhagan et al. 2019)",
+        range="1 or more",
     )
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import torch
@@ -16,6 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import Statistics
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
+from fairseq_xl.options import option
 from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 from fairseq_xl.tasks.seq2seq import InitialWeightsConfig, initial_weights
@@ -36,20 +37,16 @@ OBJECTIVE_OPTIONS = (
 class XLUnsupervisedTranslationConfig(InitialWeightsConfig, XLPretrainingConfig):
     """Options of `xl_unsupervised_translation`."""
 
-    objectives: str = field(
-        default="xdae,back_translation",
-        metadata={"help": "objectives, separated by commas; with translation, parallel text is used as well"},
+    objectives: str = option(
+        "xdae,back_translation", "objectives, separated by commas; with translation, parallel text is used as well"
     )
-    objective_options: Any = field(
-        default=None,
-        metadata={
-            "help": f"options of objectives, separated by spaces; the others default to '{OBJECTIVE_OPTIONS}' (the "
-            "released command of Lample & Conneau 2019; its updates times 4, for two objectives and two languages)"
-        },
+    objective_options: Any = option(
+        None,
+        f"options of objectives, separated by spaces; the others default to '{OBJECTIVE_OPTIONS}' (the "
+        "released command of Lample & Conneau 2019; its updates times 4, for two objectives and two languages)",
     )
-    init_decoder_layers: ChoiceEnum(LAYERS) = field(  # type: ignore[valid-type]
-        default="all",
-        metadata={"help": "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"},
+    init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
+        "all", "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"
     )
 
 

@@ -435,7 +435,7 @@ class Report:
         self, caption: str, columns: str | list, rows: list[dict], source: str, reference: str
     ) -> list[str]:
         """Lists the outputs of all systems with source and reference, for test lines at equal distances."""
-        from fairseq_xl.evaluation.bleu import detokenized, read_lines
+        from fairseq_xl.evaluation.bleu import read_generated, read_lines
 
         lines = []
         for column in self.names(columns):
@@ -445,7 +445,7 @@ class Report:
             for name, row, more in self.rows(rows):
                 path = self.runs[0] / self.experiment.expand(row["file"], more | {"column": column, "seed": seed})
                 if path.is_file():
-                    written[name] = detokenized(path)
+                    written[name] = read_generated(path)[0]
             if not written or not all(file.is_file() for file in files):
                 continue
             sources, references = map(read_lines, files)

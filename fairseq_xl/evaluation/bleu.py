@@ -42,16 +42,8 @@ def read_lines(path):
     return lines_in(content, path)
 
 
-def detokenized(path):
-    """Best hypotheses of a fairseq-generate output (its ``D-`` lines) in the order of the test lines.
-
-    Raises the errors of `read_generated`.
-    """
-    return read_generated(path)[0]
-
-
 def read_generated(path):
-    """Best hypotheses of a fairseq-generate output, in the order of the test lines, and its target text.
+    """Best hypotheses of a fairseq-generate output (``D-`` lines), in the order of the test lines, and its target text.
 
     Returns: the hypotheses, and {number of the test line, from 0 on: target text}, which is empty without ``T-`` lines.
     Raises `UserError` unless every test line has exactly one source, target and list of hypotheses: for an output that

@@ -44,11 +44,6 @@ def ratio(similarity, neighborhood):
     return np.divide(similarity, neighborhood, out=np.full_like(neighborhood, -np.inf), where=neighborhood > 0)
 
 
-def evaluate(source, target):
-    """Sentence embeddings of n pairs, (n, C) each -> scores of `evaluate_similarity` by cosine."""
-    return evaluate_similarity(cosine(source, target))
-
-
 def found(similarity):
     """Similarities (N, M) -> (N,) the best target of each source by margin, and (M,) the best source of each target."""
     scores = margin(similarity)

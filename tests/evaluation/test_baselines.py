@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from fairseq_xl.commands import score_baselines, score_classification, score_generation
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.baselines import first_words, overlap_and_lengths, similarity, titles
-from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.evaluation.classification import read_predictions
 from fairseq_xl.evaluation.retrieval import evaluate_similarity
 
@@ -130,7 +130,7 @@ def test_titles_are_as_many_words_as_score_best_on_validation_text(tmp_path, cap
     out = tmp_path / "out"
     score_baselines.main(["titles", str(tmp_path), str(out), "--langs", "en,zh"])
     assert capsys.readouterr().out == "en: the first 2 words\nzh: the first 3 characters\n"
-    assert detokenized(out / "en/generate-test.txt") == ["Page Styles", "Macro"]
+    assert read_generated(out / "en/generate-test.txt")[0] == ["Page Styles", "Macro"]
     assert titles(tmp_path, "zh", "test") == (["样式表"], 3)
     score_generation.main([str(out), "--references", str(tmp_path), "--langs", "en,zh", "--bootstrap", "0"])
     assert json.loads(capsys.readouterr().out)["average"]["rouge_l"] == 100

@@ -17,8 +17,8 @@ from fairseq_xl.evaluation.bleu import (
     TOKENIZERS,
     bleu,
     chrf,
-    detokenized,
     paired,
+    read_generated,
     read_lines,
     tokenized_bleu,
     tokenizer_of,
@@ -48,13 +48,13 @@ def files(tmp_path):
 
 
 def test_the_best_hypotheses_in_the_order_of_the_test_lines(files):
-    assert detokenized(files[0]) == HYPOTHESES
+    assert read_generated(files[0])[0] == HYPOTHESES
 
 
 def test_ten_comes_after_nine_and_an_empty_hypothesis_is_one(tmp_path):
     path = tmp_path / "out.txt"
     path.write_text("".join(f"D-{number}\t-1\t{number if number != 3 else ''}\n" for number in reversed(range(12))))
-    assert detokenized(path) == ["0", "1", "2", "", "4", "5", "6", "7", "8", "9", "10", "11"]
+    assert read_generated(path)[0] == ["0", "1", "2", "", "4", "5", "6", "7", "8", "9", "10", "11"]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_outputs_that_are_not_of_one_whole_run_are_refused(tmp_path, text, messa
     path = tmp_path / "out.txt"
     path.write_text(text)
     with pytest.raises(UserError, match=message):
-        detokenized(path)
+        read_generated(path)[0]
 
 
 def test_the_score_is_sacrebleus(files, tmp_path):

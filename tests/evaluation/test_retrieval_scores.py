@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.evaluation.retrieval import cosine, evaluate, found, margin
+from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, found, margin
 
 SIMILARITY = np.array([[0.8, 0.6, 0.1], [0.9, 0.7, 0.3], [0.5, 0.2, 0.4]])
 
@@ -35,7 +35,7 @@ def test_vectors_of_zeros_find_nothing_and_are_found_by_nothing():
     similarity = cosine(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0]]))
     assert margin(similarity, 1).tolist() == [[0, 0, 1], [-np.inf, -np.inf, 0]]
     vectors = np.vstack([np.zeros((2, 5)), np.eye(5)])
-    result = evaluate(vectors, vectors)["margin"]
+    result = evaluate_similarity(cosine(vectors, vectors))["margin"]
     assert result["forward"]["accuracy"] == pytest.approx(100 * 5 / 7, abs=0.01)
 
 
@@ -52,17 +52,17 @@ def test_margin_with_more_neighbors_than_sentences():
 
 def test_identical_vectors_find_each_other():
     vectors = np.random.default_rng(1).normal(size=(50, 8))
-    result = evaluate(vectors, 3 * vectors)
+    result = evaluate_similarity(cosine(vectors, 3 * vectors))
     assert all(result[name][way]["accuracy"] == 100 for name in ("cosine", "margin") for way in ("forward", "backward"))
 
 
 def test_directions_differ():
     """Sources 0 and 1 are nearest to target 0; targets 0 and 1 are nearest to their own."""
     source, target = np.array([[1.0, 0.0], [0.8, 0.6]]), np.array([[1.0, 0.0], [-0.1, 1.0]])
-    result = evaluate(source, target)["cosine"]
+    result = evaluate_similarity(cosine(source, target))["cosine"]
     assert (result["forward"]["accuracy"], result["backward"]["accuracy"]) == (50.0, 100.0)
 
 
 def test_a_model_that_says_the_same_of_everything_finds_one():
-    result = evaluate(np.ones((20, 4)), np.ones((20, 4)))
+    result = evaluate_similarity(cosine(np.ones((20, 4)), np.ones((20, 4))))
     assert result["cosine"]["forward"]["accuracy"] == result["margin"]["backward"]["accuracy"] == 5.0

@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.evaluation import generation as scores
-from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.evaluation.bleu import read_generated
 from tests.command_line import cli
 from tests.recipes.test_configurations import RECIPES, build, configuration
 from tests.recipes.test_lohelp import run
@@ -112,7 +112,7 @@ def test_every_language_is_scored(nano, data_bin, pivot, mode, trained):  # noqa
     assert f"'train_langs': '{trained}'" in log and "valid_ppl_fr" in log
     for code, entry in result["languages"].items():
         assert entry["n"] == SPLITS["test"] and entry["bleu"]["interval"] >= 0
-        hypotheses = detokenized(nano / mode / "outputs" / code / "generate-test.txt")
+        hypotheses = read_generated(nano / mode / "outputs" / code / "generate-test.txt")[0]
         references = (nano / f"files/test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert entry["bleu"]["score"] == scores.bleu(hypotheses, references)["score"]
 

@@ -9,7 +9,7 @@ import pytest
 from fairseq_xl.commands import score_generation
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
-from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.evaluation.bleu import read_generated
 from tests.command_line import cli
 from tests.commands import denoising, generation, run_generate, run_train
 from tests.tasks.test_same_language_generation import write_titles
@@ -88,7 +88,7 @@ def test_hypothesis_reference_and_copy_line_by_line(data_bin, texts, pretrained,
     result = json.loads(printed.getvalue())
     assert result["languages"]["de"]["n"] == TEST_LINES - 2
     assert result["copy"]["languages"]["de"]["bleu"] == scores.bleu(copies, kept)
-    hypotheses = detokenized(tmp_path / "out/de/generate-test.txt")
+    hypotheses = read_generated(tmp_path / "out/de/generate-test.txt")[0]
     assert result["languages"]["de"]["bleu"] == scores.bleu(hypotheses, kept)
 
 

@@ -13,7 +13,7 @@ import pytest
 import fairseq_xl
 from fairseq_xl.commands import predict
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_sentences
 from fairseq_xl.io.text import is_blank
@@ -291,7 +291,7 @@ def test_translations_are_those_of_generate(data_bin, corpus, translator, run, t
     lines = (corpus / "test.en-de.en").read_text(encoding="utf-8").splitlines()
     for more in ([], ["--buffer-size", 4, "--batch-size", 2]):
         found = run(lines, translator, "-s", "en", "-t", "de", "--beam", 3, "--max-len-b", 12, *more)
-        assert found == detokenized(tmp_path / "generate-test.txt") and len(found) == TEST_LINES
+        assert found == read_generated(tmp_path / "generate-test.txt")[0] and len(found) == TEST_LINES
         assert found[EMPTY] == "" and len(set(found)) > 5
     assert "standard input: 1 lines are truncated to 40 tokens: 10" in caplog.text
     bpe = ["--bpe", "sentencepiece", "--sentencepiece-model", data_bin / "sentencepiece.model"]
@@ -315,7 +315,7 @@ def test_text_is_that_of_generate_and_of_interactive(translator, run, tmp_path, 
     arguments = [data, *common, "-s", "en", "-t", "de", "--remove-bpe", "sentencepiece"]
     run_generate([*arguments, "--results-path", tmp_path])
     found = run(LINES, translator, "-s", "en", "-t", "de", "--beam", 1, *cli(**limit))
-    assert found == detokenized(tmp_path / "generate-test.txt") and len(found) == len(LINES)
+    assert found == read_generated(tmp_path / "generate-test.txt")[0] and len(found) == len(LINES)
     assert [not text for text in found] == [is_blank(line) for line in LINES]
     output = run_interactive([*arguments, "--bpe", "xl_subwords"], LINES).lines("D")
     assert found == [output[number][0].partition("\t")[2] for number in range(len(LINES))]
@@ -368,7 +368,7 @@ def test_titles_are_those_of_generate(data_bin, tmp_path, run):
     run_generate([data_bin, *common, *options, *cli(remove_bpe="sentencepiece", results_path=tmp_path / "to")])
     lines = (files / "test.de.src").read_text(encoding="utf-8").splitlines()
     found = run(lines, checkpoint, "--lang", "de", *options)
-    assert found == detokenized(tmp_path / "to" / "generate-test.txt") and len(set(found)) > 1
+    assert found == read_generated(tmp_path / "to" / "generate-test.txt")[0] and len(set(found)) > 1
 
 
 def test_a_predictor_keeps_the_order_of_lines(data_bin):

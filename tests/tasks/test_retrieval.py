@@ -9,7 +9,7 @@ import torch
 import fairseq_xl
 from fairseq_xl.commands.retrieve import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval import average, evaluate, read_pairs
+from fairseq_xl.evaluation.retrieval import average, cosine, evaluate_similarity, read_pairs
 from fairseq_xl.retrieval import Embedder, Embedders, batches, pool
 from tests.commands import classification, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
@@ -106,7 +106,7 @@ def test_sentences_find_themselves(data_bin, checkpoints, tmp_path, capsys, task
     embedder = Embedder(checkpoints[task], data_bin)
     texts = read_pairs(tmp_path / "same", "en", "de")
     vectors = [embedder(text, "en", [(1, "mean")])[1, "mean"] for text in texts]
-    result = evaluate(*vectors)
+    result = evaluate_similarity(cosine(*vectors))
     assert all(result[score][way]["accuracy"] == 100 for score in result for way in result[score])
 
 

@@ -17,7 +17,7 @@ from fairseq_xl.commands import score_generation
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation as scores
-from fairseq_xl.evaluation.bleu import detokenized
+from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms
@@ -111,7 +111,7 @@ def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned,
     for code in ("en", "de"):
         note = json.loads((tmp_path / code / "generate-test.txt.json").read_text(encoding="utf-8"))
         assert note["sha256"] == sha256_of(folder / "checkpoint_best.pt")
-        texts = detokenized(tmp_path / code / "generate-test.txt")
+        texts = read_generated(tmp_path / code / "generate-test.txt")[0]
         expected = (task_files / f"test.{code}.tgt").read_text(encoding="utf-8").splitlines()
         assert result["languages"][code]["bleu"]["score"] == scores.bleu(texts, expected)["score"]
 

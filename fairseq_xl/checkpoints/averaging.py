@@ -123,13 +123,13 @@ def _meaning(state: dict) -> dict[str, Any]:
     fields = transfer_fields(model.get("_name"))
     options = {f"--{name}": model.get(name, metadata.get(ABSENT)) for name, metadata in fields.items()}
     model_class, _ = registered_model(model.get("_name"))
-    learned = {"head": identity.get("head"), **identity.get("type_state", {})}
-    rest = {name: value for name, value in identity.items() if name not in ("labels", "sides", "type_state", ENCODING)}
+    rest = {name: value for name, value in identity.items() if name not in ("type_state", ENCODING)}
+    rest |= identity.get("type_state", {})
     rest |= {f"{ENCODING} {name}": value for name, value in (identity.get(ENCODING) or {}).items()}
     task, common = ((state.get("cfg") or {}).get(section) or {} for section in ("task", "common"))
     files = {name: task[name] for name in INITIAL if task.get(name)} if isinstance(task, dict) else {}
     start = files or {"seed": common.get("seed") if isinstance(common, dict) else None}
-    return {"model": model_class and model_class.__name__, **options, **rest, **learned, "start": start}
+    return {"model": model_class and model_class.__name__, **options, **rest, "start": start}
 
 
 def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:

@@ -39,8 +39,8 @@ class Ranking(TaskType):
     files = f"SPLIT.LANGUAGE.tsv: {RANKED}"
     example_name = "a query with all its texts"
     statistics = ("ndcg",)
-    state: ClassVar[dict[str, Any]] = {"num_texts": int | None}
-    num_texts: int | None = None  # texts of a line, with the query
+    state: ClassVar[dict[str, Any]] = {"num_texts": int}
+    num_texts = 0  # texts of a line, with the query
 
     def read(self, path: Any, language: str) -> list[Query]:
         """The queries of a file."""
@@ -62,7 +62,7 @@ class Ranking(TaskType):
         """Raises `UserError` for a line with another number of texts than in training."""
         for example in examples:
             for line, texts in zip(example.lines, example.texts):
-                if self.num_texts not in (None, 1 + len(texts)):
+                if self.num_texts != 1 + len(texts):
                     raise UserError(
                         f"{example.file}, line {line}: expected {self.num_texts} texts as in training, the query "
                         f"included, found {1 + len(texts)}"
@@ -122,8 +122,7 @@ class Ranking(TaskType):
 
     def from_line(self, line: str, language: str, file: str, number: int) -> Query:
         """A query with a single text; the scores of the texts of a query do not depend on each other."""
-        count = max(1, min(2, line.count("\t"))) if self.num_texts is None else self.num_texts - 1
-        query, *texts = fields_of(line, ["query", *["text"] * count], file, number)
+        query, *texts = fields_of(line, ["query", *["text"] * (self.num_texts - 1)], file, number)
         return Query(query, (tuple(texts),), (NO_RELEVANCE,), (number,), language, file)
 
     def to_record(self, example: Query, prediction: Prediction) -> dict[str, Any]:

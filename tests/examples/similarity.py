@@ -1,7 +1,7 @@
 """Similarity of two texts as a number, trained by squared error (after Agirre et al. 2012). B: pairs, C: channels."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -10,13 +10,14 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
 from fairseq_xl.finetuning.base import fields_of
+from fairseq_xl.options import option
 
 
 @dataclass
 class SimilarityConfig(TypeConfig):
     """Options of similarity."""
 
-    largest: float = field(default=5.0, metadata={"help": "largest similarity; 0 is the smallest"})
+    largest: float = option(5.0, "largest similarity; 0 is the smallest")
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import fairseq_xl
-from fairseq_xl.engine import launch, main
+from fairseq_xl.engine import main
 from tests.command_line import cli
 
 fairseq_xl.register()
+from fairseq_xl.tasks import command_line  # noqa: E402
 from fairseq_xl.tasks.base import XLTask  # noqa: E402
 
 CPU = ["--cpu", "--num-workers", "0", "--no-progress-bar"]
@@ -183,7 +184,7 @@ def run_train(arguments, defaults=CPU):
     """fairseq-train."""
     with one_run() as output:
         cfg = configuration(options.get_training_parser(), [*arguments, *defaults])
-        (main.main if cfg.task._name.startswith(launch.TASKS) else train.main)(cfg)
+        (main.main if cfg.task._name.startswith(command_line.TASKS) else train.main)(cfg)
     return output
 
 

@@ -28,7 +28,7 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 LAYERS = {
     "registration": {"patches"},
     "patches": set(),
-    "engine": {"checkpoints", "optimizers", "register"},
+    "engine": {"checkpoints", "modules", "optimizers", "register"},
     "data": set(),
     "modules": {"data"},
     "models": {"data", "modules", "checkpoints"},

@@ -1,5 +1,6 @@
 """What the training loop asks of a task."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from fairseq.data import iterators
@@ -15,10 +16,18 @@ Logged = dict[str, Any]
 
 
 class Task(Protocol):
-    """A task of this package: `fairseq_xl.tasks.base.XLTask`. Those of fairseq's names are as there."""
+    """A task of this package: `fairseq_xl.tasks.base.XLTask`."""
 
     cfg: Any
     dictionary: Any
+    # of fairseq:
+    load_dataset: Callable[..., None]
+    dataset: Callable[[str], Any]
+    get_batch_iterator: Callable[..., iterators.EpochBatchIterating]
+    has_sharded_data: Callable[[str], bool]
+    max_positions: Callable[[], Any]
+    state_dict: Callable[[], dict[str, Any]]
+    begin_valid_epoch: Callable[[int, nn.Module], None]
 
     @staticmethod
     def check_options(run: DictConfig) -> None:
@@ -42,9 +51,6 @@ class Task(Protocol):
     def describe_batch(self, sample: Sample) -> str:
         """The objective and the languages of a batch, for messages."""
 
-    def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
-        """Called before each validation."""
-
     def end_validation(self, metrics: Metrics, updates: int) -> None:
         """Called after each validation of a split."""
 
@@ -58,24 +64,6 @@ class Task(Protocol):
 
     def log(self, metrics: Metrics, logging_outputs: list[Logged], criterion: nn.Module) -> None:
         """Logs the statistics of an update or of a validation step."""
-
-    def load_dataset(self, split: str, **options: Any) -> None:
-        """Loads a split."""
-
-    def dataset(self, split: str) -> Any:
-        """A split that was loaded."""
-
-    def get_batch_iterator(self, dataset: Any, **options: Any) -> iterators.EpochBatchIterating:
-        """The batches of a split, by epoch."""
-
-    def has_sharded_data(self, split: str) -> bool:
-        """Whether each epoch reads other data."""
-
-    def max_positions(self) -> Any:
-        """The longest sequence."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """What checkpoints store."""
 
 
 @runtime_checkable

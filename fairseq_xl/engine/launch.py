@@ -6,9 +6,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import torch
 from fairseq.distributed import utils as distributed_utils
@@ -18,36 +16,17 @@ from omegaconf import DictConfig
 from torch.multiprocessing.spawn import spawn
 
 import fairseq_xl
-from fairseq_xl.engine.distributed import join
-from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.ranks import host_group
 
 logger = logging.getLogger(__name__)
 
-TASKS = "xl_"  # the beginning of the names of this package's tasks
 #: environment variables that torchrun and recipes/cluster/slurm.sh set for each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 #: environment variable: the exit status of a training that a signal stopped, instead of 0
 STOPPED_STATUS = "XL_STOPPED_STATUS"
 #: how long ranks may take to end once another one has failed
 SECONDS_OF_GRACE = 30
-
-_call_main = distributed_utils.call_main
-
-
-def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
-    """Runs a command.
-
-    A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
-    without CUDA runs in one process; everything else is fairseq's.
-    """
-    if str(cfg.task._name).startswith(TASKS):
-        shorten_console()
-        if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
-            return train(cfg)
-        if cfg.common.cpu or not torch.cuda.is_available():
-            _evaluate_alone(cfg.distributed_training)
-    return _call_main(cfg, main, **kwargs)
 
 
 def train(cfg: DictConfig) -> None:
@@ -71,6 +50,37 @@ def train(cfg: DictConfig) -> None:
         stopped = _spawn(cfg, on_cpu)
     if stopped and os.environ.get(STOPPED_STATUS):
         sys.exit(int(os.environ[STOPPED_STATUS]))
+
+
+def join(cfg: DictConfig) -> None:
+    """Joins the process group, whose rank it sets, and connects the ranks through gloo.
+
+    A failure is one sentence on each rank, before data and model are loaded. If only some ranks fail, the others wait
+    at most `io.ranks.SECONDS_TO_CONNECT`; with gloo's own process group they wait until the launcher ends them.
+
+    Raises `UserError` if the ranks cannot reach each other through gloo.
+    """
+    training = cfg.distributed_training
+    try:
+        training.distributed_rank = distributed_utils.distributed_init(cfg)
+    except RuntimeError as error:
+        if "gloo" not in str(error).lower():
+            raise
+        raise _unreachable(error) from error
+    if torch.distributed.get_world_size() > 1:
+        try:
+            host_group(torch.distributed.group.WORLD)
+        except RuntimeError as error:
+            raise _unreachable(error) from error
+
+
+def _unreachable(error: RuntimeError) -> UserError:
+    """The error of ranks that gloo cannot connect, with the reason that torch gives."""
+    reason = re.sub(r"^\[enforce fail at [^\]]+\] ", "", str(error).strip().partition("\n")[0]).rstrip(". ")
+    return UserError(
+        f"the processes cannot reach each other through gloo ({reason}): set GLOO_SOCKET_IFNAME to the network "
+        "interface that connects their machines, on one machine to lo"
+    )
 
 
 def _main(cfg: DictConfig) -> bool:
@@ -144,7 +154,7 @@ def _set_init_method(training: DictConfig, on_cpu: bool) -> None:
             training.device_id = 0 if on_cpu else local % gpus
     elif not on_cpu:
         distributed_utils.infer_init_method(training)
-    elif _only_counts_gpus(training):
+    elif only_counts_gpus(training):
         logger.info("--cpu: training in one process; --distributed-world-size on the command line starts several")
         training.distributed_world_size = 1
     elif training.distributed_world_size > 1:
@@ -154,15 +164,7 @@ def _set_init_method(training: DictConfig, on_cpu: bool) -> None:
             training.distributed_init_method = f"tcp://localhost:{free.getsockname()[1]}"
 
 
-def _only_counts_gpus(training: DictConfig) -> bool:
+def only_counts_gpus(training: DictConfig) -> bool:
     """Whether the number of processes is fairseq's default, the number of GPUs, also with --cpu."""
     given = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
     return bool(training.distributed_world_size == torch.cuda.device_count() > 1 and not given)
-
-
-def _evaluate_alone(training: DictConfig) -> None:
-    """Evaluates in one process without CUDA; fairseq would start as many as there are GPUs: none."""
-    if training.distributed_world_size > 1 and not _only_counts_gpus(training):
-        count = training.distributed_world_size
-        raise UserError(f"--distributed-world-size {count}: evaluation without CUDA takes one process")
-    training.distributed_world_size, training.distributed_init_method = 1, None

@@ -32,7 +32,6 @@ RUN_METRICS = "wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free wall
 #: loggers and beginnings of messages whose INFO records are for the file only
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
 JSON = '{"epoch": '  # the beginning of the JSON of statistics
-_format_stats = progress_bar.BaseProgressBar._format_stats
 
 
 @contextlib.contextmanager
@@ -46,11 +45,10 @@ def written_to(path: str | None) -> Iterator[None]:
         return
     try:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = _LogFile(path, encoding="utf-8")
     except OSError as error:
         raise UserError(f"--log-file {path}: {error.filename}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter(FORMAT, DATES))
-    handler.handleError = functools.partial(_close_after_error, handler)  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     try:
         yield
@@ -60,19 +58,18 @@ def written_to(path: str | None) -> Iterator[None]:
             handler.close()
 
 
-def _close_after_error(handler: logging.FileHandler, record: logging.LogRecord) -> None:
-    """Warns that the file cannot be written, once; logging would show a traceback for each record."""
-    error = sys.exc_info()[1]
-    if not isinstance(error, OSError):
-        logging.Handler.handleError(handler, record)
-        return
-    handler.setLevel(logging.CRITICAL + 1)  # no record comes to it from here on
-    with contextlib.suppress(OSError):  # what is left cannot be written either
-        handler.close()
-    sys.stderr.write(
-        f"fairseq_xl: warning: --log-file {handler.baseFilename} cannot be written ({error.strerror}): training goes "
-        "on without it\n"
-    )
+class _LogFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (logging's name)
+        """Warns that the file cannot be written, once; logging would show a traceback for each record."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self.setLevel(logging.CRITICAL + 1)  # no record comes to it from here on
+        with contextlib.suppress(OSError):  # what is left cannot be written either
+            self.close()
+        reason = f"cannot be written ({error.strerror}): training goes on without it"
+        sys.stderr.write(f"fairseq_xl: warning: --log-file {self.baseFilename} {reason}\n")
 
 
 def shorten_console(log_format: str | None = None) -> None:
@@ -94,15 +91,6 @@ def is_for_console(record: logging.LogRecord, with_json: bool = False) -> bool:
     if record.name.startswith("fairseq_cli.") and not isinstance(record.msg, str):
         return False
     return record.name not in FILE_ONLY_LOGGERS and (with_json or not str(record.msg).startswith(JSON))
-
-
-def format_stats(self: Any, stats: dict[str, Any]) -> Any:
-    """Formats the statistics that are numbers: fairseq-validate also shows sums of all languages, which are vectors.
-
-    It replaces `BaseProgressBar._format_stats` of fairseq.
-    """
-    numbers = {name: value for name, value in stats.items() if value is not None and not getattr(value, "ndim", 0)}
-    return _format_stats(self, numbers)
 
 
 class Log:
@@ -131,7 +119,7 @@ class Log:
         total, trained = sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
         yield f"parameters: {total:,}, {trained:,} of them trained ({cfg.model._name}, {cfg.task._name})"
         device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
-        yield f"device: {device}, precision: {_precision(cfg.common)}"
+        yield f"device: {device}, precision: {trainer.optimizer.precision}"
         yield f"processes: {trainer.world_size}"
         steps = cfg.optimization.update_freq
         batches = trainer.world_size * steps[min(self.epoch, len(steps)) - 1]
@@ -167,9 +155,9 @@ class Log:
             seconds = (last - updates) * (time.monotonic() - self._started) / made
             progress = {"max_update": str(last), "seconds_left": str(round(seconds))}
         position = {"epoch": self.epoch, "update": round(self.epoch - 1 + batches.n / len(batches), 3)}
-        statistics = self._statistics(self.trainer.metrics.values(INTERVAL))
+        statistics = ordered(self.trainer.metrics.values(INTERVAL))
         self.trainer.metrics.reset(INTERVAL)
-        self._record(INTERVAL, position | _formatted(statistics) | progress)
+        logging.getLogger(INTERVAL).info(json.dumps(position | _formatted(statistics) | progress))
         self._writers.log(statistics, tag=INTERVAL, step=updates)
         speed = [f"{float(statistics['wps']):,.0f} tokens/s"] if statistics.get("wps") else []
         left = [f"{datetime.timedelta(seconds=round(seconds))} left"] if limits else []
@@ -184,10 +172,9 @@ class Log:
 
     def end_of_epoch(self) -> None:
         """Logs the statistics of an epoch."""
-        statistics = self._statistics(self.trainer.metrics.values(EPOCH))
+        statistics = ordered(self.trainer.metrics.values(EPOCH))
         self.trainer.metrics.reset(EPOCH)
-        self._record(EPOCH, {"epoch": self.epoch} | _formatted(statistics, f"{EPOCH}_"))
-        self._writers.print(statistics, tag=EPOCH, step=self.trainer.get_num_updates())
+        self._write(EPOCH, statistics)
         title = f"epoch {self.epoch} ends after update {self.trainer.get_num_updates():,}"
         self._show(EPOCH, title, self._losses(statistics))
 
@@ -198,14 +185,10 @@ class Log:
             best: {name: the best value of the metric that selects checkpoints}.
         """
         statistics = ordered(metrics.values() | {"num_updates": self.trainer.get_num_updates()} | best)
-        self._record(split, {"epoch": self.epoch} | _formatted(statistics, f"{split}_"))
-        self._writers.print(statistics, tag=split, step=self.trainer.get_num_updates())
+        self._write(split, statistics)
         shown = {name: value for name, value in statistics.items() if name not in RUN_METRICS and value is not None}
         title = f"validation on {split} after update {self.trainer.get_num_updates():,}"
         self._show(split, title, [f"{name} {_text(value)}" for name, value in shown.items()])
-
-    def _statistics(self, values: dict[str, Any]) -> dict[str, Any]:
-        return ordered(values | {"wall": round(self.trainer.wall(), 0)})
 
     def _losses(self, statistics: Mapping[str, Any]) -> list[str]:
         """The losses and metrics of an update, without those of single languages."""
@@ -218,9 +201,10 @@ class Log:
         names = [name for name in names if statistics[name] is not None and not is_of_language(name)]
         return [f"{name} {_text(statistics[name])}" for name in names]
 
-    def _record(self, name: str, values: Mapping[str, Any]) -> None:
-        """Writes JSON to the file."""
-        logging.getLogger(name).info(json.dumps(values))
+    def _write(self, name: str, statistics: dict[str, Any]) -> None:
+        """Writes the statistics of an epoch or a validation as JSON, and for TensorBoard and others."""
+        logging.getLogger(name).info(json.dumps({"epoch": self.epoch} | _formatted(statistics, f"{name}_")))
+        self._writers.print(statistics, tag=name, step=self.trainer.get_num_updates())
 
     def _show(self, name: str, *parts: str | list[str]) -> None:
         """Writes a line for people."""
@@ -232,29 +216,15 @@ class Log:
         return self.cfg.common.log_format not in ("json", "none")
 
 
-def _precision(common: DictConfig) -> str:
-    """The precision of weights and products, in words."""
-    if common.amp:
-        return "float32, products in float16 (autocast) on a GPU"
-    if not (common.fp16 or common.bf16):
-        return "float32"
-    alone = common.memory_efficient_fp16 or common.memory_efficient_bf16
-    return ("float16" if common.fp16 else "bfloat16") + ("" if alone else " with master weights in float32")
-
-
 def _writers(cfg: DictConfig, is_master: bool) -> Any:
-    """fairseq's writers for TensorBoard, W&B, Aim and Azure ML, as the options ask for them."""
-    common = cfg.common
+    """fairseq's writers for TensorBoard, W&B, Aim and Azure ML, as the options of the first rank ask for them."""
+    names = ("aim_repo", "aim_run_hash", "tensorboard_logdir", "wandb_project", "azureml_logging")
     writers = progress_bar.progress_bar(
         [],
         log_format="none",
-        aim_repo=common.aim_repo if is_master else None,
-        aim_run_hash=common.aim_run_hash if is_master else None,
         aim_param_checkpoint_dir=cfg.checkpoint.save_dir,
-        tensorboard_logdir=common.tensorboard_logdir if is_master else None,
-        wandb_project=common.wandb_project if is_master else None,
         wandb_run_name=os.environ.get("WANDB_NAME", os.path.basename(cfg.checkpoint.save_dir)),
-        azureml_logging=common.azureml_logging and is_master,
+        **{name: cfg.common[name] for name in names if is_master},
     )
     writers.update_config(OmegaConf.to_container(cfg))
     return writers
@@ -262,15 +232,11 @@ def _writers(cfg: DictConfig, is_master: bool) -> Any:
 
 def _formatted(statistics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Statistics as fairseq writes them in JSON, numbers as text of six digits; integers have all of theirs."""
-    texts = {
-        name: str(value) if isinstance(value, int) else progress_bar.format_stat(value)
-        for name, value in statistics.items()
-    }
-    return {f"{prefix}{name}": text for name, text in texts.items()}
+    return {f"{prefix}{name}": None if value is None else _text(value) for name, value in statistics.items()}
 
 
 def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def ordered(stats: Mapping[str, Any]) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class Run:
                 if cfg.dataset.max_valid_steps is not None and number > cfg.dataset.max_valid_steps:
                     break  # after one more than --max-valid-steps, as in fairseq
                 trainer.valid_step(sample, metrics)
-            value = self.selection.validation_value(metrics.values(), trainer, cfg.dataset.max_valid_steps)
+            value = self.selection.validation_value(metrics.values(), trainer)
             best = self.selection.best_of(value) if value is not None and not values else {}
             values.append(value)
             self.task.end_validation(metrics, trainer.get_num_updates())

@@ -14,9 +14,9 @@ from omegaconf import DictConfig
 
 from fairseq_xl.engine import save_dir
 from fairseq_xl.engine.selection import Selection
-from fairseq_xl.engine.settings import differs, options_of, other_settings
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.changed_settings import differs, options_of, other_settings
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, naming_misfit
 from fairseq_xl.io.literals import literal
 from fairseq_xl.io.ranks import broadcast

@@ -63,8 +63,8 @@ def _names(
     if value is not None and selection.best is not None and selection.is_no_worse(value, selection.best):
         names.append(f"checkpoint_best{suffix}.pt")
     if value is not None and cfg.keep_best_checkpoints > 0:
-        kept = _best_paths(cfg)
-        if not kept or selection.is_no_worse(value, _value_of(kept[-1], suffix)):
+        worst = [float(path.rpartition("_")[2].removesuffix(f"{suffix}.pt")) for path in _best_paths(cfg)[-1:]]
+        if not worst or selection.is_no_worse(value, worst[0]):
             with data_utils.numpy_seed(epoch, updates, value):  # a digit that distinguishes equal values
                 digit = np.random.randint(0, cfg.keep_best_checkpoints)
             names.append(f"checkpoint.best_{cfg.best_checkpoint_metric}_{value:.3f}{digit}{suffix}.pt")
@@ -78,10 +78,6 @@ def _best_paths(cfg: DictConfig) -> list[str]:
     pattern = rf"checkpoint\.best_{re.escape(cfg.best_checkpoint_metric)}_(\d+\.?\d*){cfg.checkpoint_suffix}\.pt"
     paths: list[str] = checkpoint_paths(cfg.save_dir, pattern=pattern)  # the highest value first
     return paths if cfg.maximize_best_checkpoint_metric else paths[::-1]
-
-
-def _value_of(path: str, suffix: str) -> float:
-    return float(path.rpartition("_")[2].removesuffix(f"{suffix}.pt"))
 
 
 def _write(
@@ -106,12 +102,8 @@ def _write(
     for path in paths[1:]:
         copy(paths[0], path)
     logger.info(
-        "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %s seconds)",
-        paths[0],
-        epochs.epoch,
-        trainer.get_num_updates(),
-        value,
-        time.monotonic() - started,
+        "Saved checkpoint %s (epoch %d @ %d updates, score %s) (writing took %.2f seconds)",
+        *(", ".join(paths), epochs.epoch, trainer.get_num_updates(), value, time.monotonic() - started),
     )
 
 

@@ -1,6 +1,7 @@
 """The choice of the best checkpoint by --best-checkpoint-metric, and --patience."""
 
 import logging
+import math
 import numbers
 from typing import TYPE_CHECKING, Any
 
@@ -59,30 +60,28 @@ class Selection:
             return {}
         return {f"best_{self.metric}": value if self.is_no_worse(value, self.best) else self.best}
 
-    def validation_value(self, statistics: dict[str, Any], trainer: "Trainer", steps: int | None) -> float | None:
+    def validation_value(self, statistics: dict[str, Any], trainer: "Trainer") -> float | None:
         """The value of the metric in the statistics of a validation; None if nothing was predicted.
-
-        Args:
-            steps: --max-valid-steps.
 
         Raises `UserError` for NaN, and if the validation ended before the text of the metric.
         """
         if self.metric not in statistics:
-            if steps:
-                raise UserError(f"--max-valid-steps {steps} ends validation before the text of {self.metric}")
-            raise UserError(f"--best-checkpoint-metric {self.metric}: validation has no such value")
+            steps = trainer.cfg.dataset.max_valid_steps
+            reason = f"--max-valid-steps {steps} ends validation before the text of {self.metric}"
+            raise UserError(
+                reason if steps else f"--best-checkpoint-metric {self.metric}: validation has no such value"
+            )
         value: float | None = statistics[self.metric]
         if value is None:
-            logger.warning(
-                "validation predicted nothing: %s has no value, and no checkpoint becomes the best", self.metric
-            )
-        elif value != value:
+            sentence = "validation predicted nothing: %s has no value, and no checkpoint becomes the best"
+            logger.warning(sentence, self.metric)
+        elif math.isnan(value):
             updates = trainer.get_num_updates()
             raise UserError(f"validation after update {updates}: {self.metric} is NaN; {advice(trainer)}")
         return value
 
     def waiting(self) -> dict[str, float]:
-        """The state of --patience that a checkpoint stores, with fairseq's names; {} before the first value."""
+        """The state of --patience in a checkpoint, with fairseq's names; {} before the first value."""
         return {} if self._awaited is None else {"best": self._awaited, "num_runs": self.waited}
 
     def restore(self, best: Any, waiting: Any) -> None:

@@ -5,7 +5,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from fairseq_xl.engine.distributed import any_rank
+from fairseq_xl.io.ranks import any_rank
 
 logger = logging.getLogger(__name__)
 

@@ -18,9 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from fairseq_xl.engine import divergence
-from fairseq_xl.engine.distributed import sum_over_ranks, wrap
 from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
+from fairseq_xl.io.ranks import sum_over_ranks
+from fairseq_xl.modules.data_parallel import wrap
 from fairseq_xl.optimizers import precision
 from fairseq_xl.optimizers.precision import Overflow
 
@@ -37,6 +38,7 @@ class Trainer:
 
     Attributes:
         device: where the model is.
+        world_size, rank: the number of processes, and that of this one; 0 is the first.
         model: the model as it is trained: wrapped, in a run of several processes.
         optimizer: makes updates of gradients, in the precision of the run.
         metrics: statistics since the last record of an interval and of an epoch.
@@ -46,6 +48,10 @@ class Trainer:
         self.cfg, self.task, self.criterion = cfg, task, criterion
         on_gpu = torch.cuda.is_available() and not cfg.common.cpu
         self.device = torch.device("cuda" if on_gpu else "cpu")
+        self.world_size, self.rank = 1, 0
+        if cfg.distributed_training.distributed_world_size > 1:
+            self.world_size = distributed_utils.get_data_parallel_world_size()
+            self.rank = distributed_utils.get_data_parallel_rank()
         self.dtype = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
         self._model = model.to(self.dtype)
         self.criterion.to(self.device, self.dtype)
@@ -76,19 +82,6 @@ class Trainer:
     def ema(self) -> EMA:
         """The average of the weights over updates (--store-ema), which begins with those after the first one."""
         return build_ema(self._model, self.cfg.ema, self.device)
-
-    # --- ranks -------------------------------------------------------------------------------------------------
-
-    @property
-    def world_size(self) -> int:
-        """The number of processes."""
-        single = self.cfg.distributed_training.distributed_world_size == 1
-        return 1 if single else distributed_utils.get_data_parallel_world_size()
-
-    @property
-    def rank(self) -> int:
-        """The number of this process; 0 is the first."""
-        return 0 if self.world_size == 1 else distributed_utils.get_data_parallel_rank()
 
     # --- updates -----------------------------------------------------------------------------------------------
 
@@ -131,19 +124,16 @@ class Trainer:
         logged, size = [], 0
         for number, sample in enumerate(samples):
             sample, is_dummy = self._to_device(sample)
-            with self._without_reduction() if number < len(samples) - 1 else contextlib.nullcontext():
+            is_last = number == len(samples) - 1  # its backward pass averages the gradients over ranks
+            with contextlib.nullcontext() if is_last or self.world_size == 1 else self.model.no_sync():
                 _, step_size, statistics = self.task.train_step(
                     sample, self.model, self.criterion, self.optimizer, self._num_updates, ignore_grad=is_dummy
                 )
-            counted = 0 if is_dummy else 1
-            logged.append({name: value * counted for name, value in statistics.items()} if is_dummy else statistics)
-            size = size + step_size * counted
+            if is_dummy:  # it counts as nothing
+                statistics, step_size = {name: value * 0 for name, value in statistics.items()}, step_size * 0
+            logged.append(statistics)
+            size = size + step_size
         return logged, size
-
-    def _without_reduction(self) -> contextlib.AbstractContextManager:
-        """In this context a backward pass leaves gradients to this rank; the last one of an update averages them."""
-        context: contextlib.AbstractContextManager = contextlib.nullcontext()
-        return self.model.no_sync() if self.world_size > 1 else context
 
     def _reduce(self, logged: list[Logged], size: Any) -> tuple[list[Logged], Any]:
         """Sums statistics and sample size over ranks; a sample size of 0 becomes 1."""
@@ -193,6 +183,7 @@ class Trainer:
             used, whole = torch.cuda.max_memory_allocated(), torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.reset_peak_memory_stats()
             self.metrics.latest("gb_free", (whole - used) / 2**30, 1)
+        self.metrics.latest("wall", round(self.wall()))
         self.metrics.rate("ups", 1.0, 2)
         self.metrics.average("gnorm", norm, digits=3)
         if self.cfg.optimization.clip_norm > 0:
@@ -386,7 +377,9 @@ class Trainer:
                 self.lr_scheduler.load_state_dict(last["lr_scheduler_state"])
             self.optimizer.load_state_dict(optimizer_state, overrides)
             self._set_num_updates(last["num_updates"])
-        self._seconds_before, self._started = float(extra.get("previous_training_time", 0.0)), time.time()
+        if not resets["meters"]:
+            self._seconds_before = float(extra.get("previous_training_time", 0.0))
+        self._started = time.time()
         position = extra["train_iterator"]
         self.lr_step(position["epoch"])
         begins_epoch = position.get("version", 1) >= 2 and position["iterations_in_epoch"] == 0

@@ -1,13 +1,21 @@
-"""Plain data and tensors that ranks send each other; no rank runs anything in them."""
+"""What ranks exchange: plain data, in which no rank runs anything, flags on the host, and sums of statistics."""
 
+import functools
 import io
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 from fairseq import utils
 from fairseq.distributed import utils as distributed_utils
+from torch import Tensor
 
 from fairseq_xl.io.checkpoints import plain_types
+
+#: how long a rank waits for the others to connect through gloo, once all ranks are in the process group
+SECONDS_TO_CONNECT = 60
 
 
 def broadcast(data: Any, source: int, group: Any, device: torch.device | None = None) -> Any:
@@ -36,3 +44,61 @@ def all_gather_list(data: Any, group: Any = None, max_size: int | None = None) -
             torch.load(io.BytesIO(gathered[:size].cpu().numpy().tobytes()), weights_only=True)
             for gathered, size in zip(messages, sizes)
         ]
+
+
+def any_rank(flags: list[bool]) -> list[bool]:
+    """Whether each of `flags` is true on any rank. All ranks must call it together; a process alone gets its own flags.
+
+    The flags stay on the host, so that no rank waits for its device.
+    """
+    if distributed_utils.get_data_parallel_world_size() == 1:
+        return flags
+    found = np.array(flags, dtype=np.uint8)
+    group = host_group(torch.distributed.group.WORLD)
+    torch.distributed.all_reduce(torch.from_numpy(found), torch.distributed.ReduceOp.MAX, group)
+    return found.astype(bool).tolist()
+
+
+@functools.lru_cache(maxsize=1)
+def host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.ProcessGroup:
+    """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only.
+
+    Args:
+        world: torch's process group, for which the group is made once. The group of an earlier one is forgotten.
+    """
+    group = distributed_utils.get_data_parallel_group()
+    if torch.distributed.get_backend(group) == "gloo":
+        return group
+    # A collective waits for the slowest rank, for example while another rank saves a checkpoint. So the group keeps
+    # torch's long timeout, and one with a short timeout, which is used once, finds ranks that cannot be reached.
+    brief = torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=SECONDS_TO_CONNECT))
+    torch.distributed.all_reduce(torch.zeros(1), group=brief)
+    torch.distributed.destroy_process_group(brief)
+    return torch.distributed.new_group(backend="gloo")
+
+
+def sum_over_ranks(data: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:
+    """Sums numbers and tensors over ranks by one all-reduce; nothing waits for the device.
+
+    Args:
+        data: {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
+        device: device of the reduction.
+
+    Returns: {name: sum, a float64 tensor on `device`}.
+    """
+    values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
+    flat = {name: value.reshape(-1) for name, value in values.items()}
+    sizes = {name: value.numel() for name, value in values.items()}
+    on_host = [name for name, value in values.items() if value.device.type != device.type]
+    if on_host:
+        copied = _copy_to_device(torch.cat([flat[name] for name in on_host]), device)
+        flat |= zip(on_host, copied.split([sizes[name] for name in on_host]), strict=True)
+    sums = torch.cat(list(flat.values()))  # in the order of `data`, which does not depend on where the values are
+    distributed_utils.all_reduce(sums, group=distributed_utils.get_data_parallel_group())
+    parts = sums.split(list(sizes.values()))
+    return {name: part.view(values[name].shape) for name, part in zip(values, parts, strict=True)}
+
+
+def _copy_to_device(values: Tensor, device: torch.device) -> Tensor:
+    """A copy for which the host does not wait: a GPU copies pinned memory only in this way."""
+    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)

@@ -54,7 +54,10 @@ class Optimizer:
 
     Attributes:
         name: the class of the optimizer by which fairseq's checkpoints name a precision.
+        precision: that of weights and products, in words.
     """
+
+    precision = "float32"
 
     def __init__(self, fairseq_optimizer: FairseqOptimizer):
         self.fairseq_optimizer = fairseq_optimizer
@@ -195,7 +198,7 @@ class MasterWeightsOptimizer(_ScaledOptimizer):
         self.parameters = parameters
         self.masters = [_master(parameter) for parameter in parameters]
         super().__init__(optim.build_optimizer(cfg.optimizer, self.masters), _scaler(cfg))
-        self.name = "FP16Optimizer"
+        self.name, self.precision = "FP16Optimizer", f"{_sixteen_bits(cfg)} with master weights in float32"
 
     def zero_grad(self) -> None:
         """Frees the gradients in both precisions."""
@@ -245,7 +248,7 @@ class LowPrecisionOptimizer(_ScaledOptimizer):
             option = f"--memory-efficient-{'bf16' if cfg.common.bf16 else 'fp16'}"
             raise UserError(f"{option} needs --optimizer xl_adam or xl_lamb, not {cfg.optimizer._name}")
         super().__init__(fairseq_optimizer, _scaler(cfg))
-        self.name = "MemoryEfficientFP16Optimizer"
+        self.name, self.precision = "MemoryEfficientFP16Optimizer", _sixteen_bits(cfg)
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
         """Restores a state; torch casts it to 16 bits, so that of optimizers that do not prevent it is set again."""
@@ -260,6 +263,8 @@ class LowPrecisionOptimizer(_ScaledOptimizer):
 
 class AutocastOptimizer(Optimizer):
     """Updates of weights in float32 with a forward pass in 16 bits (--amp); without CUDA, all is in 32 bits."""
+
+    precision = "float32 with products in float16 (autocast) on a GPU"
 
     def __init__(self, cfg: DictConfig, parameters: list[Parameter]):
         super().__init__(optim.build_optimizer(cfg.optimizer, parameters))
@@ -326,6 +331,10 @@ def build(cfg: DictConfig, parameters: list[Parameter]) -> Optimizer:
     if cfg.common.amp:
         return AutocastOptimizer(cfg, parameters)
     return Optimizer(optim.build_optimizer(cfg.optimizer, parameters))
+
+
+def _sixteen_bits(cfg: DictConfig) -> str:
+    return "bfloat16" if cfg.common.bf16 else "float16"
 
 
 def _master(parameter: Parameter) -> Parameter:

@@ -48,7 +48,7 @@ TABLE = (
     (
         "fairseq.logging.progress_bar:BaseProgressBar._format_stats",
         "self stats",
-        "fairseq_xl.engine.log:format_stats",
+        "fairseq_xl.tasks.command_line:format_stats",
     ),
     ("fairseq_cli.interactive:buffered_read", "input buffer_size", "fairseq_xl.io.lines:buffered_read"),
 )

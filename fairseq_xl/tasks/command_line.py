@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from fairseq import options, utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import progress_bar
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
@@ -19,10 +22,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl import error_reporting
 from fairseq_xl.engine import launch
-from fairseq_xl.engine.launch import TASKS
-from fairseq_xl.engine.settings import options_of
+from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
+from fairseq_xl.io.changed_settings import options_of
 from fairseq_xl.io.checkpoints import load_checkpoint
 from fairseq_xl.io.literals import check_literals, literal, literal_type
 from fairseq_xl.io.signals import end_by_exception
@@ -35,11 +38,17 @@ from fairseq_xl.tasks.option_checks import (
     is_ours,
 )
 
+TASKS = "xl_"  # the beginning of the names of this package's tasks
+_call_main = distributed_utils.call_main
 _parse_args_and_arch = options.parse_args_and_arch
+_format_stats = progress_bar.BaseProgressBar._format_stats
 
 
 def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
-    """Runs a command, in place of fairseq's function, through which all of its commands go (`engine.launch.call_main`).
+    """Runs a command, in place of fairseq's function, through which all of its commands go.
+
+    A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
+    without CUDA runs in one process; everything else is fairseq's.
 
     Raises `UserError` for text in options and for a file of --ema-seed-model that fairseq would run as Python, and for
     an architecture that does not fit the task.
@@ -49,7 +58,30 @@ def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
     check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
     if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
         load_checkpoint(seed)  # fairseq reads it as torch does
-    return launch.call_main(cfg, main, **kwargs)
+    if str(cfg.task._name).startswith(TASKS):
+        shorten_console()
+        if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
+            return launch.train(cfg)
+        if cfg.common.cpu or not torch.cuda.is_available():
+            _evaluate_alone(cfg.distributed_training)
+    return _call_main(cfg, main, **kwargs)
+
+
+def _evaluate_alone(training: DictConfig) -> None:
+    """Evaluates in one process without CUDA; fairseq would start as many as there are GPUs: none."""
+    if training.distributed_world_size > 1 and not launch.only_counts_gpus(training):
+        count = training.distributed_world_size
+        raise UserError(f"--distributed-world-size {count}: evaluation without CUDA takes one process")
+    training.distributed_world_size, training.distributed_init_method = 1, None
+
+
+def format_stats(self: Any, stats: dict[str, Any]) -> Any:
+    """Formats the statistics that are numbers: fairseq-validate also shows sums of all languages, which are vectors.
+
+    It replaces `BaseProgressBar._format_stats` of fairseq.
+    """
+    numbers = {name: value for name, value in stats.items() if value is not None and not getattr(value, "ndim", 0)}
+    return _format_stats(self, numbers)
 
 
 def parse_args_and_arch(

@@ -10,9 +10,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl.engine.distributed import BACKENDS
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.literals import literal
+from fairseq_xl.modules.data_parallel import BACKENDS
 
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"

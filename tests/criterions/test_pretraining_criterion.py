@@ -9,9 +9,9 @@ from fairseq.distributed import utils as distributed_utils
 
 import fairseq_xl
 from fairseq_xl.criterions.pretraining import XLPretrainingCriterion, log_terms
-from fairseq_xl.engine.distributed import sum_over_ranks
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.ranks import sum_over_ranks
 from fairseq_xl.objectives import Term
 from tests.waits import Waits, no_waits
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 from fairseq.distributed import utils as distributed_utils
 
-from fairseq_xl.engine import distributed
+from fairseq_xl.engine import launch
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import ranks
+from fairseq_xl.modules import data_parallel
 from tests.waits import Waits
 
 
@@ -34,7 +36,7 @@ def alone(monkeypatch):
     monkeypatch.setattr(distributed_utils, "get_data_parallel_world_size", lambda: 2)
     yield
     end_alone()
-    distributed._host_group.cache_clear()
+    ranks.host_group.cache_clear()
 
 
 @pytest.fixture
@@ -52,8 +54,8 @@ GROUPS = [{}, {"backend": "gloo", "timeout": timedelta(seconds=60)}, {"backend":
 
 def test_flags_of_ranks_on_gpus_are_exchanged_on_the_host_without_a_sync(groups):
     with Waits() as waits:
-        assert distributed.any_rank([True, False, True]) == [True, False, True]
-        assert distributed.any_rank([False]) == [False]
+        assert ranks.any_rank([True, False, True]) == [True, False, True]
+        assert ranks.any_rank([False]) == [False]
     assert not waits.found
     assert groups == GROUPS
 
@@ -82,7 +84,7 @@ def test_pytorch_ddp_leaves_unused_gradients_none_without_looking_for_them(as_vi
     torch.manual_seed(0)
     module, alike = TwoHeads(), TwoHeads()
     alike.load_state_dict(module.state_dict())
-    model = distributed.wrap(module, options(gradient_as_bucket_view=as_views), torch.device("cpu"))
+    model = data_parallel.wrap(module, options(gradient_as_bucket_view=as_views), torch.device("cpu"))
     inputs = torch.ones(3, 2)
     assert not model.module.find_unused_parameters
     for numbers in ([0], [1, 0], [1], [1, 1], [0]):
@@ -103,7 +105,7 @@ def test_pytorch_ddp_leaves_unused_gradients_none_without_looking_for_them(as_vi
 
 def test_flags_are_not_exchanged_in_a_group_of_an_ended_process_group(groups):
     for _ in range(2):
-        assert distributed.any_rank([True, False]) == [True, False]
+        assert ranks.any_rank([True, False]) == [True, False]
         end_alone()
         begin_alone()
     assert groups == GROUPS * 2
@@ -121,7 +123,7 @@ def _connect_as(rank, folder, failing, writer):
 
     distributed_utils.distributed_init, cfg = init, SimpleNamespace(distributed_training=SimpleNamespace())
     try:
-        distributed.join(cfg)
+        launch.join(cfg)
         writer.send(cfg.distributed_training.distributed_rank)
     except UserError as error:
         writer.send(str(error))
@@ -130,20 +132,19 @@ def _connect_as(rank, folder, failing, writer):
 @pytest.mark.parametrize("failing", [(), (1,), (0, 1)])
 def test_gloo_connects_before_training_or_every_rank_says_why(failing, tmp_path, monkeypatch):
     """Where one of two ranks fails, the other one does not wait for long."""
-    monkeypatch.setattr(distributed, "SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(ranks, "SECONDS_TO_CONNECT", 1)
     monkeypatch.setattr(torch.distributed, "get_backend", lambda group: "nccl")
-    context, readers = multiprocessing.get_context("fork"), []
-    ranks = []
+    context, readers, processes = multiprocessing.get_context("fork"), [], []
     for rank in range(2):
         reader, writer = context.Pipe(duplex=False)
-        ranks.append(context.Process(target=_connect_as, args=(rank, tmp_path, failing, writer)))
-        ranks[-1].start()
+        processes.append(context.Process(target=_connect_as, args=(rank, tmp_path, failing, writer)))
+        processes[-1].start()
         readers.append(reader)
     try:
         assert all(reader.poll(60) for reader in readers)
         found = [reader.recv() for reader in readers]
     finally:
-        for process in ranks:
+        for process in processes:
             process.kill()
             process.join()
     advice = "set GLOO_SOCKET_IFNAME to the network interface"
@@ -176,7 +177,7 @@ def statistics(device):
 
 
 def test_statistics_of_all_ranks_are_summed_by_one_reduction(reductions):
-    found = distributed.sum_over_ranks(statistics("cpu"), torch.device("cpu"))
+    found = ranks.sum_over_ranks(statistics("cpu"), torch.device("cpu"))
     assert {name: value.tolist() for name, value in found.items()} == {
         "size": 6,
         "sums": [[2, 4, 6], [8, 10, 12]],
@@ -190,7 +191,7 @@ def test_statistics_of_all_ranks_are_summed_by_one_reduction(reductions):
 
 def test_statistics_of_host_and_device_are_summed_without_a_sync(reductions):
     with Waits() as waits:
-        found = distributed.sum_over_ranks(statistics("meta"), torch.device("meta"))
+        found = ranks.sum_over_ranks(statistics("meta"), torch.device("meta"))
     # numbers of the host are copied to the device, for which the host does not wait
     assert reductions == [10] and not [name for name in waits.found if "non_blocking=True" not in name]
     assert {name: (value.device.type, value.shape) for name, value in found.items()} == {
@@ -203,7 +204,7 @@ def test_statistics_are_summed_on_a_gpu_without_a_sync(reductions):
     on_gpu = statistics("cuda")
     torch.cuda.set_sync_debug_mode("error")
     try:
-        found = distributed.sum_over_ranks(on_gpu, torch.device("cuda"))
+        found = ranks.sum_over_ranks(on_gpu, torch.device("cuda"))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert (found["size"].item(), found["time"].item(), found["sums"].sum().item()) == (6, 1, 42)

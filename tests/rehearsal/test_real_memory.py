@@ -11,9 +11,9 @@ from fairseq.distributed import LegacyDistributedDataParallel
 from torch import nn
 
 import fairseq_xl
-from fairseq_xl.engine.distributed import wrap
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
+from fairseq_xl.modules.data_parallel import wrap
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision, sharded
 from fairseq_xl.rehearsal import counting

@@ -1,94 +1,21 @@
-"""What ranks exchange: flags on the host, gradients, sums of statistics."""
+"""Wrappers of a model whose gradients several processes average."""
 
 import functools
-import re
 import warnings
-from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq.distributed import (
-    LegacyDistributedDataParallel,
-    ModuleProxyWrapper,
-    utils as distributed_utils,
-)
+from fairseq.distributed import LegacyDistributedDataParallel, ModuleProxyWrapper, utils as distributed_utils
 from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils import _pytree as pytree
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.io.ranks import any_rank
 
-#: how long a rank waits for the others to connect through gloo, once all ranks are in the process group
-SECONDS_TO_CONNECT = 60
 #: values of --ddp-backend
 LEGACY = ("no_c10d", "legacy_ddp")
 BACKENDS = ("c10d", "pytorch_ddp", *LEGACY)
-
-
-def join(cfg: DictConfig) -> None:
-    """Joins the process group, whose rank it sets, and connects the ranks through gloo.
-
-    A failure is one sentence on each rank, before data and model are loaded. If only some ranks fail, the others wait
-    for them for at most `SECONDS_TO_CONNECT`. If the process group is gloo's own, they wait in torch until the launcher
-    ends them.
-
-    Raises `UserError` if the ranks cannot reach each other through gloo.
-    """
-    training = cfg.distributed_training
-    try:
-        training.distributed_rank = distributed_utils.distributed_init(cfg)
-    except RuntimeError as error:
-        if "gloo" not in str(error).lower():
-            raise
-        raise _unreachable(error) from error
-    if torch.distributed.get_world_size() > 1:
-        try:
-            _host_group(torch.distributed.group.WORLD)
-        except RuntimeError as error:
-            raise _unreachable(error) from error
-
-
-def _unreachable(error: RuntimeError) -> UserError:
-    """The error of ranks that gloo cannot connect, with the reason that torch gives."""
-    reason = re.sub(r"^\[enforce fail at [^\]]+\] ", "", str(error).strip().partition("\n")[0]).rstrip(". ")
-    return UserError(
-        f"the processes cannot reach each other through gloo ({reason}): set GLOO_SOCKET_IFNAME to the network "
-        "interface that connects their machines, on one machine to lo"
-    )
-
-
-def any_rank(flags: list[bool]) -> list[bool]:
-    """Whether each of `flags` is true on any rank. All ranks must call it together; a process alone gets its own flags.
-
-    The flags stay on the host, so that no rank waits for its device.
-    """
-    if distributed_utils.get_data_parallel_world_size() == 1:
-        return flags
-    found = np.array(flags, dtype=np.uint8)
-    group = _host_group(torch.distributed.group.WORLD)
-    torch.distributed.all_reduce(torch.from_numpy(found), torch.distributed.ReduceOp.MAX, group)
-    return found.astype(bool).tolist()
-
-
-@functools.lru_cache(maxsize=1)
-def _host_group(world: torch.distributed.ProcessGroup) -> torch.distributed.ProcessGroup:
-    """The group of all ranks whose collectives reduce tensors on the host; NCCL reduces tensors on GPUs only.
-
-    Args:
-        world: torch's process group, for which the group is made once. The group of an earlier one is forgotten.
-    """
-    group = distributed_utils.get_data_parallel_group()
-    if torch.distributed.get_backend(group) == "gloo":
-        return group
-    # A collective waits for the slowest rank, for example while another rank saves a checkpoint. So the group keeps
-    # torch's long timeout, and one with a short timeout, which is used once, finds ranks that cannot be reached.
-    brief = torch.distributed.new_group(backend="gloo", timeout=timedelta(seconds=SECONDS_TO_CONNECT))
-    torch.distributed.all_reduce(torch.zeros(1), group=brief)
-    torch.distributed.destroy_process_group(brief)
-    return torch.distributed.new_group(backend="gloo")
 
 
 def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
@@ -185,30 +112,3 @@ def _remove_gradients(parameters: list[torch.nn.Parameter], used: list[bool]) ->
     for parameter, is_used in zip(parameters, used, strict=True):
         if not is_used:
             parameter.grad = None
-
-
-def sum_over_ranks(data: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:
-    """Sums numbers and tensors over ranks by one all-reduce; nothing waits for the device.
-
-    Args:
-        data: {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
-        device: device of the reduction.
-
-    Returns: {name: sum, a float64 tensor on `device`}.
-    """
-    values = {name: torch.as_tensor(value, dtype=torch.double) for name, value in data.items()}
-    flat = {name: value.reshape(-1) for name, value in values.items()}
-    sizes = {name: value.numel() for name, value in values.items()}
-    on_host = [name for name, value in values.items() if value.device.type != device.type]
-    if on_host:
-        copied = _copy_to_device(torch.cat([flat[name] for name in on_host]), device)
-        flat |= zip(on_host, copied.split([sizes[name] for name in on_host]), strict=True)
-    sums = torch.cat(list(flat.values()))  # in the order of `data`, which does not depend on where the values are
-    distributed_utils.all_reduce(sums, group=distributed_utils.get_data_parallel_group())
-    parts = sums.split(list(sizes.values()))
-    return {name: part.view(values[name].shape) for name, part in zip(values, parts, strict=True)}
-
-
-def _copy_to_device(values: Tensor, device: torch.device) -> Tensor:
-    """A copy for which the host does not wait: a GPU copies pinned memory only in this way."""
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)

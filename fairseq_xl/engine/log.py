@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import functools
 import json
 import logging
 import os
@@ -72,25 +71,21 @@ class _LogFile(logging.FileHandler):
         sys.stderr.write(f"fairseq_xl: warning: --log-file {self.baseFilename} {reason}\n")
 
 
-def shorten_console(log_format: str | None = None) -> None:
-    """Filters the records that the console shows, and adds their times; fairseq's commands set the format too late.
-
-    Args:
-        log_format: --log-format; with `json` the console shows statistics as the file has them.
-    """
+def shorten_console() -> None:
+    """Filters the records that the console shows, and adds their times; fairseq's commands set the format too late."""
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler:
-            handler.filters = [functools.partial(is_for_console, with_json=log_format == "json")]
+            handler.filters = [is_for_console]
             handler.setFormatter(logging.Formatter(FORMAT, DATES))
 
 
-def is_for_console(record: logging.LogRecord, with_json: bool = False) -> bool:
+def is_for_console(record: logging.LogRecord) -> bool:
     """Whether a record is for people: not the configuration, the model, JSON, or details of loading data."""
     if record.levelno > logging.INFO:
         return True
     if record.name.startswith("fairseq_cli.") and not isinstance(record.msg, str):
         return False
-    return record.name not in FILE_ONLY_LOGGERS and (with_json or not str(record.msg).startswith(JSON))
+    return record.name not in FILE_ONLY_LOGGERS and not str(record.msg).startswith(JSON)
 
 
 class Log:
@@ -213,7 +208,7 @@ class Log:
             logging.getLogger(name).info(" | ".join(flat))
 
     def _is_shown(self) -> bool:
-        return self.cfg.common.log_format not in ("json", "none")
+        return bool(self.cfg.common.log_format != "none")
 
 
 def _writers(cfg: DictConfig, is_master: bool) -> Any:

@@ -39,7 +39,7 @@ def main(cfg: DictConfig) -> bool:
     tasks.TASK_REGISTRY[cfg.task._name].check_options(cfg)
     with save_dir.lock(cfg):  # before the log of another training would be written to
         _set_hydra_logging(cfg)
-        shorten_console(cfg.common.log_format)
+        shorten_console()
         with written_to(cfg.common.log_file):
             run = Run(cfg)
             has_file = cfg.common.log_file or cfg.checkpoint.no_save

@@ -157,7 +157,7 @@ def _train(made: Prepared) -> list[float]:
     with open_dict(cfg):
         common, checkpoint = cfg.common, cfg.checkpoint
         common.cpu = torch.cuda.device_count() < PROCESSES
-        common.log_format, common.log_interval, common.log_file, common.tensorboard_logdir = "json", 1, None, None
+        common.log_format, common.log_interval, common.log_file, common.tensorboard_logdir = "none", 1, None, None
         checkpoint.save_dir, checkpoint.no_save = str(made.folder / "save"), True
         cfg.dataset.num_workers = 0
         cfg.distributed_training.distributed_init_method = None

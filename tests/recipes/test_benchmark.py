@@ -307,7 +307,8 @@ def test_the_loss_decreases_in_bfloat16(system):
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(1)
     trainer = Trainer(SYSTEMS[system](STILL), device, precision="bfloat16")
-    for group in trainer.optimizer.optimizer.param_groups:
+    wrapper = trainer.optimizer
+    for group in (wrapper.torch_optimizer if hasattr(wrapper, "torch_optimizer") else wrapper.optimizer).param_groups:
         group["lr"] = 0.01
     batch = batch_of(STILL, 0, device)
     losses = [trainer.step(batch) for _ in range(10)]

@@ -195,7 +195,7 @@ def test_the_best_seed_is_kept_and_of_equals_the_first(tmp_path, scores, best):
     )
     for name, content in (("body", ""), ("dict.txt", "[de] 0\n"), ("valid.de.tsv", "")):
         (tmp_path / name).write_text(content)
-    state = {"model": {}, "optimizer_history": [{}], "task_state": {"fairseq_xl": {"labels": ["a", "b"]}}}
+    state = {"model": {}, "optimizer_history": [{}], "task_state": {"fairseq_xl": {"head": "classification"}}}
     save_checkpoint(state, str(tmp_path / "classifier"))
     command = f"bash {tmp_path}/monotrans/best-language-module.sh . de body classifier . de 1,2,3"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

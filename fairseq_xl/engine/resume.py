@@ -101,9 +101,10 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
 def _check_optimizer(state: Mapping[str, Any], trainer: Trainer, path: str) -> None:
     """Raises `UserError` for the optimizer state of another criterion, optimizer or precision."""
     last, before, now = state["optimizer_history"][-1], state.get("cfg"), trainer.cfg
-    classes = [OPTIMIZER_REGISTRY.get(options_of(cfg, "optimizer").get("_name")) for cfg in (before, now)]
-    saved = (last["criterion_name"], last["optimizer_name"], classes[0])  # in 16 bits the second is that of a wrapper
-    if saved != (type(trainer.criterion).__name__, trainer.optimizer.name, classes[1]):
+    names = (options_of(cfg, "optimizer").get("_name") for cfg in (before, now))
+    old, new = (getattr(OPTIMIZER_REGISTRY.get(name), "__name__", None) for name in names)  # xl_adam has that of adam
+    saved = (last["criterion_name"], last["optimizer_name"], old)  # in 16 bits the second is that of a wrapper
+    if saved != (type(trainer.criterion).__name__, trainer.optimizer.name, new):
         raise UserError(
             f"Optimizer does not match: {path} was trained with {_optimizer_options(before)}, this run has "
             f"{_optimizer_options(now)}: give the same ones, or start with a new optimizer state (--reset-optimizer)"

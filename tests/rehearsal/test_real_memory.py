@@ -15,7 +15,7 @@ from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.data_parallel import wrap
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.optimizers import precision, sharded
+from fairseq_xl.optimizers import _sharded as sharded, precision
 from fairseq_xl.rehearsal import counting
 from fairseq_xl.rehearsal.setting import Setting, prepared
 from tests.rehearsal.test_counting import PRETRAIN

@@ -16,9 +16,10 @@ from fairseq import checkpoint_utils, options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
-from fairseq_xl.engine import settings, stopping
+from fairseq_xl.engine import stopping
 from fairseq_xl.engine.metrics import INTERVAL
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import changed_settings as settings
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli

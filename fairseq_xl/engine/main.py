@@ -128,7 +128,7 @@ class Run:
             if is_made:
                 self.log.interval(batches)
             ends = not batches.has_next()
-            if is_made or self.stopping.agreed or ends:  # an update that is skipped is followed by neither
+            if is_made or self.stopping.agreed or ends:  # not after each skipped update
                 value, is_last = self._validate_and_save(ends)
             if is_last:
                 break

@@ -39,7 +39,7 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
     Raises `UserError` for a checkpoint that is damaged, or of another training.
     """
     cfg = trainer.cfg.checkpoint
-    path, resets = save_dir.chosen(cfg)
+    path, resets = save_dir.choose_checkpoint(cfg)
     if cfg.finetune_from_model and path == cfg.finetune_from_model:
         logger.info("loading pretrained model from %s: optimizer, lr scheduler, meters, dataloader will be reset", path)
     sharded = trainer.task.has_sharded_data("train")

@@ -21,8 +21,8 @@ LOCK = ".lock"  # the locked file in --save-dir
 CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 
 
-def chosen(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
-    """The checkpoint to restore, as fairseq chooses it, and which of its states are left out.
+def choose_checkpoint(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
+    """Chooses the checkpoint to restore, as fairseq does, and which of its states are left out.
 
     Args:
         cfg: the run's `checkpoint` options.

@@ -32,7 +32,7 @@ class Selection:
         self.patience: int = cfg.patience
         self._higher: bool = cfg.maximize_best_checkpoint_metric
         self.best: float | None = None
-        self._awaited: float | None = None  # what a value must exceed
+        self._patience_best: float | None = None  # what a value must exceed
         self.waited = 0
 
     def is_no_worse(self, value: float, other: float) -> bool:
@@ -43,8 +43,8 @@ class Selection:
         """Whether --patience ends the run after this validation value; None: there was no validation."""
         if value is None or self.patience <= 0:
             return False
-        if self._awaited is None or not self.is_no_worse(self._awaited, value):
-            self._awaited, self.waited = value, 0
+        if self._patience_best is None or not self.is_no_worse(self._patience_best, value):
+            self._patience_best, self.waited = value, 0
             return False
         self.waited += 1
         return self.waited >= self.patience
@@ -82,7 +82,7 @@ class Selection:
 
     def waiting(self) -> dict[str, float]:
         """The state of --patience in a checkpoint, with fairseq's names; {} before the first value."""
-        return {} if self._awaited is None else {"best": self._awaited, "num_runs": self.waited}
+        return {} if self._patience_best is None else {"best": self._patience_best, "num_runs": self.waited}
 
     def restore(self, best: Any, waiting: Any) -> None:
         """Takes over what a checkpoint stores: `best`, and what `waiting` returned. Drops what are no numbers."""
@@ -90,4 +90,4 @@ class Selection:
         found = waiting if isinstance(waiting, dict) else {}
         awaited, waited = found.get("best"), found.get("num_runs")
         if isinstance(awaited, numbers.Real) and isinstance(waited, numbers.Integral):
-            self._awaited, self.waited = float(awaited), int(waited)
+            self._patience_best, self.waited = float(awaited), int(waited)

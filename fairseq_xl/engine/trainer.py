@@ -124,7 +124,7 @@ class Trainer:
         logged, size = [], 0
         for number, sample in enumerate(samples):
             sample, is_dummy = self._to_device(sample)
-            is_last = number == len(samples) - 1  # its backward pass averages the gradients over ranks
+            is_last = number == len(samples) - 1  # whose backward pass averages the gradients over ranks
             with contextlib.nullcontext() if is_last or self.world_size == 1 else self.model.no_sync():
                 _, step_size, statistics = self.task.train_step(
                     sample, self.model, self.criterion, self.optimizer, self._num_updates, ignore_grad=is_dummy

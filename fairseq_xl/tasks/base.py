@@ -430,7 +430,7 @@ class XLTask(FairseqTask):
         if from_checkpoint:
             return False
         run = run_config(self.cfg)
-        restored = None if run is None else save_dir.chosen(run.checkpoint)[0]
+        restored = None if run is None else save_dir.choose_checkpoint(run.checkpoint)[0]
         if restored is None or not os.path.isfile(restored):
             return True
         logger.info("%s is restored: the weights that --init-* name are not read", restored)

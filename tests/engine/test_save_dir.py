@@ -30,7 +30,7 @@ def restore(folder, file="checkpoint_last.pt", finetune=None, suffix=""):
 
 def chosen(cfg):
     """The checkpoint that a run restores."""
-    return save_dir.chosen(OmegaConf.create(cfg))[0]
+    return save_dir.choose_checkpoint(OmegaConf.create(cfg))[0]
 
 
 def test_a_missing_restore_file_does_not_train_from_scratch(tmp_path):

@@ -200,13 +200,13 @@ def test_the_file_that_fairseq_restores_is_known(tmp_path, options, suffix, pres
     except ValueError as error:  # nothing is trained then
         assert "does not exist" in str(error)
         with pytest.raises(UserError, match="--finetune-from-model .*model.pt does not exist"):
-            save_dir.chosen(cfg)
+            save_dir.choose_checkpoint(cfg)
         return
     if "restore_file" in options and not Path(asked[0]).exists():  # fairseq would train from scratch
         with pytest.raises(UserError, match=f"--restore-file {asked[0]} does not exist"):
-            save_dir.chosen(cfg)
+            save_dir.choose_checkpoint(cfg)
         return
-    assert [save_dir.chosen(cfg)[0]] == asked
+    assert [save_dir.choose_checkpoint(cfg)[0]] == asked
 
 
 def test_initialization_from_a_translation_model_is_stack_by_stack(data_bin, tmp_path, pretrained):

@@ -1,30 +1,19 @@
-"""A page of results: tables and bar charts of score files, by task and by language."""
+"""A page of results: tables and bar charts of score files, by task and by language, without other files.
+
+This module computes what the page shows, `results_page.html` lays it out.
+"""
 
 import json
+import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import jinja2
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.benchmarks import Variant, first_paper
-from fairseq_xl.evaluation.page_parts import (
-    NONE,
-    Html,
-    axis,
-    axis_end,
-    chart,
-    column,
-    document,
-    for_each,
-    joined,
-    key,
-    lines,
-    number,
-    system_columns,
-    table,
-    tag,
-)
 from fairseq_xl.evaluation.published import Papers
 from fairseq_xl.evaluation.score_files import BASELINES, BENCHMARKS, ScoreFile, read_json_object
 from fairseq_xl.io.yaml_files import load
@@ -33,6 +22,44 @@ METRICS = {"f1": "F1", "ndcg": "nDCG", "bleu": "BLEU", "exact_match": "exact mat
 NAMES = {"xglue": "XGLUE", "xtreme": "XTREME"}
 MARK = "*"  # of published figures that have a note
 PUBLISHED_SPLIT = "test"  # published figures are of the test sets
+NONE = "–"  # a cell without a value
+SMALL = 25.0  # the axis ends here, and not at 100, if no value of a task is above
+#: colors of text and of the systems' bars. WCAG 2.1: text has a contrast of 4.5 to the ground, bars and whiskers of 3
+LIGHT = {"ground": "#ffffff", "text": "#111111", "quiet": "#595959", "line": "#d9d9d9", "note": "#fff4d6"}
+DARK = {"ground": "#15181c", "text": "#ffffff", "quiet": "#b3b8bf", "line": "#3d434b", "note": "#3a3115"}
+BARS = ("#0072b2", "#d55e00", "#00835f", "#b0609a", "#767676", "#8a6d00")
+
+
+class Column(NamedTuple):
+    """The heading of a column, and the class of its cells."""
+
+    title: str
+    kind: str = ""
+
+
+class Row(NamedTuple):
+    """A row of scores: numbers, and a chart in which they are bars."""
+
+    name: str
+    scores: Mapping[str, float | None]  # by system
+    papers: Sequence[float]  # published scores, drawn as diamonds
+    cells: Sequence[Iterable[str]]  # lines of the cells behind the chart
+    intervals: Mapping[str, Sequence[float] | None] = {}  # by system, drawn as whiskers
+    baseline: float | None = None  # drawn as a dashed line
+    is_total: bool = False
+    anchor: str = ""  # of the section that the name links to
+
+
+class Table(NamedTuple):
+    """A table; in one of scores, the columns of systems and the chart come after the first column."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Iterable[Any]  # each `Row`, or texts
+    label: str = ""  # the subject, for screen readers
+    systems: Sequence[str] = ()
+    kind: str = ""  # class of the systems' cells
+    end: float = 100.0  # of the axis of the chart
 
 
 def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, note: str = "") -> str:
@@ -44,32 +71,33 @@ def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, no
         title, note: heading, and a text below it.
     """
     systems = list(dict.fromkeys(file.system for file in files))
-    sections, anchors = [], {}
-    for benchmark, shown in NAMES.items():
-        found = {file.system: file for file in files if file.benchmark == benchmark}
-        if found:
-            names = [name for name in BENCHMARKS[benchmark].tasks if any(name in file.tasks for file in found.values())]
-            sections.append(benchmark_section(benchmark, names, found, systems))
-            anchors |= {benchmark: shown} | {f"{benchmark}-{name}": name for name in names}
-    anchors["settings"] = "Settings"
-    links = [tag("li", tag("a", shown, href=f"#{anchor}")) for anchor, shown in anchors.items()]
-    body = [
-        tag("h1", title),
-        *([tag("p", note, class_="note")] if note else []),
-        tag("nav", tag("ul", *links), aria_label="Sections"),
-        tag("main", *sections, settings_section(files, settings), class_="many" if len(systems) > 2 else None),
-    ]
-    return document(title, body)
+    by_benchmark = {name: {file.system: file for file in files if file.benchmark == name} for name in NAMES}
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"number": number, "place": place}
+    template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
+    return environment.from_string(re.sub(r"\n\s*", "", template)).render(
+        **{"title": title, "note": note, "systems": systems, "light": LIGHT, "dark": DARK, "bars": BARS},
+        colors={system: f"s{number % len(BARS)}" for number, system in enumerate(systems)},
+        sections=[section(name, found) for name, found in by_benchmark.items() if found],
+        tables=[files_table(files), signatures(files)],
+        settings={shown_path(path): shown_settings(content) for path, content in settings.items()},
+    )
 
 
-def benchmark_section(benchmark: str, names: list[str], found: Mapping[str, ScoreFile], systems: list[str]) -> Html:
-    """The tables of a benchmark.
+def number(value: float | None, sign: str = "") -> str:
+    """A number with one digit after the point; with `sign` +, with its sign."""
+    return NONE if value is None else f"{round(value, 1) + 0.0:{sign}.1f}".replace("-", "−")  # + 0.0: no -0.0
 
-    Args:
-        names: the tasks that at least one file has.
-        found: the files of the benchmark by system.
-        systems: all systems of the page; their order gives the colors.
-    """
+
+def place(value: float, end: float) -> str:
+    """The place of a value on an axis from 0 to `end`."""
+    return f"{100 * min(max(value / end, 0.0), 1.0):.2f}%"
+
+
+def section(benchmark: str, found: Mapping[str, ScoreFile]) -> dict[str, Any]:
+    """The tables of a benchmark; `found` has its files by system."""
+    tasks = BENCHMARKS[benchmark].tasks
+    names = [name for name in tasks if any(name in file.tasks for file in found.values())]
     split = next(iter(found.values())).split
     papers = published(benchmark, names, found)
     sources = list(dict.fromkeys(figures["source"] for of_row in papers.values() for figures in of_row.values()))
@@ -77,27 +105,22 @@ def benchmark_section(benchmark: str, names: list[str], found: Mapping[str, Scor
     text += f"one is missing. Published averages: {', '.join(sources)}." if sources else "one is missing."
     if sources and split != PUBLISHED_SPLIT:
         text += " They are of the test sets, so no difference from them is given."
-    metrics = {metric for entry in entries(names, found) for metric in variant_of(benchmark, *entry).metrics}
-    return tag(
-        "section",
-        tag("h2", NAMES[benchmark], id=benchmark),
-        tag("p", text),
-        overview(benchmark, names, found, systems),
-        key("paper"),
-        *notes(papers),
-        *absent(benchmark, found),
-        tag(
-            "p",
-            "Scores by language have a 95 % bootstrap interval over the examples, which does not include the "
-            "variation between training seeds.",
-        ),
-        key("interval", *(baseline for metric, baseline in BASELINES.items() if metric in metrics)),
-        tag("div", *(task_section(benchmark, name, found, systems) for name in names), class_="tasks"),
-    )
+    entries = [(name, file.tasks[name]) for name in names for file in found.values() if name in file.tasks]
+    metrics = {metric for entry in entries for metric in variant_of(benchmark, *entry).metrics}
+    return {
+        "id": benchmark,
+        "title": NAMES[benchmark],
+        "text": text,
+        "overview": overview(benchmark, names, found, papers),
+        "notes": notes(papers),
+        "absent": list(absent(benchmark, found)),
+        "marks": ["interval", *(baseline for metric, baseline in BASELINES.items() if metric in metrics)],
+        "tasks": [task_tables(benchmark, name, found) for name in names],
+    }
 
 
-def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterable[Html]:
-    """Paragraphs: the tasks without an average, and those with another variant than the benchmark's."""
+def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterator[str]:
+    """Sentences: the tasks without an average, and those with another variant than the benchmark's."""
     tasks = BENCHMARKS[benchmark].tasks
     for system, file in found.items():
         without = [name for name in tasks if "average" not in file.tasks.get(name, {})]
@@ -106,22 +129,21 @@ def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterable[Html]:
         for text, names in shown.items():
             if names:
                 named = f"{system}: {text[0].lower()}{text[1:]}" if len(found) > 1 else text
-                yield tag("p", f"{named} {', '.join(names)}.", class_="quiet")
+                yield f"{named} {', '.join(names)}."
 
 
 def published(benchmark: str, names: Iterable[str], found: Mapping[str, ScoreFile]) -> dict[str, Papers]:
-    """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}."""
+    """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}.
+
+    The groups of tasks are those of which a system has an average.
+    """
     rows = {name: first_paper(paper_of(name, found)) for name in names}
     groups = {group: of_split(file.split, figures) for file in found.values() for group, figures in file.papers.items()}
-    return rows | {group: groups.get(group, {}) for group in groups_of(benchmark, found)}
+    averaged = [name for name in BENCHMARKS[benchmark].groups if any(name in file.averages for file in found.values())]
+    return rows | {group: groups.get(group, {}) for group in averaged}
 
 
-def groups_of(benchmark: str, found: Mapping[str, ScoreFile]) -> list[str]:
-    """The groups of tasks of which a system has an average."""
-    return [group for group in BENCHMARKS[benchmark].groups if any(group in file.averages for file in found.values())]
-
-
-def notes(papers: Mapping[str, Papers]) -> list[Html]:
+def notes(papers: Mapping[str, Papers]) -> list[str]:
     """A line for each note of published figures, with the rows and systems that have it."""
     of_note: dict[str, list[tuple[str, str]]] = {}
     for row, found in papers.items():
@@ -131,13 +153,8 @@ def notes(papers: Mapping[str, Papers]) -> list[Html]:
     shown = []
     for note, places in of_note.items():
         rows, systems = (list(dict.fromkeys(names)) for names in zip(*places))
-        shown.append(tag("p", f"{MARK} {', '.join(rows)} of {' and '.join(systems)}: {note}.", class_="quiet"))
+        shown.append(f"{MARK} {', '.join(rows)} of {' and '.join(systems)}: {note}.")
     return shown
-
-
-def entries(names: Iterable[str], found: Mapping[str, ScoreFile]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The entries of tasks in score files, with the names of the tasks."""
-    return [(name, file.tasks[name]) for name in names for file in found.values() if name in file.tasks]
 
 
 def variant_of(benchmark: str, name: str, entry: Mapping[str, Any]) -> Variant:
@@ -145,52 +162,50 @@ def variant_of(benchmark: str, name: str, entry: Mapping[str, Any]) -> Variant:
     return BENCHMARKS[benchmark].tasks[name].variants[entry["variant"]]
 
 
-def overview(benchmark: str, names: list[str], found: Mapping[str, ScoreFile], systems: list[str]) -> Html:
+def overview(
+    benchmark: str, names: list[str], found: Mapping[str, ScoreFile], published: Mapping[str, Papers]
+) -> Table:
     """A table: task × averages of the systems, published ones, their differences, languages and metric."""
-    papers = published(benchmark, names, found)
-    minus = [f"{system} minus paper" if len(found) > 1 else "minus paper" for system in found]
-    head = tag(
-        "tr",
-        column("task"),
-        *system_columns(found, systems, "number"),
-        axis(100),
-        column("paper", class_="number"),
-        *(column(text, class_="number") for text in minus),
-        column("languages"),
-        column("metric"),
-    )
-    rows = [overview_row(benchmark, name, found, systems, papers[name]) for name in names]
-    for group in groups_of(benchmark, found):
-        averages = {system: file.averages.get(group) for system, file in found.items()}
-        cells = average_cells(averages, systems, papers[group])
-        members = len(BENCHMARKS[benchmark].groups[group])
-        cells += [tag("td", NONE), tag("td", f"mean of {members} tasks", class_="metric quiet")]
-        rows.append(tag("tr", tag("th", group, scope="row"), *cells, class_="total"))
-    return table("Average of each task", head, rows)
+    rows = []
+    for name, papers in published.items():
+        if name in names:
+            entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
+            averages = {system: entries.get(system, {}).get("average") for system in found}
+            others = BENCHMARKS[benchmark].tasks[name].others
+            languages = for_each({system: scored_languages(entry, others) for system, entry in entries.items()})
+            metric = next(iter(entries.values()))["metric"]
+        else:
+            averages = {system: file.averages.get(name) for system, file in found.items()}
+            languages, metric = [NONE], f"mean of {len(BENCHMARKS[benchmark].groups[name])} tasks"
+        cells = [[f"{system} {number(figures['average'])}{marked(figures)}" for system, figures in papers.items()]]
+        cells += [[difference(value, figures) for figures in papers.values()] for value in averages.values()]
+        rows.append(
+            Row(
+                name,
+                averages,
+                [figures["average"] for figures in papers.values()],
+                [*(texts or [NONE] for texts in cells), languages, [metric]],
+                is_total=name not in names,
+                anchor=f"{benchmark}-{name}" if name in names else "",
+            )
+        )
+    minus = [Column(title, "number") for title in minus_columns("paper", found)]
+    columns = [Column("task"), Column("paper", "number"), *minus, Column("languages", "languages")]
+    columns.append(Column("metric", "metric quiet"))
+    return Table("Average of each task", columns, rows, systems=list(found), kind="number")
 
 
-def overview_row(benchmark: str, name: str, found: Mapping[str, ScoreFile], systems: list[str], papers: Papers) -> Html:
-    """A task in the table of averages."""
-    entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
-    averages = {system: entries.get(system, {}).get("average") for system in found}
-    others = BENCHMARKS[benchmark].tasks[name].others
-    scored = {system: scored_languages(entry, others) for system, entry in entries.items()}
-    cells = average_cells(averages, systems, papers)
-    cells.append(tag("td", *for_each(scored), class_="languages"))
-    cells.append(tag("td", next(iter(entries.values()))["metric"], class_="metric quiet"))
-    return tag("tr", tag("th", tag("a", name, href=f"#{benchmark}-{name}"), scope="row"), *cells)
+def minus_columns(paper: str, systems: Iterable[str]) -> list[str]:
+    """The titles of the differences of systems from a paper."""
+    named = list(systems)
+    return [f"{system} minus {paper}" if len(named) > 1 else f"minus {paper}" for system in named]
 
 
-def average_cells(averages: Mapping[str, float | None], systems: list[str], papers: Papers) -> list[Html]:
-    """Cells of a row of averages: the systems' averages, their chart, published averages, differences."""
-    cells = [tag("td", number(value), class_="number") for value in averages.values()]
-    cells.append(chart(averages, systems, papers=[figures["average"] for figures in papers.values()]))
-    shown = [f"{system} {number(figures['average'])}{marked(figures)}" for system, figures in papers.items()]
-    cells.append(tag("td", *lines(shown or [NONE]), class_="number"))
-    for value in averages.values():
-        differences = [difference(value, figures) for figures in papers.values()]
-        cells.append(tag("td", *lines(differences or [NONE]), class_="number"))
-    return cells
+def for_each(texts: Mapping[str, str]) -> Iterable[str]:
+    """Returns one line if all systems have the same text, else a line for each system."""
+    if len(set(texts.values())) == 1:
+        return set(texts.values())
+    return [f"{system}: {text}" for system, text in texts.items()]
 
 
 def of_split(split: str, papers: Papers) -> Papers:
@@ -224,40 +239,35 @@ def scored_languages(entry: Mapping[str, Any], others: Iterable[str]) -> str:
     return f"{text}, missing {', '.join(missing)}" if missing else text
 
 
-def task_section(benchmark: str, name: str, found: Mapping[str, ScoreFile], systems: list[str]) -> Html:
+def task_tables(benchmark: str, name: str, found: Mapping[str, ScoreFile]) -> dict[str, Any]:
     """A task: for each metric a table language × system."""
-    task = BENCHMARKS[benchmark].tasks[name]
     entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
     metrics = variant_of(benchmark, name, next(iter(entries.values()))).metrics
-    papers = paper_of(name, found)
-    tables = [by_language(name, task.others, metric, entries, systems, papers) for metric in metrics]
-    if papers != first_paper(papers) or any("f1" in figures for figures in papers.values()):
-        tables += [published_table(name, metrics, entries, papers), *notes({name: papers})]
-    wide = any("languages" in figures for figures in papers.values())  # columns of the papers
-    return tag("section", tag("h3", name, id=f"{benchmark}-{name}"), *tables, class_="wide" if wide else None)
+    papers, others = paper_of(name, found), BENCHMARKS[benchmark].tasks[name].others
+    more = papers != first_paper(papers) or any("f1" in figures for figures in papers.values())
+    return {
+        "name": name,
+        "tables": [by_language(name, others, metric, entries, papers) for metric in metrics],
+        "published": published_table(name, metrics, entries, papers) if more else None,
+        "notes": notes({name: papers}),
+        "is_wide": any("languages" in figures for figures in papers.values()),  # columns of the papers
+    }
 
 
-def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, Any], papers: Papers) -> Html:
+def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, Any], papers: Papers) -> Table:
     """A table: published system × score, its metrics if it is their mean, and the differences from it."""
     parts = metrics if len(metrics) > 1 else ()
-    minus = [f"{system} minus paper" if len(entries) > 1 else "minus paper" for system in entries]
-    titles = ["score", *(METRICS.get(part, part) for part in parts), *minus]
     rows = []
     for system, figures in papers.items():
         shown = [number(figures["average"]) + marked(figures), *(number(figures.get(part)) for part in parts)]
         shown += [difference(entry.get("average"), figures) for entry in entries.values()]
-        cells = [
-            tag("td", figures["source"], class_="source quiet"),
-            *(tag("td", text, class_="number") for text in shown),
-        ]
-        rows.append(tag("tr", tag("th", system, scope="row"), *cells))
-    head = [column("system"), column("source"), *(column(title, class_="number") for title in titles)]
-    return table("Published averages", tag("tr", *head), rows, name)
+        rows.append([system, figures["source"], *shown])
+    titles = ["score", *(METRICS.get(part, part) for part in parts), *minus_columns("paper", entries)]
+    columns = [Column("system"), Column("source", "source quiet"), *(Column(title, "number") for title in titles)]
+    return Table("Published averages", columns, rows, name)
 
 
-def by_language(
-    name: str, others: Iterable[str], metric: str, entries: Mapping[str, Any], systems: list[str], papers: Papers
-) -> Html:
+def by_language(name: str, others: Iterable[str], metric: str, entries: Mapping[str, Any], papers: Papers) -> Table:
     """A table: language × score of each system with its interval, in numbers and as bars with whiskers.
 
     Args:
@@ -266,110 +276,69 @@ def by_language(
         papers: published figures; figures by language are shown.
     """
     codes = sorted({code for entry in entries.values() for code in (*entry["languages"], *entry["missing"])})
-    scores = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}
-    known = [found for of_code in scores.values() for found in of_code.values() if found]
-    end = axis_end(found[f"{metric}_interval"][1] for found in known)
+    by_code = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}
+    known = [found for of_code in by_code.values() for found in of_code.values() if found]
     counts = {found["n"] for found in known}
     extra = [BASELINES[metric]] if any(BASELINES.get(metric) in found for found in known) else []
     extra += ["n"] if len(counts) > 1 else []
     of_papers = {system: figures for system, figures in papers.items() if "languages" in figures}
     rows = []
-    for code, of_code in scores.items():
-        label = f"{code} (not averaged)" if code in others else code
+    for code, of_code in by_code.items():
+        scores = {system: found and found[metric] for system, found in of_code.items()}
         figures = [
             {"average": of_paper["languages"].get(code), "comparable": not of_paper.get("other_split")}
             for of_paper in of_papers.values()
         ]
-        cells = language_cells(of_code, metric, extra, end, systems, figures)
-        rows.append(tag("tr", tag("th", label, scope="row"), *cells))
+        of_references = next(filter(None, of_code.values()), {})
+        shown = [of_references.get(title) for title in extra]
+        texts = [f"{value:,}" if title == "n" and value else number(value) for title, value in zip(extra, shown)]
+        rows.append(
+            Row(
+                f"{code} (not averaged)" if code in others else code,
+                scores,
+                [each["average"] for each in figures if each["average"] is not None],
+                [[text] for text in (*texts, *paper_cells(scores, figures))],
+                {system: found and found[f"{metric}_interval"] for system, found in of_code.items()},
+                of_references.get(BASELINES.get(metric)),
+            )
+        )
     means = {system: None if entry["missing"] else entry[metric] for system, entry in entries.items()}
     if any(value is not None for value in means.values()):
-        averages = [of_paper["average"] for of_paper in of_papers.values()]
-        cells = [*(score_cell(value) for value in means.values()), chart(means, systems, end, papers=averages)]
-        cells += [*(tag("td") for _ in extra), *paper_cells(means, of_papers.values())]
-        rows.append(tag("tr", tag("th", "average", scope="row"), *cells, class_="total"))
+        cells = [[text] for text in (*("" for _ in extra), *paper_cells(means, of_papers.values()))]
+        rows.append(Row("average", means, [each["average"] for each in of_papers.values()], cells, is_total=True))
     caption = [next(iter(entries.values()))["metric"]]
     if metric in ("f1", "exact_match") and any("exact_match" in found for found in known):
         caption = [METRICS[metric], f"the score of the task: {caption[0]}"]
     caption += [f"{count:,} examples in each language" for count in counts if len(counts) == 1]
-    titles = list(extra)
-    for paper in of_papers:
-        titles += [f"{paper} (paper)"]
-        titles += [f"{system} minus {paper}" if len(entries) > 1 else f"minus {paper}" for system in entries]
-    head = [column("language"), *system_columns(entries, systems, "score"), axis(end)]
-    head += [column(title, class_="number") for title in titles]
-    return table("; ".join(caption), tag("tr", *head), rows, name)
+    titles = extra + [title for paper in of_papers for title in (f"{paper} (paper)", *minus_columns(paper, entries))]
+    columns = [Column("language"), *(Column(title, "number") for title in titles)]
+    highest = max((found[f"{metric}_interval"][1] for found in known), default=100.0)
+    end = SMALL if highest <= SMALL else 100.0
+    return Table("; ".join(caption), columns, rows, name, list(entries), "score", end)
 
 
-def language_cells(
-    scores: Mapping[str, Any],
-    metric: str,
-    extra: Iterable[str],
-    end: float,
-    systems: list[str],
-    papers: Sequence[Mapping[str, Any]],
-) -> list[Html]:
-    """The cells of a language: scores of the systems, their chart, what `extra` names, and published scores."""
-    values = {system: found and found[metric] for system, found in scores.items()}
-    intervals = {system: found and found[f"{metric}_interval"] for system, found in scores.items()}
-    of_references = next(filter(None, scores.values()), {})
-    baseline = of_references.get(BASELINES.get(metric))
-    cells = [score_cell(values[system], intervals[system]) for system in scores]
-    shown = [figures["average"] for figures in papers if figures["average"] is not None]
-    cells.append(chart(values, systems, end, intervals, baseline, shown))
-    for title in extra:
-        found = of_references.get(title)
-        cells.append(tag("td", f"{found:,}" if title == "n" and found else number(found), class_="number"))
-    return cells + paper_cells(values, papers)
-
-
-def paper_cells(values: Mapping[str, float | None], papers: Iterable[Mapping[str, Any]]) -> list[Html]:
-    """Cells of published figures, each with the differences of the systems' scores from it."""
-    cells = []
+def paper_cells(values: Mapping[str, float | None], papers: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Published figures, each with the differences of the systems' scores from it."""
     for figures in papers:
-        cells.append(tag("td", number(figures["average"]), class_="number"))
-        cells += [tag("td", difference(value, figures), class_="number") for value in values.values()]
-    return cells
+        yield number(figures["average"])
+        yield from (difference(value, figures) for value in values.values())
 
 
-def score_cell(value: float | None, interval: Sequence[float] | None = None) -> Html:
-    """A score and its interval."""
-    if interval is None:
-        return tag("td", number(value), class_="score")
-    low, high = interval
-    shown = tag("span", f"{number(low)}–{number(high)}", class_="interval")
-    return tag("td", number(value), " ", shown, class_="score")
-
-
-def settings_section(files: Sequence[ScoreFile], settings: Mapping[str, Any]) -> Html:
-    """Score files with versions, signatures of metrics, and the settings of the run."""
+def files_table(files: Sequence[ScoreFile]) -> Table:
+    """Score files with the versions of packages."""
     packages = list(dict.fromkeys(package for file in files for package in file.versions))
-    head = [column(name) for name in ("system", "benchmark", "split", *packages, "file")]
-    body = [
-        tag(
-            "tr",
-            tag("th", file.system, scope="row"),
-            *(tag("td", text) for text in (NAMES[file.benchmark], file.split)),
-            *(tag("td", file.versions.get(package) or "not recorded") for package in packages),
-            tag("td", tag("code", shown_path(file.path))),
-        )
-        for file in files
-    ]
-    parts = [table("Score files and versions of the packages that computed them", tag("tr", *head), body)]
-    rows = [
-        tag("tr", tag("th", name, scope="row"), tag("td", tag("code", signature)))
-        for name, signature in signatures(files)
-    ]
-    parts.append(table("Signatures of the scores", tag("tr", column("task"), column("signature")), rows))
-    for path, content in settings.items():
-        parts += [tag("h3", shown_path(path)), shown_settings(content)]
-    return tag("section", tag("h2", "Settings", id="settings"), *parts, class_="settings")
+    columns = [*map(Column, ("system", "benchmark", "split", *packages)), Column("file", "code")]
+    rows = []
+    for file in files:
+        versions = (file.versions.get(package) or "not recorded" for package in packages)
+        rows.append([file.system, NAMES[file.benchmark], file.split, *versions, shown_path(file.path)])
+    return Table("Score files and versions of the packages that computed them", columns, rows)
 
 
-def signatures(files: Iterable[ScoreFile]) -> list[tuple[str, str]]:
+def signatures(files: Iterable[ScoreFile]) -> Table:
     """The tasks with the signatures of their scores, each with its different ones."""
-    found = [(name, entry["signature"]) for file in files for name, entry in file.tasks.items()]
-    return list(dict.fromkeys(found))
+    found = dict.fromkeys((name, entry["signature"]) for file in files for name, entry in file.tasks.items())
+    return Table("Signatures of the scores", [Column("task"), Column("signature", "code")], found)
 
 
 def read_settings(path: str) -> dict[str, Any]:
@@ -391,15 +360,12 @@ def shown_path(path: str) -> str:
     return str(absolute.relative_to(here)) if here in absolute.parents else path
 
 
-def shown_settings(content: Mapping[Any, Any]) -> Html:
-    """The commands of a step of an experiment, or a table of settings."""
+def shown_settings(content: Mapping[Any, Any]) -> Table | str:
+    """The commands of a step of an experiment as text, or a table of settings."""
     commands = content.get("commands")
     if isinstance(commands, list) and all(isinstance(command, list) for command in commands):
-        lines = "\n".join(shlex.join(map(str, command)) for command in commands)
-        placeholder = [tag("p", "{output} is the output folder of the experiment.")] if "{output}" in lines else []
-        return joined([*placeholder, tag("pre", tag("code", lines))])
-    rows = [tag("tr", tag("th", key, scope="row"), tag("td", value)) for key, value in flat(content)]
-    return table("Settings", tag("tr", column("setting"), column("value")), rows)
+        return "\n".join(shlex.join(map(str, command)) for command in commands)
+    return Table("Settings", [Column("setting"), Column("value")], flat(content))
 
 
 def flat(content: Any, prefix: str = "") -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_xl.commands import results, score_xglue, score_xtreme
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import page_parts, xglue, xtreme
+from fairseq_xl.evaluation import results_page, xglue, xtreme
 from tests.evaluation.test_benchmarks import ANSWERS, QUESTIONS, XGLUE, write
 
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)> & <b>"
@@ -284,12 +284,12 @@ def contrast(one, two):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("theme", [page_parts.LIGHT, page_parts.DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("theme", [results_page.LIGHT, results_page.DARK], ids=["light", "dark"])
 def test_contrasts(theme):
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast(theme["text"], theme["ground"]) >= 4.5 and contrast(theme["text"], theme["note"]) >= 4.5
     assert contrast(theme["quiet"], theme["ground"]) >= 4.5
-    for bar in page_parts.BARS:
+    for bar in results_page.BARS:
         assert contrast(bar, theme["ground"]) >= 3 and contrast(bar, theme["text"]) >= 3, bar
 
 

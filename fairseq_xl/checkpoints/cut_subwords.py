@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.checkpoints.sentencepiece_models import cut, read_model
+from fairseq_xl.checkpoints.sentencepiece_models import cut, ordinary_pieces, read_model
 from fairseq_xl.data import wordpiece
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.subwords import FILES, open_subwords, vocabulary_kind
@@ -49,7 +49,7 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
     known = {dictionary.symbols[number] for number in dictionary.pieces}
     model = cut(read_model(data / listed), pieces, known)
     with replacing(folder / listed) as file:
-        file.write(model.serialized())
+        file.write(model.SerializeToString())
     kept_symbols = np.zeros(len(dictionary), dtype=bool)
-    kept_symbols[[dictionary.index(piece) for piece in model.ordinary if piece in known]] = True
+    kept_symbols[[dictionary.index(piece) for piece in ordinary_pieces(model) if piece in known]] = True
     return kept_symbols

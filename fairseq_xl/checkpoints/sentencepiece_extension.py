@@ -15,9 +15,19 @@ import io
 from collections.abc import Collection
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import BPE, MODEL_NAMES, UNIGRAM, Piece
-from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, merge_scores, merger, model_of
+from fairseq_xl.checkpoints.sentencepiece_models import (
+    BPE,
+    UNIGRAM,
+    Piece,
+    merge_scores,
+    merger,
+    model_of,
+    normal_pieces,
+    verbatim,
+    with_pieces,
+)
 from fairseq_xl.errors import UserError
 
 BONUS = 0.1  # added to the score of a new unigram piece for each old piece that it saves
@@ -26,19 +36,14 @@ TRAINING_THREADS = 16  # fixed, so that the model does not depend on the machine
 LONGEST_SENTENCE = 1 << 16  # bytes of a sentence; SentencePiece leaves out longer ones
 ATTEMPTS = 3  # maximum number of models that are learned, each twice as large, to get enough new pieces
 NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
-#: settings of the old model's training that a new one shares, by their numbers in its file
-SHARED = {
-    20: "max_sentencepiece_length",
-    21: "split_by_unicode_script",
-    22: "split_by_whitespace",
-    23: "split_by_number",
-    24: "treat_whitespace_as_suffix",
-    25: "split_digits",
-    26: "allow_whitespace_only_pieces",
-}
+#: settings of the old model's training that a new one shares
+SHARED = (
+    "max_sentencepiece_length split_by_unicode_script split_by_whitespace split_by_number treat_whitespace_as_suffix "
+    "split_digits allow_whitespace_only_pieces"
+).split()
 
 
-def extend(model: ModelFile, text: list[str], count: int, reserved: Collection[str]) -> ModelFile:
+def extend(model: ModelProto, text: list[str], count: int, reserved: Collection[str]) -> ModelProto:
     """Returns a model with new pieces after the old ones.
 
     Args:
@@ -49,43 +54,45 @@ def extend(model: ModelFile, text: list[str], count: int, reserved: Collection[s
 
     Raises `UserError` for another type of model, and if SentencePiece cannot learn from the text.
     """
-    if model.kind not in (UNIGRAM, BPE):
+    if model.trainer_spec.model_type not in (UNIGRAM, BPE):
         raise UserError("the SentencePiece model is neither unigram nor BPE, so pieces cannot be added to it")
-    taken, characters = {piece.text for piece in model.pieces} | set(reserved), {each for line in text for each in line}
+    taken, characters = (
+        {piece.piece for piece in model.pieces} | set(reserved),
+        {each for line in text for each in line},
+    )
     for attempt in range(ATTEMPTS):
         learned = _learn(model, text, 2 ** (attempt + 1) * count + len(characters))
-        found = {piece.text: piece.score for piece in learned.normal if piece.text not in taken}
+        found = {piece.piece: piece.score for piece in normal_pieces(learned) if piece.piece not in taken}
         if len(found) >= count:
             break
-    old = model.verbatim()
+    old = verbatim(model)
     order = sorted(found, key=lambda piece: len(piece) > 1 or is_known(old, piece))  # a stable sort
-    if model.kind == BPE:
+    if model.trainer_spec.model_type == BPE:
         return _with_merges(model, order, count, reserved)
     return _with_unigrams(model, {piece: found[piece] for piece in order[:count]})
 
 
 def is_known(model: sentencepiece.SentencePieceProcessor, piece: str) -> bool:
-    """Whether a model, made by `ModelFile.verbatim`, has pieces for all characters of a piece."""
+    """Whether a model, made by `verbatim`, has pieces for all characters of a piece."""
     return not any(model.is_unknown(number) or model.is_byte(number) for number in model.encode(piece))
 
 
-def _learn(model: ModelFile, text: list[str], size: int) -> ModelFile:
+def _learn(model: ModelProto, text: list[str], size: int) -> ModelProto:
     """A model of the type and with the normalization of another one, learned on text."""
-    settings, written = model.settings, io.BytesIO()
-    shared = {name: settings[number] for number, name in SHARED.items() if number in settings}
+    settings, rule, written = model.trainer_spec, model.normalizer_spec.name, io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(text),
             model_writer=written,
-            model_type=MODEL_NAMES[model.kind],
+            model_type=TrainerSpec.ModelType.Name(settings.model_type).lower(),
             vocab_size=size,
             character_coverage=COVERAGE,
-            normalization_rule_name=model.rule if model.rule in NORMALIZATIONS else NORMALIZATIONS[0],
+            normalization_rule_name=rule if rule in NORMALIZATIONS else NORMALIZATIONS[0],
             max_sentence_length=LONGEST_SENTENCE,
             hard_vocab_limit=False,
             num_threads=TRAINING_THREADS,
             minloglevel=2,
-            **shared,
+            **{name: getattr(settings, name) for name in SHARED},
         )
     except (RuntimeError, OSError) as error:
         reason = str(error).splitlines()[-1].rsplit("]", 1)[-1].strip() or str(error)
@@ -93,20 +100,20 @@ def _learn(model: ModelFile, text: list[str], size: int) -> ModelFile:
     return model_of(written.getvalue())
 
 
-def _with_unigrams(model: ModelFile, learned: dict[str, float]) -> ModelFile:
+def _with_unigrams(model: ModelProto, learned: dict[str, float]) -> ModelProto:
     """Appends the pieces of a unigram model, with scores as the module says; `learned` has those of the new model."""
-    old, least, new = model.verbatim(), min(piece.score for piece in model.normal), []
+    old, least, new = verbatim(model), min(piece.score for piece in normal_pieces(model)), []
     for piece, score in learned.items():
         replaced = [old.get_score(number) for number in old.encode(piece)]
         summed = sum(replaced) + BONUS * (len(replaced) - 1)
-        new.append(Piece(piece, summed if is_known(old, piece) else max(score, least)))
-    return model.with_pieces([*model.pieces, *new])
+        new.append(Piece(piece=piece, score=summed if is_known(old, piece) else max(score, least)))
+    return with_pieces(model, [*model.pieces, *new])
 
 
-def _with_merges(model: ModelFile, order: list[str], count: int, reserved: Collection[str]) -> ModelFile:
+def _with_merges(model: ModelProto, order: list[str], count: int, reserved: Collection[str]) -> ModelProto:
     """Appends at most `count` pieces to a BPE model, so that each is merged from those before it."""
     scores, added = merge_scores(model), []
-    segment, least = merger(scores), min(piece.score for piece in model.normal)
+    segment, least = merger(scores), min(piece.score for piece in normal_pieces(model))
     for piece in order:
         parts, _ = segment(piece)
         wanted = [piece] if len(piece) == 1 else ["".join(parts[:end]) for end in range(2, len(parts) + 1)]
@@ -114,5 +121,5 @@ def _with_merges(model: ModelFile, order: list[str], count: int, reserved: Colle
             continue
         for each in wanted:
             scores[each] = least - len(added) - 1
-            added.append(Piece(each, scores[each]))
-    return model.with_pieces([*model.pieces, *added])
+            added.append(Piece(piece=each, score=scores[each]))
+    return with_pieces(model, [*model.pieces, *added])

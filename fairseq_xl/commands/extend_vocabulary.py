@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
 from fairseq_xl import register
 from fairseq_xl.checkpoints.initial_rows import initial_rows
 from fairseq_xl.checkpoints.sentencepiece_extension import extend
-from fairseq_xl.checkpoints.sentencepiece_models import ModelFile, read_model
+from fairseq_xl.checkpoints.sentencepiece_models import ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
@@ -113,7 +115,7 @@ def _check_subwords(data: Path, dictionary: XLDictionary) -> None:
         check_pieces(open_subwords(data), data / listed, dictionary)
 
 
-def _read_model(data: Path) -> ModelFile:
+def _read_model(data: Path) -> ModelProto:
     """The SentencePiece model of a data folder; raises `UserError` for sub-words of another kind."""
     kind = vocabulary_kind(data)
     if kind != "sentencepiece":
@@ -133,14 +135,14 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
         if not text:
             raise UserError(f"--text {' '.join(options.text)}: there is no text in it")
         extended = extend(model, text, options.pieces, {*SPECIAL, *last})
-        added = extended.ordinary[len(model.ordinary) :]
+        added = ordinary_pieces(extended)[len(ordinary_pieces(model)) :]
         if len(added) < options.pieces:
             logger.warning("--pieces %d: the text gives %d new pieces", options.pieces, len(added))
-        encoded = extended.processor().encode(text, out_type=str)
+        encoded = processor(extended).encode(text, out_type=str)
         found = Counter(piece for line in encoded for piece in line)
         counts |= {piece: found[piece] for piece in added}
         with replacing(folder / MODEL) as file:
-            file.write(extended.serialized())
+            file.write(extended.SerializeToString())
     else:
         _copy(data, folder, FILES[vocabulary_kind(data)])
     counts |= dict.fromkeys(last, 0)
@@ -172,5 +174,5 @@ def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str]
     """The function that gives the old pieces of a new piece; no model is read if all pieces of `new` are old ones."""
     if set(new.symbols[: new.first_language]) <= set(old.symbols):
         return lambda piece: [piece]
-    model = _read_model(data).verbatim()
+    model = verbatim(_read_model(data))
     return lambda piece: [model.id_to_piece(each) for each in model.encode(piece) if not model.is_unknown(each)]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import BYTE
 from fairseq_xl.checkpoints.sentencepiece_extension import BONUS, extend, is_known
-from fairseq_xl.checkpoints.sentencepiece_models import read_model
+from fairseq_xl.checkpoints.sentencepiece_models import BPE, Piece, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.errors import UserError
 from tests.checkpoints.test_sentencepiece_models import BYTES, lines, train
 
@@ -34,33 +33,33 @@ def added(model, extended):
 
 
 def test_as_many_pieces_as_asked_follow_the_old_ones(model, extended):
-    new = [each.text for each in added(model, extended)]
-    assert len(new) == len(set(new)) == 40 and extended.settings[4] == len(extended.pieces)
-    assert not set(new) & {each.text for each in model.pieces}
-    unknown = [piece for piece in new if not is_known(model.verbatim(), piece)]
+    new = [each.piece for each in added(model, extended)]
+    assert len(new) == len(set(new)) == 40 and extended.trainer_spec.vocab_size == len(extended.pieces)
+    assert not set(new) & {each.piece for each in model.pieces}
+    unknown = [piece for piece in new if not is_known(verbatim(model), piece)]
     assert unknown and {"r", "s", "t", "w"} <= set("".join(new))
 
 
 def test_new_text_is_shorter_and_known(model, extended):
     text = lines(NEW, "more")
-    old, new = model.processor(), extended.processor()
+    old, new = processor(model), processor(extended)
     assert sum(map(len, new.encode(text))) < 0.7 * sum(map(len, old.encode(text)))
     assert not any(new.unk_id() in row for row in new.encode(text))
-    if not any(each.kind == BYTE for each in model.pieces):
+    if not any(each.type == Piece.BYTE for each in model.pieces):
         assert any(old.unk_id() in row for row in old.encode(text))
 
 
 def test_each_new_piece_is_the_segmentation_of_its_text(model, extended):
-    encode = extended.verbatim()
+    encode = verbatim(extended)
     for each in added(model, extended):
-        assert encode.encode(each.text, out_type=str) == [each.text]
+        assert encode.encode(each.piece, out_type=str) == [each.piece]
 
 
 def test_old_text_keeps_its_pieces_but_for_new_ones_in_whole_runs_of_them(model, extended):
     """A new piece replaces old pieces between two ends of old pieces, so no end is new."""
     text = lines(OLD, "kept")
-    one, other = (each.processor().encode(text, out_type=str) for each in (model, extended))
-    new, changed = {each.text for each in added(model, extended)}, 0
+    one, other = (processor(each).encode(text, out_type=str) for each in (model, extended))
+    new, changed = {each.piece for each in added(model, extended)}, 0
     for before, after in zip(one, other):
         assert "".join(before) == "".join(after)
         if before != after:
@@ -72,15 +71,15 @@ def test_old_text_keeps_its_pieces_but_for_new_ones_in_whole_runs_of_them(model,
 
 
 def test_scores_by_hand(model, extended):
-    encode, scores = model.verbatim(), {each.text: each.score for each in model.pieces}
-    least = min(each.score for each in model.pieces if each.kind == 1)
+    encode, scores = verbatim(model), {each.piece: each.score for each in model.pieces}
+    least = min(each.score for each in model.pieces if each.type == Piece.NORMAL)
     new = added(model, extended)
-    if model.kind == 2:
+    if model.trainer_spec.model_type == BPE:
         assert [each.score for each in new] == [least - place for place in range(1, 41)]
         return
-    known = [each for each in new if is_known(encode, each.text)]
+    known = [each for each in new if is_known(encode, each.piece)]
     for each in known:
-        parts = encode.encode(each.text, out_type=str)
+        parts = encode.encode(each.piece, out_type=str)
         expected = sum(scores[part] for part in parts) + BONUS * (len(parts) - 1)
         assert each.score == pytest.approx(expected, rel=1e-6) and len(parts) > 1
     assert all(least <= each.score < 0 for each in new if each not in known)
@@ -88,9 +87,9 @@ def test_scores_by_hand(model, extended):
 
 def test_characters_unknown_to_the_old_model_come_first(model):
     made = extend(model, lines(GREEK, "greek"), 20, RESERVED)
-    new = [each.text for each in added(model, made)]
+    new = [each.piece for each in added(model, made)]
     assert set(new[:8]) == set("αβγδεζηθ")
-    one, other = (each.processor().encode(lines(OLD, "kept"), out_type=str) for each in (model, made))
+    one, other = (processor(each).encode(lines(OLD, "kept"), out_type=str) for each in (model, made))
     assert one == other  # nothing of the new text occurs in it
 
 
@@ -101,7 +100,7 @@ def test_text_with_few_pieces_gives_fewer(model):
 
 def test_no_piece_is_a_reserved_symbol(model):
     text, words = ["xyx xyxz xy"] * 20, {"xy", "▁xy"}
-    with_it, without = (set(extend(model, text, 30, names).ordinary) for names in (set(), words))
+    with_it, without = (set(ordinary_pieces(extend(model, text, 30, names))) for names in (set(), words))
     assert words & with_it and not words & without
 
 

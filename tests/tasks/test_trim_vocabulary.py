@@ -269,8 +269,8 @@ def test_published_vocabularies(published, tmp_path):  # noqa: F811
 
 def another_model(data):
     model = sentencepiece_models.read_model(data / "sentencepiece.model")
-    cut = sentencepiece_models.cut(model, set(), set(model.ordinary))
-    (data / "sentencepiece.model").write_bytes(cut.serialized())
+    cut = sentencepiece_models.cut(model, set(), set(sentencepiece_models.ordinary_pieces(model)))
+    (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
 
 
 def shortened(name):

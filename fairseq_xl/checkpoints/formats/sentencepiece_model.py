@@ -7,20 +7,25 @@ those of the model that the folder was made from, so that its text is encoded as
 import base64
 import binascii
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import BPE, BYTE, FIRST, NORMAL, UNIGRAM, Model, Piece
 from fairseq_xl.checkpoints.formats.tokenizer_json import read_tokenizer, special_symbols
+from fairseq_xl.checkpoints.sentencepiece_models import BPE, UNIGRAM, Piece
 from fairseq_xl.data.symbols import MASK, SPECIAL, WORD_START
 from fairseq_xl.errors import UserError
 
 #: steps of normalization that a SentencePiece model has too; `Replace` is one if it makes or removes spaces
 _NORMALIZERS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace"}
 _PRE_TOKENIZERS = {"Sequence", "Metaspace", "WhitespaceSplit"}
+#: the first pieces of a model that `python -m preprocess` or fairseq's models have
+FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
+BYTE = re.compile("<0x..>", re.DOTALL)
 
 
 def sentencepiece_from_tokenizer(path: Path) -> bytes:
@@ -42,12 +47,21 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     else:
         raise UserError(f"{path} has a {model['type']} model; Unigram and BPE can be made a SentencePiece model")
     fallback = bool(model.get("byte_fallback"))
-    pieces = [Piece(text, score, _kind(text, fallback)) for text, score in scores if text not in special]
-    prefixed = any(step["type"] == "Prepend" or _prefixes(step) for step in steps)
-    merged = any(step["type"] == "WhitespaceSplit" or step.get("pattern") == {"Regex": " {2,}"} for step in steps)
-    first = [Piece(text, 0.0, kind) for text, kind in FIRST]
-    found = Model([*first, *pieces], kind, _charsmap(steps, path), prefixed, merged, byte_fallback=fallback)
-    made = found.serialized()
+    pieces = [Piece(piece=text, type=kind) for text, kind in FIRST]
+    for text, score in scores:
+        if text not in special:
+            is_byte = fallback and BYTE.fullmatch(text)
+            pieces.append(Piece(piece=text, score=score, type=Piece.BYTE if is_byte else Piece.NORMAL))
+    found = ModelProto(pieces=pieces)
+    settings, rules = found.trainer_spec, found.normalizer_spec
+    settings.model_type, settings.vocab_size, settings.byte_fallback = kind, len(pieces), fallback
+    settings.unk_id, settings.bos_id, settings.eos_id, settings.pad_id = 0, 1, 2, -1
+    rules.precompiled_charsmap = _charsmap(steps, path)
+    rules.add_dummy_prefix = any(step["type"] == "Prepend" or _prefixes(step) for step in steps)
+    rules.remove_extra_whitespaces = any(
+        step["type"] == "WhitespaceSplit" or step.get("pattern") == {"Regex": " {2,}"} for step in steps
+    )
+    made = found.SerializeToString()
     try:
         sentencepiece.SentencePieceProcessor(model_proto=made)
     except RuntimeError as error:
@@ -97,7 +111,3 @@ def _bpe_scores(model: dict[str, Any]) -> list[tuple[str, float]]:
         first.setdefault(left + right, -float(len(first)))
     rows = sorted(model["vocab"], key=model["vocab"].__getitem__)
     return [(row, first.get(row, -float(len(first) + number))) for number, row in enumerate(rows)]
-
-
-def _kind(text: str, byte_fallback: bool) -> int:
-    return BYTE if byte_fallback and len(text) == 6 and text.startswith("<0x") and text.endswith(">") else NORMAL

@@ -26,16 +26,9 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import (
-    BPE,
-    BYTE,
-    MODEL_NAMES,
-    NORMAL,
-    UNIGRAM,
-    UNUSED,
-    USER_DEFINED,
-    Model,
-)
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
+
+from fairseq_xl.checkpoints.sentencepiece_models import BPE, UNIGRAM, Piece
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.subwords import FILES, open_model, open_subwords
 from fairseq_xl.data.symbols import SPECIAL, WORD_START
@@ -63,26 +56,25 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     (path,) = (folder / name for name in FILES["sentencepiece"])
-    model = Model.of(open_model(path, folder).model)
+    model = ModelProto.FromString(open_model(path, folder).model.serialized_model_proto())
     _check(model, path)
-    scores = {piece.text: piece.score for piece in model.pieces if piece.kind in (NORMAL, BYTE)}
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type in (Piece.NORMAL, Piece.BYTE)}
     rows = names_of_rows(dictionary, scores, suffix)[: dictionary.mask_index]
     _check_complete(rows, scores, dictionary, path)
+    byte_fallback = model.trainer_spec.byte_fallback
     lowest = min(scores.values())  # of rows that are no piece of the model: no text should become one
-    if model.kind == UNIGRAM:
+    if model.trainer_spec.model_type == UNIGRAM:
         vocabulary = [(row, scores.get(row, lowest)) for row in rows]
-        tokenizer = Tokenizer(models.Unigram(vocabulary, SPECIAL.index(UNK), byte_fallback=model.byte_fallback))
+        tokenizer = Tokenizer(models.Unigram(vocabulary, SPECIAL.index(UNK), byte_fallback=byte_fallback))
     else:
         numbers = {row: number for number, row in enumerate(rows)}
         merges = list(bpe_merges({piece: score for piece, score in scores.items() if piece in numbers}))
-        tokenizer = Tokenizer(
-            models.BPE(numbers, merges, unk_token=UNK, fuse_unk=True, byte_fallback=model.byte_fallback)
-        )
-    tokenizer.normalizer = _normalizer(model)
+        tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token=UNK, fuse_unk=True, byte_fallback=byte_fallback))
+    tokenizer.normalizer = _normalizer(model.normalizer_spec)
     if not any(WORD_START in piece[1:] for piece in scores):
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=True)
-    words = decoders.Metaspace(prepend_scheme="always" if model.dummy_prefix else "never")
-    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), words]) if model.byte_fallback else words
+    words = decoders.Metaspace(prepend_scheme="always" if model.normalizer_spec.add_dummy_prefix else "never")
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), words]) if byte_fallback else words
     return tokenizer
 
 
@@ -130,16 +122,16 @@ def _check_complete(rows: list[str], pieces: Collection[str], dictionary: XLDict
         )
 
 
-def _check(model: Model, path: Path) -> None:
+def _check(model: ModelProto, path: Path) -> None:
     """Raises `UserError` for a model that the package tokenizers cannot express."""
-    kinds = {piece.kind for piece in model.pieces}
+    kind, types = model.trainer_spec.model_type, {piece.type for piece in model.pieces}
+    name = TrainerSpec.ModelType.Name(kind).lower()
     reasons = {
-        f"its type is {MODEL_NAMES.get(model.kind, model.kind)}, unigram and bpe can be": model.kind
-        not in (UNIGRAM, BPE),
-        "it has user-defined symbols": USER_DEFINED in kinds,
-        "it has unused pieces": UNUSED in kinds,
-        f"it marks the ends of words by {WORD_START}": model.suffix,
-        f"it does not mark words by {WORD_START}": not model.escape_spaces,
+        f"its type is {name}, unigram and bpe can be": kind not in (UNIGRAM, BPE),
+        "it has user-defined symbols": Piece.USER_DEFINED in types,
+        "it has unused pieces": Piece.UNUSED in types,
+        f"it marks the ends of words by {WORD_START}": model.trainer_spec.treat_whitespace_as_suffix,
+        f"it does not mark words by {WORD_START}": not model.normalizer_spec.escape_whitespaces,
     }
     for reason, found in reasons.items():
         if found:
@@ -163,15 +155,15 @@ def _text_steps() -> list[normalizers.Normalizer]:
     return [normalizers.Replace(Regex(pattern), content) for pattern, content in replaced.items()]
 
 
-def _normalizer(model: Model) -> normalizers.Normalizer:
+def _normalizer(rules: NormalizerSpec) -> normalizers.Normalizer:
     from tokenizers import Regex, normalizers
 
     steps = _text_steps()
-    if model.charsmap:
-        steps.append(normalizers.Precompiled(model.charsmap))
-    if model.remove_extra_spaces:
+    if rules.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(rules.precompiled_charsmap))
+    if rules.remove_extra_whitespaces:
         steps += [normalizers.Replace(Regex(rf"\A +|[ {WORD_START}]+\z"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
-    if model.dummy_prefix:
+    if rules.add_dummy_prefix:
         steps.append(normalizers.Prepend(WORD_START))
     return normalizers.Sequence([*steps, normalizers.Replace(" ", WORD_START)])
 

@@ -3,8 +3,8 @@
 import io
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import Model
 from fairseq_xl.data.subwords import open_subwords
 from preprocess.sample import corpus
 from preprocess.sample.generator import realize
@@ -78,11 +78,10 @@ def trained(lines, kind="unigram", rule="nmt_nfkc", size=1200, exact=True, **opt
         **dict(unk_id=0, bos_id=1, eos_id=2, pad_id=-1, num_threads=1, minloglevel=2),
         **options,
     )
-    if not exact:
-        return model.getvalue()
-    found = Model.of(sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()))
-    found.pieces[:] = [piece._replace(score=round(piece.score * 1024) / 1024) for piece in found.pieces]
-    return found.serialized()
+    found = ModelProto.FromString(model.getvalue())
+    for piece in found.pieces if exact else ():
+        piece.score = round(piece.score * 1024) / 1024
+    return found.SerializeToString()
 
 
 def write_data(folder, model, languages=tuple(TEXTS)):

@@ -6,12 +6,12 @@ import unicodedata
 
 import numpy as np
 import pytest
-import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 from transformers import AutoTokenizer, BertConfig, MBartConfig, XLMConfig, XLMRobertaConfig
 
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import USER_DEFINED, Model, Piece
 from fairseq_xl.checkpoints.formats.subwords import bpe_merges
 from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
+from fairseq_xl.checkpoints.sentencepiece_models import Piece
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import Framing
@@ -159,28 +159,22 @@ def test_a_tokenizer_in_front_is_named(data_folder, tmp_path, caplog, language, 
     assert ("the text of zh was tokenized by jieba; transformers does not tokenize it" in caplog.text) == warned
 
 
-def changed(model, pieces=(), **settings):
-    """The content of a model's file with other pieces behind its own and other settings."""
-    found = Model.of(sentencepiece.SentencePieceProcessor(model_proto=model))
-    values = {name: getattr(found, name) for name in Model.__dataclass_fields__} | settings
-    return Model(**values | {"pieces": [*found.pieces, *pieces]}).serialized()
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
-        (dict(pieces=[Piece("@@", 0.0, USER_DEFINED)]), "it has user-defined symbols"),
-        (dict(suffix=True), "it marks the ends of words by ▁"),
-        (dict(escape_spaces=False), "it does not mark words by ▁"),
-        (dict(kind=4), "its type is char, unigram and bpe can be"),
+        (dict(pieces=[Piece(piece="@@", type=Piece.USER_DEFINED)]), "it has user-defined symbols"),
+        (dict(trainer_spec=TrainerSpec(treat_whitespace_as_suffix=True)), "it marks the ends of words by ▁"),
+        (dict(normalizer_spec=NormalizerSpec(escape_whitespaces=False)), "it does not mark words by ▁"),
+        (dict(trainer_spec=TrainerSpec(model_type="CHAR")), "its type is char, unigram and bpe can be"),
     ],
 )
 def test_models_that_cannot_be_expressed(data_folder, tmp_path, change, message):
-    model = changed((data_folder() / "sentencepiece.model").read_bytes(), **change)
+    model = ModelProto.FromString((data_folder() / "sentencepiece.model").read_bytes())
+    model.MergeFrom(ModelProto(**change))
     with pytest.raises(
         UserError, match=f"sentencepiece.model cannot be expressed as a transformers tokenizer: {message}"
     ):
-        written(write_data(tmp_path / "data", model), tmp_path / "out")
+        written(write_data(tmp_path / "data", model.SerializeToString()), tmp_path / "out")
 
 
 def test_wrong_data_folders(data_folder, tmp_path):

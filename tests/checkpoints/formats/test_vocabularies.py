@@ -1,9 +1,11 @@
 """Rows of published vocabularies in our order, worked out by hand."""
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from fairseq_xl.checkpoints.formats import vocabularies
-from fairseq_xl.checkpoints.formats.sentencepiece_proto import FIRST, Model, Piece
+from fairseq_xl.checkpoints.formats.sentencepiece_model import FIRST
+from fairseq_xl.checkpoints.sentencepiece_models import Piece
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
@@ -15,10 +17,10 @@ def write_dictionary(path, symbols):
 
 def test_pieces_in_brackets_are_no_languages(tmp_path):
     """XLM-R's model may have pieces such as [1]; its <mask> is last."""
-    pieces = [Piece(text, 0.0, kind) for text, kind in FIRST]
-    pieces += [Piece(text, -1.0) for text in ("▁a", "[1]", "[url]", "de_DE", "b")]
+    pieces = [Piece(piece=text, type=kind) for text, kind in FIRST]
+    pieces += [Piece(piece=text, score=-1.0) for text in ("▁a", "[1]", "[url]", "de_DE", "b")]
     path = tmp_path / "sentencepiece.bpe.model"
-    path.write_bytes(Model(pieces).serialized())
+    path.write_bytes(ModelProto(pieces=pieces).SerializeToString())
     assert sentencepiece.SentencePieceProcessor(model_file=str(path)).encode("a[1]", out_type=str) == ["▁a", "[1]"]
     found = vocabularies.of_pieces(10, path)
     assert found.symbols == [*SPECIAL, "▁a", "[1]", "[url]", "de_DE", "b", "<mask>"]

@@ -10,7 +10,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.shards import first_folder
 from fairseq_xl.data.vectors import read as read_vectors
 from fairseq_xl.embeddings.language_module import make
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import in_range
 from fairseq_xl.io.checkpoints import load_checkpoint
 
 #: (subcommand, what it does, arguments)
@@ -65,8 +65,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _from_embeddings(options: argparse.Namespace) -> None:
     """Makes a language module of embeddings. Its output bias is 0: only the prediction of masked words reads it."""
-    if options.std is not None and not options.std > 0:
-        raise UserError(f"--std {options.std}: more than 0 is needed")
     content = load_checkpoint(options.checkpoint)
     own = language_modules.extract(content, options.checkpoint)
     std = content["cfg"]["model"]["init_std"] if options.std is None else options.std

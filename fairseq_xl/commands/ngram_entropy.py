@@ -33,13 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--frequency-exponent", action=in_range(float), default=0.5, help="mlm.frequency_exponent (default: 0.5)"
     )
     options = parser.parse_args(arguments)
-    for name, fits in (
-        ("length", options.length > 0),
-        ("mask_prob", 0 < options.mask_prob <= 1),
-        ("frequency_exponent", np.isfinite(options.frequency_exponent)),
-    ):
-        if not fits:
-            raise UserError(f"--{name.replace('_', '-')} {getattr(options, name)}: a positive number is needed")
+    if options.mask_prob > 1:
+        raise UserError(f"--mask-prob {options.mask_prob}: a number of at most 1 is needed")
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     found = {}

@@ -13,29 +13,19 @@ NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with th
 MOST_WORDS = 20  # maximum number of words of a title
 
 
-def scikit_learn():
-    """The package with the modules used here; raises `UserError` if it is not installed."""
-    try:
-        import sklearn.feature_extraction.text
-        import sklearn.linear_model
-        import sklearn.pipeline
-        import sklearn.preprocessing
-    except ImportError:
-        raise UserError("this baseline needs the package scikit-learn: pip install scikit-learn") from None
-    return sklearn
-
-
 def similarity(source, target):
     """Sentences (N) and (M) -> cosines (N, M) of the tf-idf of their character n-grams, counted over both sides."""
-    vectorizer = scikit_learn().feature_extraction.text.TfidfVectorizer(**NGRAMS)
-    vectorizer.fit(source + target)
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(**NGRAMS).fit(source + target)
     return (vectorizer.transform(source) @ vectorizer.transform(target).T).toarray()
 
 
 def overlap_and_lengths(pairs):
     """(n) pairs of texts -> (n, 3): share of the first one's n-grams that the second has, log lengths in characters."""
-    counter = scikit_learn().feature_extraction.text.CountVectorizer(**NGRAMS, binary=True)
-    counts = counter.fit_transform([text for pair in pairs for text in pair])
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    counts = CountVectorizer(**NGRAMS, binary=True).fit_transform([text for pair in pairs for text in pair])
     first, second = counts[::2], counts[1::2]
     shared = first.multiply(second).sum(axis=1) / np.maximum(first.sum(axis=1), 1)
     lengths = np.log([[len(text) for text in pair] for pair in pairs])
@@ -44,23 +34,25 @@ def overlap_and_lengths(pairs):
 
 def tfidf_classifier():
     """An untrained classifier of rows of texts: logistic regression on tf-idf of character n-grams."""
-    sklearn = scikit_learn()
-    return sklearn.pipeline.make_pipeline(
-        sklearn.preprocessing.FunctionTransformer(lambda rows: [" ".join(row) for row in rows]),
-        sklearn.feature_extraction.text.TfidfVectorizer(
+    from sklearn import feature_extraction, linear_model, pipeline, preprocessing
+
+    return pipeline.make_pipeline(
+        preprocessing.FunctionTransformer(lambda rows: [" ".join(row) for row in rows]),
+        feature_extraction.text.TfidfVectorizer(
             analyzer="char_wb", ngram_range=(2, 5), min_df=2, max_features=200_000, sublinear_tf=True
         ),
-        sklearn.linear_model.LogisticRegression(C=30, max_iter=300, class_weight="balanced"),
+        linear_model.LogisticRegression(C=30, max_iter=300, class_weight="balanced"),
     )
 
 
 def pair_classifier():
     """An untrained classifier of pairs of texts: logistic regression on `overlap_and_lengths`."""
-    sklearn = scikit_learn()
-    return sklearn.pipeline.make_pipeline(
-        sklearn.preprocessing.FunctionTransformer(overlap_and_lengths),
-        sklearn.preprocessing.StandardScaler(),
-        sklearn.linear_model.LogisticRegression(),
+    from sklearn import linear_model, pipeline, preprocessing
+
+    return pipeline.make_pipeline(
+        preprocessing.FunctionTransformer(overlap_and_lengths),
+        preprocessing.StandardScaler(),
+        linear_model.LogisticRegression(),
     )
 
 

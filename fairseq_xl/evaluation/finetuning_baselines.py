@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.baselines import NGRAMS, scikit_learn
+from fairseq_xl.evaluation.baselines import NGRAMS
 from fairseq_xl.evaluation.question_answering import words
 from fairseq_xl.evaluation.spans import spans
 from fairseq_xl.evaluation.squad import read_questions
@@ -134,9 +134,10 @@ def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -
     if method == "overlap":
         return np.array([_overlap(*pair, language) for pair in pairs])
     texts = sorted({text for pair in pairs for text in pair})
-    vectorizer = scikit_learn().feature_extraction.text.TfidfVectorizer(**NGRAMS)
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
     try:
-        vectors = vectorizer.fit_transform(texts)
+        vectors = TfidfVectorizer(**NGRAMS).fit_transform(texts)
     except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
         raise UserError(f"tf-idf of the texts in {language} cannot be computed: {error}") from None
     places = {text: place for place, text in enumerate(texts)}

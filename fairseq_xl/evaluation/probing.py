@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.baselines import scikit_learn
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.text import is_blank
 
@@ -145,10 +144,9 @@ def logistic_regression_accuracy(
     """
     if len(np.unique(labels)) < 2:
         raise UserError("all training examples have the same label: there is nothing to learn")
-    sklearn = scikit_learn()
-    model = sklearn.pipeline.make_pipeline(
-        sklearn.preprocessing.StandardScaler(), sklearn.linear_model.LogisticRegression(max_iter=2000)
-    )
+    from sklearn import linear_model, pipeline, preprocessing
+
+    model = pipeline.make_pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression(max_iter=2000))
     return bootstrap.accuracy(model.fit(train, labels).predict(test) == np.asarray(gold))
 
 

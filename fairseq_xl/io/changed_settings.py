@@ -51,22 +51,17 @@ def other_settings(before: Any, now: Any) -> list[str]:
         for name in old.keys() & new.keys() & OTHER_SETTINGS.get(section, old.keys()) - NO_SETTINGS:
             if name == "_name" and section not in CLASSES:
                 continue
-            same = _same_folders if name == "data" else _same_values
-            if not same(str(old[name]), str(new[name])):
+            # a list equals a tuple of its items; DATA has folders joined by ":"
+            compared = _folders if name == "data" else lambda value: value.translate(TUPLES)
+            if compared(str(old[name])) != compared(str(new[name])):
                 option = f"--{(section if name == '_name' else name).replace('_', '-')}"
                 remark = f"; {stored[name]}" if name in stored else ""
                 changes[option] = f"{'DATA' if name == 'data' else option} {new[name]} (was {old[name]}{remark})"
     return [changes[option] for option in sorted(changes)]
 
 
-def _same_values(one: str, other: str) -> bool:
-    """Whether two values are equal as text; a list equals a tuple of its items."""
-    return one.translate(TUPLES) == other.translate(TUPLES)
-
-
-def _same_folders(one: str, other: str) -> bool:
-    """Whether two values of DATA, folders joined by ``:``, name the same folders in the same order."""
-    return [*map(os.path.abspath, one.split(os.pathsep))] == [*map(os.path.abspath, other.split(os.pathsep))]
+def _folders(data: str) -> list[str]:
+    return [*map(os.path.abspath, data.split(os.pathsep))]
 
 
 def options_of(cfg: Any, section: str) -> dict[str, Any]:

@@ -48,7 +48,8 @@ def replacing(path):
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-        _sync_folder(os.path.dirname(path) or ".")
+        with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is atomic all the same
+            sync(os.path.dirname(path) or ".")
     except Exception as error:
         if isinstance(error, OSError) and error.errno in NO_PLACE:
             raise UserError(f"{path} was not written: {error.strerror}") from error
@@ -62,13 +63,13 @@ def replacing(path):
             os.unlink(temporary)
 
 
-def _sync_folder(folder: str) -> None:
-    with contextlib.suppress(OSError):  # some file systems cannot sync a folder; the rename is atomic all the same
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def sync(path) -> None:
+    """Writes a file or the entries of a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def no_room(error) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import NO_PLACE, room_problem
+from fairseq_xl.io.files import NO_PLACE, room_problem, sync
 
 
 @contextlib.contextmanager
@@ -38,9 +38,9 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
-                    _sync(file)
+                    sync(file)
             os.rename(temporary, final)
-        _sync(final.parent)
+        sync(final.parent)
     except BlockingIOError as error:
         raise UserError(f"{final} was not written: another process is writing it") from error
     except UserError as error:
@@ -98,11 +98,3 @@ def _umask() -> int:
     umask = os.umask(0)
     os.umask(umask)
     return umask
-
-
-def _sync(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -47,15 +47,10 @@ def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
 
 def _buffers(stream: BinaryIO | Any, name: str, size: int) -> Iterator[list[str]]:
     buffer: list[str] = []
-    for line in _decoded(stream, name):
-        buffer.append(line)
+    for number, line in enumerate(lines_of(stream, name), start=1):
+        buffer += lines_in(line, name, number)
         if len(buffer) == size:
             yield buffer
             buffer = []
     if buffer:
         yield buffer
-
-
-def _decoded(stream: BinaryIO | Any, name: str) -> Iterator[str]:
-    for number, line in enumerate(lines_of(stream, name), start=1):
-        yield from lines_in(line, name, number)

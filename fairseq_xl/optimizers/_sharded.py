@@ -12,6 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.ranks import broadcast
+from fairseq_xl.optimizers.base import parameters_of
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +30,11 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Loads this rank's part of the state of all parameters."""
-        places = {id(parameter): place for place, parameter in enumerate(parameters(self))}
+        places = {id(parameter): place for place, parameter in enumerate(parameters_of(self))}
         saved = list(chain(*(group["params"] for group in state_dict["param_groups"])))
         if len(saved) != len(places):
             raise UserError(f"the checkpoint's optimizer has {len(saved)} parameters, this run {len(places)}")
-        own = [saved[places[id(parameter)]] for parameter in parameters(self.optim)]
+        own = [saved[places[id(parameter)]] for parameter in parameters_of(self.optim)]
         state = {place: state_dict["state"][key] for place, key in enumerate(own) if key in state_dict["state"]}
         first = 0
         groups = []
@@ -71,10 +72,5 @@ def shard(optimizer: FairseqOptimizer) -> None:
         optimizer.optimizer = ShardedOptimizer(
             alone.param_groups, type(alone), process_group=group, **optimizer.optimizer_config
         )
-        elements = [sum(map(torch.numel, parameters(each))) for each in (optimizer.optimizer.optim, alone)]
+        elements = [sum(map(torch.numel, parameters_of(each))) for each in (optimizer.optimizer.optim, alone)]
         logger.info("--zero-sharding os: this process holds the state of %d of %d weights", *elements)
-
-
-def parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The parameters of an optimizer, in the order in which a state numbers them."""
-    return list(chain(*(group["params"] for group in optimizer.param_groups)))

@@ -2,18 +2,17 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, List
+from typing import List
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from fairseq.optim.adam import FairseqAdam
 from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from fairseq_xl.errors import check_ranges
-from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
+from fairseq_xl.optimizers.base import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
 from fairseq_xl.options import option
 
 #: devices for which all supported versions of torch have a fused update; other devices run torch's foreach update
@@ -79,24 +78,10 @@ class Adam(MultiTensorOptimizer):
 
 
 @register_optimizer("xl_adam", dataclass=AdamConfig)
-class XLAdam(FairseqOptimizer):
+class XLAdam(XLOptimizer):
     """Adam in fairseq: the same updates as of its `adam`, whose checkpoints it resumes, and which resumes its."""
 
-    def __init__(self, cfg: Any, params: Any):
-        super().__init__(cfg)
-        check_ranges(AdamConfig, cfg)
-        self.betas = parse_betas("--adam-betas", cfg.adam_betas)
-        self._optimizer = Adam(params, **self.optimizer_config)
-
-    @property
-    def optimizer_config(self) -> "dict[str, Any]":
-        """Settings, which replace those in a checkpoint."""
-        return {
-            "lr": initial_lr(self.cfg.lr),
-            "betas": self.betas,
-            "eps": self.cfg.adam_eps,
-            "weight_decay": self.cfg.weight_decay,
-        }
+    name, config, torch_class = "adam", AdamConfig, Adam
 
 
 # fairseq resumes a checkpoint only with an optimizer whose class has the name of the checkpoint's

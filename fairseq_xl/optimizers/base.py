@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
+from fairseq.optim import FairseqOptimizer
 from torch import Tensor
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.io.literals import literal
 
 #: elements per chunk of an update with temporary copies (128 MiB in float32)
@@ -72,13 +73,17 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         """Loads a state of this class, of fairseq's Adam or of torch's AdamW; means stay in float32."""
         super().load_state_dict(state_dict)  # casts the means to the type of the parameters
         saved = [number for group in state_dict["param_groups"] for number in group["params"]]
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        for number, parameter in zip(saved, parameters, strict=True):
+        for number, parameter in zip(saved, parameters_of(self), strict=True):
             state = state_dict["state"].get(number)
             if state:
                 means = {name: state[name].to(parameter.device, torch.float32) for name in ("exp_avg", "exp_avg_sq")}
                 # a copy: the state in memory would change with this one
                 self.state[parameter] = {"step": int(state["step"]), **{k: mean.clone() for k, mean in means.items()}}
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The parameters of an optimizer, in the order in which a state numbers them."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def gradients(parameters: list[Tensor]) -> list[Tensor]:
@@ -116,6 +121,34 @@ def chunks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
         yield chunk
 
 
+class XLOptimizer(FairseqOptimizer):
+    """An optimizer of this package in fairseq, with options NAME_betas, NAME_eps, weight_decay and lr.
+
+    Raises `UserError` for options out of range.
+    """
+
+    name: str  # that options begin with
+    config: type
+    torch_class: type[MultiTensorOptimizer]
+
+    def __init__(self, cfg: Any, params: Any):
+        super().__init__(cfg)
+        check_ranges(self.config, cfg)
+        rates = cfg.lr if isinstance(cfg.lr, Collection) else [cfg.lr]
+        self.settings = {
+            "lr": float(next(iter(rates))),  # the first of a schedule's
+            "betas": parse_betas(f"--{self.name}-betas", getattr(cfg, f"{self.name}_betas")),
+            "eps": getattr(cfg, f"{self.name}_eps"),
+            "weight_decay": cfg.weight_decay,
+        }
+        self._optimizer = self.torch_class(params, **self.settings)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """Settings, which replace those in a checkpoint."""
+        return self.settings
+
+
 def parse_betas(option: str, text: str) -> tuple[float, float]:
     """``(0.9, 0.98)`` -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
     try:
@@ -125,8 +158,3 @@ def parse_betas(option: str, text: str) -> tuple[float, float]:
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise UserError(f"{option} {text!r}: two numbers from 0 to below 1 are needed: '(0.9, 0.999)'")
     return betas[0], betas[1]
-
-
-def initial_lr(rates: Any) -> float:
-    """The learning rate that an optimizer is built with: the first of a schedule's."""
-    return float(next(iter(rates)) if isinstance(rates, Collection) else rates)

@@ -4,16 +4,15 @@ Artetxe et al. 2020 pre-train with it (appendix A).
 """
 
 from dataclasses import dataclass
-from typing import Any, List
+from typing import List
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from fairseq_xl.errors import check_ranges
-from fairseq_xl.optimizers.base import MultiTensorOptimizer, chunks, gradients, in_float32, initial_lr, parse_betas
+from fairseq_xl.optimizers.base import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
 from fairseq_xl.options import option
 
 
@@ -79,21 +78,7 @@ def _scale_matrices(updates: list[Tensor], weights: list[Tensor], decay: float) 
 
 
 @register_optimizer("xl_lamb", dataclass=LambConfig)
-class XLLamb(FairseqOptimizer):
+class XLLamb(XLOptimizer):
     """LAMB in fairseq. Parameters are not flattened in 16 bits: each tensor has its own trust ratio."""
 
-    def __init__(self, cfg: Any, params: Any):
-        super().__init__(cfg)
-        check_ranges(LambConfig, cfg)
-        self.betas = parse_betas("--lamb-betas", cfg.lamb_betas)
-        self._optimizer = Lamb(params, **self.optimizer_config)
-
-    @property
-    def optimizer_config(self) -> "dict[str, Any]":
-        """Settings, which replace those in a checkpoint."""
-        return {
-            "lr": initial_lr(self.cfg.lr),
-            "betas": self.betas,
-            "eps": self.cfg.lamb_eps,
-            "weight_decay": self.cfg.weight_decay,
-        }
+    name, config, torch_class = "lamb", LambConfig, Lamb

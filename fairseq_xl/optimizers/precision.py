@@ -16,6 +16,7 @@ from torch.nn import Parameter
 
 from fairseq_xl.checkpoints.optimizer_rows import MASTERS
 from fairseq_xl.errors import UserError
+from fairseq_xl.optimizers.base import parameters_of
 
 logger = logging.getLogger(__name__)
 
@@ -256,7 +257,7 @@ class LowPrecisionOptimizer(_ScaledOptimizer):
         if getattr(self.torch_optimizer, "disable_mem_eff_fp16_loading_hack", False):
             return
         saved = [number for group in state["param_groups"] for number in group["params"]]
-        for number, parameter in zip(saved, _parameters_of(self.torch_optimizer)):
+        for number, parameter in zip(saved, parameters_of(self.torch_optimizer)):
             if number in state["state"]:
                 self.torch_optimizer.state[parameter] = state["state"][number]
 
@@ -360,8 +361,3 @@ def _scaler(cfg: DictConfig) -> DynamicLossScaler | None:
         threshold=cfg.common.threshold_loss_scale,
         min_loss_scale=cfg.common.min_loss_scale,
     )
-
-
-def _parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The parameters in the order in which a state numbers them."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -3,7 +3,6 @@
 import gzip
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -184,9 +183,3 @@ def test_a_language_that_is_named_twice(topics, tmp_path, command, more, sentenc
         with pytest.raises(UserError, match=sentence):
             score_baselines.main([command, str(topics), str(tmp_path / "out"), *more])
         assert not (tmp_path / "out").exists()
-
-
-def test_scikit_learn_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(UserError, match="needs the package scikit-learn: pip install scikit-learn$"):
-        similarity(["a"], ["b"])

@@ -73,22 +73,6 @@ def check_tables(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # --- settings --------------------------------------------------------------------------------------------------
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-def _is_flag(value: Any) -> bool:
-    return type(value) in (bool, int)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _are_languages(value: Any) -> bool:
     """Whether it is {number, or its digits: language}."""
     return isinstance(value, Mapping) and all(
@@ -107,25 +91,27 @@ def _is_language(value: Any) -> bool:
     return isinstance(value, str) and PUBLISHED_LANGUAGE.fullmatch(value) is not None
 
 
-#: test and description of a value -> names of the settings
-_EXPECTED: dict[tuple[Callable[[Any], bool], str], str] = {
-    (_is_count, "a positive integer"): (
+#: description of a value -> its test, and the names of the settings
+_EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "a positive integer": (
+        lambda value: type(value) is int and value > 0,
         "num_attention_heads n_heads encoder_attention_heads decoder_attention_heads encoder_ffn_dim decoder_ffn_dim "
-        "encoder_ffn_embed_dim decoder_ffn_embed_dim"
+        "encoder_ffn_embed_dim decoder_ffn_embed_dim",
     ),
-    (_is_number, "a number"): "layer_norm_eps pad_token_id",
-    (_is_flag, "true or false"): (
-        "gelu_activation scale_embedding no_scale_embedding encoder_normalize_before decoder_normalize_before"
+    "a number": (lambda value: type(value) in (int, float), "layer_norm_eps pad_token_id"),
+    "true or false": (
+        lambda value: type(value) in (bool, int),
+        "gelu_activation scale_embedding no_scale_embedding encoder_normalize_before decoder_normalize_before",
     ),
-    (_is_text, "text"): "model_type hidden_act activation_function activation_fn",
-    (_are_languages, "numbers with language codes"): "id2lang",
-    (_are_numbers, "language codes with numbers"): "lang2id",
+    "text": (lambda value: isinstance(value, str), "model_type hidden_act activation_function activation_fn"),
+    "numbers with language codes": (_are_languages, "id2lang"),
+    "language codes with numbers": (_are_numbers, "lang2id"),
 }
 
 
 def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings of a model; raises `UserError` for one of another type. Those that are None are absent."""
-    for (fits, expected), names in _EXPECTED.items():
+    for expected, (fits, names) in _EXPECTED.items():
         for name in names.split():
             found = settings.get(name)
             if found is not None and not fits(found):

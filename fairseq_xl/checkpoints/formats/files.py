@@ -66,7 +66,7 @@ def load_weights(file: Path, values: bool = True) -> Any:
     if file.suffix != ".safetensors":
         content = load_plain(file, mapped=not values)
         return content if values else _without_values(content, {})
-    return _load_safetensors(file) if values else _safetensors_shapes(file)
+    return _load_safetensors(file, values)
 
 
 def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
@@ -90,18 +90,10 @@ def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
     return found
 
 
-def _load_safetensors(file: Path) -> dict[str, Tensor]:
+def _load_safetensors(file: Path, values: bool) -> dict[str, Tensor]:
     try:
-        return safetensors.torch.load_file(file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read as a checkpoint: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{file} is not a safetensors file, or it is damaged or cut short ({error})") from error
-
-
-def _safetensors_shapes(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file on the meta device."""
-    try:
+        if values:
+            return safetensors.torch.load_file(file)
         with safetensors.safe_open(file, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in list(opened.keys())}
             kinds = {name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()}

@@ -7,26 +7,26 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published, word_vectors
-from fairseq_xl.checkpoints.described_data import (
-    DICTIONARY,
-    ONNX_DESCRIPTION,
-    describe_data,
-    describe_dictionary,
-    describe_shards,
-    onnx_description,
-)
 from fairseq_xl.checkpoints.formats.checks import check_tables
 from fairseq_xl.checkpoints.formats.files import CONFIG, has_weights
 from fairseq_xl.checkpoints.formats.settings import count_layers
 from fairseq_xl.checkpoints.identity import check_identity
 from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.shards import data_folders
+from fairseq_xl.data.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint, refuse_hub_name
 from fairseq_xl.io.configuration import check_configuration
 from fairseq_xl.io.files import json_object
 
 Description = dict[str, Any]
+
+DICTIONARY = "dict.txt"
+ONNX_DESCRIPTION = "model.json"
+#: beginning of the format in a `ONNX_DESCRIPTION` of `fairseq-xl export-onnx`
+ONNX_FORMAT = "fairseq_xl ONNX "
 
 IS_DICTIONARY = re.compile(r"dict(\..+)?\.txt")  # dict.txt, and dict.de.txt of fairseq
 SENTENCE_TRANSFORMERS = "modules.json"
@@ -45,9 +45,14 @@ def describe(path: Path) -> Description:
     if path.is_dir():
         return _folder(path)
     if path.suffix == ".onnx" or path.name == ONNX_DESCRIPTION:
-        return _onnx_file(path)
+        if _onnx_description(path.parent) is None:
+            raise UserError(
+                f"{path}: only a folder of `fairseq-xl export-onnx`, with its {ONNX_DESCRIPTION}, is described"
+            )
+        return {"folder": str(path.parent)} | _folder(path.parent)
     if IS_DICTIONARY.fullmatch(path.name):
-        return describe_dictionary(path)
+        dictionary = XLDictionary.load(path)
+        return {"kind": "dictionary", "symbols": len(dictionary), "languages": dictionary.languages}
     if word_vectors.is_word_vectors(str(path)):
         rows, channels = word_vectors.sizes(str(path))
         return {"kind": "word vectors", "rows": rows, "channels": channels}
@@ -62,7 +67,7 @@ def describe(path: Path) -> Description:
 
 
 def _folder(path: Path) -> Description:
-    exported = onnx_description(path)
+    exported = _onnx_description(path)
     if exported is not None:
         return {"kind": "ONNX files of fairseq_xl"} | {name: exported[name] for name in exported if name != "symbols"}
     for name in CHECKPOINTS:
@@ -79,19 +84,15 @@ def _folder(path: Path) -> Description:
             return shown | {"convertible": f"no ({error})"}
         return shown | {name: value for name, value in _published(found).items() if name != "kind"}
     if (path / DICTIONARY).is_file() and not has_weights(path):
-        return describe_data(path)
+        return _data(path)
     if (shards := data_folders(path)) != [path]:
-        return describe_shards(path, shards)
+        datasets = _datasets(path, read_manifest(path))  # counts of all shards
+        found = _data(shards[0]) | {"kind": f"data folder of fairseq_xl in {len(shards)} shards"}
+        return found | ({"datasets": datasets} if datasets else {})
     found = published.read(path, values=False)
     if isinstance(found, published.Published):
         return _published(found)
     raise UserError(f"{path} holds no model that is known here")
-
-
-def _onnx_file(path: Path) -> Description:
-    if onnx_description(path.parent) is None:
-        raise UserError(f"{path}: only a folder of `fairseq-xl export-onnx`, with its {ONNX_DESCRIPTION}, is described")
-    return {"folder": str(path.parent)} | _folder(path.parent)
 
 
 def _published(found: published.Published) -> Description:
@@ -159,3 +160,37 @@ def _own(content: Any, path: Path) -> Description:
         "optimizer state": content.get("last_optimizer_state") is not None,
     }
     return {name: value for name, value in found.items() if value not in (None, [], {}, "")}
+
+
+def _data(folder: Path) -> Description:
+    """Describes a data folder with a dict.txt; raises `UserError` for damaged files."""
+    dictionary, manifest = XLDictionary.load(folder / DICTIONARY), read_manifest(folder)
+    found: Description = {"kind": "data folder of fairseq_xl", "languages": dictionary.languages}
+    kind = vocabulary_kind(folder)
+    found["vocabulary"] = {"symbols": len(dictionary), "sha256": dictionary.digest()}
+    if any((folder / name).is_file() for name in FILES[kind]):
+        opened = open_subwords(folder)
+        found["sub-words"] = {"kind": kind, "pieces": len(opened.symbols)}
+    else:
+        found["sub-words"] = f"none (missing: {', '.join(FILES[kind])})"
+    datasets = _datasets(folder, manifest)
+    return found | ({"datasets": datasets} if datasets else {})
+
+
+def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    datasets = manifest.get("datasets", {})
+    if not isinstance(datasets, dict) or not all(isinstance(counts, dict) for counts in datasets.values()):
+        raise UserError(f"{folder / MANIFEST} is damaged: its 'datasets' are not counts by name")
+    return datasets
+
+
+def _onnx_description(folder: Path) -> dict[str, Any] | None:
+    """What `fairseq-xl export-onnx` wrote about the ONNX files of a folder; None for a folder without it.
+
+    Raises `UserError` for a damaged description.
+    """
+    path = folder / ONNX_DESCRIPTION
+    if not path.is_file():
+        return None
+    content = json_object(path)
+    return content if str(content.get("format")).startswith(ONNX_FORMAT) else None

@@ -12,6 +12,7 @@ published number of parameters come from there.
 """
 
 import argparse
+import dataclasses
 import json
 import logging
 import sys
@@ -27,6 +28,17 @@ from fairseq_xl.io.flags import file_of, overridden, split_warmup_share
 from fairseq_xl.rehearsal import DEADLINE
 
 PROGRAM = "fairseq-xl rehearse"
+#: number -> exclusive upper bound, help
+NUMBERS = {
+    "vocabulary": (bounds.LARGEST_VOCABULARY, "symbols in the dictionary (default: the list's, or 32000)"),
+    "languages": (bounds.LARGEST_VOCABULARY, "language symbols in the dictionary (default: the list's, or 2)"),
+    "examples": (
+        bounds.LARGEST,
+        "training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not needed "
+        "for pre-training, whose epochs have --updates-per-epoch updates",
+    ),
+    "line-tokens": (bounds.LARGEST, "tokens per side of a sentence pair, with </s> (default: 32)"),
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,7 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[str]:
     """Rehearses what the command line names; returns the errors of updates."""
     from fairseq_xl.rehearsal.counting import count
-    from fairseq_xl.rehearsal.table import counts_text, markdown, to_json, updates_text
+    from fairseq_xl.rehearsal.table import counts_text, markdown, updates_text
     from fairseq_xl.rehearsal.updates import run_two_updates
 
     entries = _entries(configs, flags, options)
@@ -74,7 +86,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
     updates = [] if options.no_updates else run_two_updates(settings, deadline=options.deadline)
     for number, entry in enumerate(entries):
         described: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
-        described["counted"] = to_json(counts[number])
+        described["counted"] = dataclasses.asdict(counts[number])
         if updates:
             title = f"{entry.system}, {entry.name}: " if options.list else ""
             sys.stdout.write(f"{title}{updates_text(updates[number])}")
@@ -89,7 +101,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
             path = Path(options.list).parent / system / "results/rehearsal.md"
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
-                file.write(markdown(rows).encode())
+                file.write(markdown(system, rows).encode())
     failures = zip(entries, updates)
     return [f"{entry.name}: {each.error}" for entry, each in failures if each.error is not None]
 
@@ -98,15 +110,11 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
     """The configurations to rehearse."""
     from fairseq_xl.rehearsal.table import Entry, find_entry, read_list
 
-    given = {
-        name: value
-        for name in ("vocabulary", "languages", "examples", "line_tokens")
-        if (value := getattr(options, name)) is not None
-    }
+    given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
+    given = {name: value for name, value in given.items() if value is not None}
     if options.list:
         if given:
-            name = next(iter(given)).replace("_", "-")
-            raise UserError(f"rehearse: --{name} cannot be used with --list: the list sets it")
+            raise UserError(f"rehearse: --{next(iter(given))} cannot be used with --list: the list sets it")
         entries = read_list(Path(options.list))
         chosen = names_of("--only", options.only) if options.only else [each.system for each in entries]
         unknown = set(chosen) - {each.system for each in entries}
@@ -119,7 +127,7 @@ def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) 
         raise UserError(f"{missing[0]}: no such file")
     _check_keys(configs, flags)
     known = find_entry(configs, flags)
-    values = (known.values if known else {}) | given
+    values = (known.values if known else {}) | {name.replace("-", "_"): value for name, value in given.items()}
     return [Entry("", " ".join(configs), tuple(configs), tuple(flags), known.paper if known else None, values)]
 
 
@@ -144,27 +152,8 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "--vocabulary",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        help="symbols in the dictionary (default: the list's, or 32000)",
-    )
-    parser.add_argument(
-        "--languages",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        help="language symbols in the dictionary (default: the list's, or 2)",
-    )
-    parser.add_argument(
-        "--examples",
-        action=in_range(int, "1 or more"),
-        help="training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not "
-        "needed for pre-training, whose epochs have --updates-per-epoch updates",
-    )
-    parser.add_argument(
-        "--line-tokens",
-        action=in_range(int, "1 or more"),
-        help="tokens per side of a sentence pair, with </s> (default: 32)",
-    )
+    for name, (below, described) in NUMBERS.items():
+        parser.add_argument(f"--{name}", action=in_range(int, "1 or more", below), help=described)
     parser.add_argument("--no-updates", action="store_true", help="do not run the two updates")
     parser.add_argument(
         "--deadline",

@@ -67,13 +67,12 @@ def parsed(arguments: list[str]) -> Any:
     return cfg
 
 
-def prepared(setting: Setting, folder: Path, small: bool = False, write: bool = True) -> Prepared:
+def prepared(setting: Setting, folder: Path, small: bool = False) -> Prepared:
     """Writes text for the flags of a setting and points their configuration to it; raises `UserError`.
 
     Args:
         folder: the new folder of the text.
         small: whether model and batches are tiny (`shrink`).
-        write: whether to write text; without it another process has written it.
     """
     cfg = parsed(list(setting.arguments))
     found = Prepared(cfg, folder)
@@ -93,8 +92,7 @@ def prepared(setting: Setting, folder: Path, small: bool = False, write: bool = 
         cfg.dataset.disable_validation = True
         task.data = str(folder)
     languages, pairs = _named(cfg, setting.languages)
-    if write:
-        write_vocabulary(folder, languages)
+    write_vocabulary(folder, languages)
     dictionary = XLDictionary.load(folder / "dict.txt")
     with open_dict(cfg):
         if task._name in PRETRAINING:
@@ -103,25 +101,17 @@ def prepared(setting: Setting, folder: Path, small: bool = False, write: bool = 
             shrink(found, objectives_of(cfg, dictionary))
         if "task_files" in task:
             task.task_files = str(folder / "labeled")
-    if write:
-        _write(cfg, folder, dictionary, languages, pairs, setting, small)
-    return found
-
-
-def _write(
-    cfg: Any, folder: Path, dictionary: XLDictionary, languages: Any, pairs: Any, setting: Setting, small: bool
-) -> None:
-    """Writes the text that a configuration reads."""
     write_text(folder, _size(cfg, dictionary, languages, pairs, setting))
-    if "task_files" in cfg.task:
-        kind = str(cfg.task._name)
+    if "task_files" in task:
+        kind = str(task._name)
         if kind.removeprefix("xl_") not in (*TASK_TYPES, "generation"):
             raise UserError(f"--task {kind} cannot be rehearsed: rehearse each of its tasks")
-        length = int(cfg.task.length or cfg.model.max_positions)
+        length = int(task.length or cfg.model.max_positions)
         batch, tokens = cfg.dataset.batch_size or 8, cfg.dataset.max_tokens
         most = 2 if small else (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit
         words = length - QUESTION if kind == "xl_question_answering" else length
         write_labeled(folder / "labeled", kind, languages, words, 4 * batch, max(2, most))
+    return found
 
 
 def shrink(found: Prepared, objectives: dict[str, Any]) -> None:

@@ -2,8 +2,11 @@
 
 import dataclasses
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import jinja2
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.flags import overridden
@@ -14,22 +17,9 @@ from fairseq_xl.rehearsal.updates import PROCESSES, UpdateResult
 from fairseq_xl.versions import version
 
 GIB = 2**30
+NUMBERS = ("vocabulary", "languages", "examples", "line-tokens")  # fields of `Setting`
 #: keys of an entry of a list -> their types
-KEYS = {
-    "files": list,
-    "flags": str,
-    "vocabulary": int,
-    "languages": int,
-    "parameters": str,
-    "examples": int,
-    "line-tokens": int,
-}
-OF_SETTINGS = {
-    "vocabulary": "vocabulary",
-    "languages": "languages",
-    "examples": "examples",
-    "line-tokens": "line_tokens",
-}
+KEYS = {"files": list, "flags": str, "parameters": str, **dict.fromkeys(NUMBERS, int)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +54,10 @@ def read_list(path: Path) -> list[Entry]:
             if not described.get("files"):
                 raise UserError(f"{where}: the key 'files' is missing")
             files = tuple(str(path.parent / file) for file in described["files"])
-            values = {field: described[key] for key, field in OF_SETTINGS.items() if key in described}
+            values = {key.replace("-", "_"): described[key] for key in NUMBERS if key in described}
             flags = tuple(shlex.split(described.get("flags", "")))
-            entries.append(
-                Entry(
-                    str(system), str(name), files, flags, described.get("parameters"), values, tuple(described["files"])
-                )
-            )
+            paper, listed = described.get("parameters"), tuple(described["files"])
+            entries.append(Entry(str(system), str(name), files, flags, paper, values, listed))
     return entries
 
 
@@ -153,53 +140,23 @@ def _epoch(counted: Counts) -> str:
     return f"{counted.updates:,} updates, which read {read}"
 
 
-HEAD = (
-    "configuration, precision, parameters, published, weights, gradients, FP32 master weights, optimizer state, "
-    "activations, loss, peak, tokens of an update, updates of an epoch, tokens of an epoch"
-).split(", ")
-IN_GIB = HEAD[4:11]
-ABOUT = """GPU memory and updates of the configurations of {system}, computed on torch's meta device, not measured.
-`fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write` writes this page; the tests compute each row
-again. Versions: {versions}.
-
-The table shows GiB on each GPU for the largest batch. FP32 master weights include their gradients; 16-bit training has
-them, except with the `--memory-efficient-` options. Activations are the tensors kept for the backward pass. The parts
-peak at different times; "peak" is the largest sum at any time, and with several processes includes their DDP buckets.
-Not included are the CUDA context and what torch's allocator rounds up. The count assumes that inputs have no padding,
-that attention runs in fused kernels, and that a ranking query has as many texts as --max-tokens allows, or 16 without
-this option.
-
-Tokens of an update: one process, the configuration's `--update-freq`; rows with other flags show them. The tokens are
-those of an update of each objective; an update runs one of them. "all": an update runs all (`--schedule cycle`). For
-translation and generation they are target tokens. Updates and tokens of an epoch are empty where the number of training
-examples is not known. "published" is a number of parameters that a paper prints: VECO's paper for its pre-training,
-BERT's for MonoTrans, else Conneau et al. 2020, table 6.
-"""
 TITLES = {"xlm": "XLM", "unicoder": "Unicoder", "veco": "VECO", "xglue": "Unicoder for XGLUE", "monotrans": "MonoTrans"}
 
 
-def markdown(rows: list[tuple[Entry, Counts]]) -> str:
+def markdown(system: str, counted_entries: Iterable[tuple[Entry, Counts]]) -> str:
     """A page with the table of a system's configurations."""
-    heads = [f"{head}, GiB" if head in IN_GIB else head for head in HEAD]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(HEAD) + "|"]
-    for entry, counted in rows:
+    rows = []
+    for entry, counted in counted_entries:
         parts = (counted.weights, counted.gradients, counted.master_weights, counted.optimizer)
         held = (largest(counted, "activations")[1], largest(counted, "loss")[1], counted.peak)
-        epoch = (counted.updates, counted.read_tokens)
-        cells = [
-            row_name(entry),
-            counted.precision,
-            f"{counted.parameters:,}",
-            entry.paper or "",
-            *map(gib, (*parts, *held)),
-            _tokens(counted),
-            *("" if each is None else f"{each:,}" for each in epoch),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    system = TITLES.get(rows[0][0].system, rows[0][0].system)
-    installed = ", ".join(f"{name} {version(name)}" for name in ("torch", "fairseq"))
-    about = ABOUT.format(system=system, versions=installed)
-    return f"# Dry runs of {system}: GPU memory and updates\n\n{about}\n" + "".join(f"{line}\n" for line in lines)
+        epoch = ("" if each is None else f"{each:,}" for each in (counted.updates, counted.read_tokens))
+        name = (row_name(entry), counted.precision, f"{counted.parameters:,}", entry.paper or "")
+        rows.append([*name, *map(gib, (*parts, *held)), _tokens(counted), *epoch])
+    template = jinja2.Template(
+        Path(__file__).with_name("page.jinja").read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True
+    )
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "fairseq"))
+    return template.render(system=TITLES.get(system, system), versions=versions, rows=rows)
 
 
 def row_name(entry: Entry) -> str:
@@ -207,8 +164,3 @@ def row_name(entry: Entry) -> str:
     files = " ".join(entry.listed_files)
     flags = f" `{shlex.join(entry.flags)}`" if entry.flags else ""
     return f"{entry.name}: {files}{flags}"
-
-
-def to_json(counted: Counts) -> dict[str, Any]:
-    """The counts as plain data, for JSON."""
-    return dataclasses.asdict(counted)

@@ -21,6 +21,7 @@ FIRST = 4  # the index of the first of them in the dictionary
 SEED = 20190122
 SPLITS = {"train": 1.0, "valid": 0.1, "test": 0.1}  # share of the lines
 LABELS, TAGS = ("0", "1", "2"), ("O", "B-X", "I-X")
+LabeledLines = dict[str, Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ def write_labeled(folder: Path, task: str, languages: Sequence[str], words: int,
     rng = random.Random(SEED)
     for split, share in SPLITS.items():
         for code in languages:
-            _LABELED[task](folder, split, code, rng, words, max(int(share * examples), 4), texts)
+            for suffix, lines in _LABELED[task](rng, words, max(int(share * examples), 4), texts).items():
+                write_lines(folder / f"{split}.{code}.{suffix}", lines)
 
 
 def _lines(rng: np.random.Generator, eos: int, lengths: Sequence[int], count: int) -> Iterable[np.ndarray]:
@@ -96,58 +98,47 @@ def _text(rng: random.Random, words: int) -> str:
     return " ".join(rng.choices(WORDS, k=words))
 
 
-def _write_classification(
-    folder: Path, split: str, code: str, rng: random.Random, words: int, count: int, texts: int
-) -> None:
-    rows = (f"{LABELS[number % 3]}\t{_text(rng, words)}\t{_text(rng, words)}" for number in range(count))
-    _write(folder / f"{split}.{code}.tsv", rows)
+# Functions of a generator, words of a text, number of examples and texts of a query: {suffix of a file: its lines}
 
 
-def _write_ranking(folder: Path, split: str, code: str, rng: random.Random, words: int, count: int, texts: int) -> None:
+def _classification(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
+    return {"tsv": (f"{LABELS[number % 3]}\t{_text(rng, words)}\t{_text(rng, words)}" for number in range(count))}
+
+
+def _ranking(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
     rows: list[str] = []
     for number in range(count):
         query = f"{WORDS[number % len(WORDS)]} {_text(rng, 3)}"
         rows += [f"{relevance}\t{query}\t{_text(rng, words)}" for relevance in range(texts)]
-    _write(folder / f"{split}.{code}.tsv", rows)
+    return {"tsv": rows}
 
 
-def _write_tagging(folder: Path, split: str, code: str, rng: random.Random, words: int, count: int, texts: int) -> None:
+def _tagging(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
     sentence = (f"{word}\t{TAGS[place % 3]}" for place, word in enumerate(rng.choices(WORDS, k=words)))
-    _write(folder / f"{split}.{code}.tsv", [*sentence, ""] * count)
+    return {"tsv": [*sentence, ""] * count}
 
 
-def _write_questions(
-    folder: Path, split: str, code: str, rng: random.Random, words: int, count: int, texts: int
-) -> None:
+def _questions(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
     """Contexts of `words` words with one question each, in SQuAD's format."""
     paragraphs: list[dict[str, Any]] = []
     for number in range(count):
         context = _text(rng, words)
         answer = context.split(" ")[words // 2]
         found = {"text": answer, "answer_start": context.index(f" {answer}") + 1}
-        question = {"id": f"{split}{number}", "question": _text(rng, 8), "answers": [found]}
+        question = {"id": str(number), "question": _text(rng, 8), "answers": [found]}
         paragraphs.append({"context": context, "qas": [question]})
-    content = {"version": "1.1", "data": [{"title": "generated", "paragraphs": paragraphs}]}
-    _write(folder / f"{split}.{code}.json", [json.dumps(content)])
+    return {"json": [json.dumps({"version": "1.1", "data": [{"title": "generated", "paragraphs": paragraphs}]})]}
 
 
-def _write_generation(
-    folder: Path, split: str, code: str, rng: random.Random, words: int, count: int, texts: int
-) -> None:
-    for side, share in (("src", 1.0), ("tgt", 0.125)):
-        rows = (_text(rng, max(int(share * words), 4)) for _ in range(count))
-        _write(folder / f"{split}.{code}.{side}", rows)
+def _generation(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
+    sides = {"src": words, "tgt": words // 8}
+    return {side: [_text(rng, max(length, 4)) for _ in range(count)] for side, length in sides.items()}
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_lines(path, list(lines))
-
-
-_LABELED: dict[str, Callable[..., None]] = {
-    "xl_classification": _write_classification,
-    "xl_ranking": _write_ranking,
-    "xl_tagging": _write_tagging,
-    "xl_question_answering": _write_questions,
-    "xl_generation": _write_generation,
+_LABELED: dict[str, Callable[[random.Random, int, int, int], LabeledLines]] = {
+    "xl_classification": _classification,
+    "xl_ranking": _ranking,
+    "xl_tagging": _tagging,
+    "xl_question_answering": _questions,
+    "xl_generation": _generation,
 }

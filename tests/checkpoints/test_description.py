@@ -5,8 +5,7 @@ import json
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.described_data import ONNX_FORMAT
-from fairseq_xl.checkpoints.description import describe
+from fairseq_xl.checkpoints.description import ONNX_FORMAT, describe
 from fairseq_xl.checkpoints.formats.files import load_weights
 from fairseq_xl.errors import UserError
 from fairseq_xl.serving.runtime import FORMAT

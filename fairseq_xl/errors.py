@@ -136,6 +136,11 @@ def in_range(kind: type, expected: str | None = None, below: float = LARGEST) ->
     return functools.partial(_Number, type=kind, expected=expected, below=below)
 
 
+def positive_integer(*args: Any, **options: Any) -> argparse.Action:
+    """The `action` of an integer of a command line that is 1 or more, as `in_range` makes it."""
+    return in_range(int, "1 or more")(*args, **options)
+
+
 class _Number(argparse.Action):
     def __init__(self, *args: Any, expected: str | None, below: float, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -28,14 +28,6 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def embedder_of(options: argparse.Namespace) -> Embedder:
-    """The encoder that the arguments of `parser` name."""
-    module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
-    embedder = Embedder(options.checkpoint, options.data, **module)
-    embedder.task.dictionary.language_id(options.lang)
-    return embedder
-
-
 def last_hidden_states(
     embedder: Embedder, rows: Sequence[np.ndarray], language: str, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[int, torch.Tensor]]:

@@ -121,6 +121,14 @@ class Embedder:
         return found
 
 
+def embedder_of(options, fp16=False):
+    """The encoder that the arguments `checkpoint`, `data`, `language_module` and `lang` of a command name."""
+    module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
+    embedder = Embedder(options.checkpoint, options.data, fp16, **module)
+    embedder.task.dictionary.language_id(options.lang)
+    return embedder
+
+
 class Embedders:
     """The encoder of a checkpoint for several languages; some may have a language module of their own (MonoTrans).
 

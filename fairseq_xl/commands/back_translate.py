@@ -9,7 +9,7 @@ import json
 import sys
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
 
 BEAM = 5  # our choice: the paper names none (X13)
@@ -57,9 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--beam", action=in_range(int, "1 or more", bounds.LARGEST_BEAM), help=f"beam size (default: {BEAM})"
     )
     parser.add_argument("--sampling", action="store_true", help="sample in place of beam search (Edunov et al. 2018)")
-    parser.add_argument(
-        "--sampling-topk", action=in_range(int, "1 or more"), help="sample from the K most probable symbols"
-    )
+    parser.add_argument("--sampling-topk", action=positive_integer, help="sample from the K most probable symbols")
     parser.add_argument(
         "--temperature",
         action=in_range(float, "more than 0"),
@@ -74,13 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fp16", action="store_true", help="compute with 16 bits, for GPUs")
     parser.add_argument(
-        "--length",
-        action=in_range(int, "1 or more"),
-        default=250,
-        help="leave out longer sentences, in tokens (default: 250)",
+        "--length", action=positive_integer, default=250, help="leave out longer sentences, in tokens (default: 250)"
     )
-    parser.add_argument(
-        "--max-tokens", action=in_range(int, "1 or more"), default=8000, help="tokens of a batch (default: 8000)"
-    )
+    parser.add_argument("--max-tokens", action=positive_integer, default=8000, help="tokens of a batch (default: 8000)")
     parser.add_argument("--seed", action=in_range(int, "0 or more", 2**32), help="seed of sampling (default: 1)")
     return parser

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.errors import in_range
+from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.io.lines import read_buffers
 from fairseq_xl.io.matrices import growing_matrix
-from fairseq_xl.retrieval import BATCH_TOKENS, POOLINGS, Embedder, add_choice
+from fairseq_xl.retrieval import BATCH_TOKENS, POOLINGS, add_choice, embedder_of
 
 BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 
@@ -26,9 +26,7 @@ BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
-    embed = Embedder(options.checkpoint, options.data, options.fp16, **module)
-    embed.task.dictionary.language_id(options.lang)
+    embed = embedder_of(options, options.fp16)
     choice = embed.choice(options.layer, options.pooling)
     file, _ = found_in(options.checkpoint)
     origin = Origin.of_checkpoint(file, f"layer {choice[0]}, {choice[1]}")
@@ -65,13 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
     parser.add_argument(
         "--max-tokens",
-        action=in_range(int, "1 or more"),
+        action=positive_integer,
         default=BATCH_TOKENS,
         help="tokens of a batch, with padding (default: %(default)s)",
     )
     parser.add_argument(
         "--buffer-size",
-        action=in_range(int, "1 or more"),
+        action=positive_integer,
         default=BUFFERED,
         help="lines in memory at a time (default: %(default)s)",
     )

@@ -24,9 +24,8 @@ from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.serving import checks
-from fairseq_xl.serving.export import OUTPUTS, describe, graphs_of, ranges_of, write_graph
+from fairseq_xl.serving.export import OUTPUTS, describe, graphs_of, ranges_of, write_graph, write_int8
 from fairseq_xl.serving.graphs import Graph
-from fairseq_xl.serving.quantization import write_int8
 from fairseq_xl.serving.runtime import DESCRIPTION, OnnxGraph
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairseq_xl.data.vectors import Vectors, read, space_of, write
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError, in_range, positive_integer
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--ignore-case", action="store_true", help="`identical` ignores case: pairs hotel with Hotel")
     parser.add_argument(
         "--min-length",
-        action=in_range(int, "1 or more"),
+        action=positive_integer,
         default=1,
         help="minimum characters of a piece in `identical` (default: 1)",
     )

@@ -15,7 +15,7 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.masking import choose_positions
 from fairseq_xl.data.shards import one_folder
-from fairseq_xl.errors import UserError, in_range, names_of
+from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.evaluation.ngrams import bits, flat
 
 
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
     parser.add_argument("--langs", help="languages, separated by commas (default: all of the dictionary)")
     parser.add_argument("--split", default="valid", help="text to predict (default: valid)")
-    parser.add_argument("--length", action=in_range(int, "1 or more"), default=256, help="mlm.length (default: 256)")
+    parser.add_argument("--length", action=positive_integer, default=256, help="mlm.length (default: 256)")
     parser.add_argument(
         "--mask-prob", action=in_range(float, "more than 0"), default=0.15, help="mlm.mask_prob (default: 0.15)"
     )

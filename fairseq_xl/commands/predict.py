@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.io import bounds
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
 from fairseq_xl.options import option_name
@@ -84,17 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
     parser.add_argument(
-        "--max-tokens",
-        action=in_range(int, "1 or more"),
-        default=4096,
-        help="tokens of a batch, with padding (default: 4096)",
+        "--max-tokens", action=positive_integer, default=4096, help="tokens of a batch, with padding (default: 4096)"
     )
-    parser.add_argument(
-        "--batch-size", action=in_range(int, "1 or more"), help="lines of a batch (default: any number)"
-    )
+    parser.add_argument("--batch-size", action=positive_integer, help="lines of a batch (default: any number)")
     parser.add_argument(
         "--buffer-size",
-        action=in_range(int, "1 or more"),
+        action=positive_integer,
         help=f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
     )
     parser.add_argument("--beam", action=in_range(int, "1 or more", bounds.LARGEST_BEAM), help="beam size (default: 5)")

@@ -11,7 +11,8 @@ import json
 import sys
 
 from fairseq_xl.evaluation.probing import minimal_pair_scores, read_minimal_pairs
-from fairseq_xl.probing import embedder_of, masked_log_probabilities, parser
+from fairseq_xl.probing import masked_log_probabilities, parser
+from fairseq_xl.retrieval import embedder_of
 from fairseq_xl.versions import version
 
 

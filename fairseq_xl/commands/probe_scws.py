@@ -9,11 +9,11 @@ Chance is 0.
 import json
 import sys
 
-import numpy as np
-
 from fairseq_xl.evaluation.correlation import correlation, spearman
 from fairseq_xl.evaluation.probing import read_scws
-from fairseq_xl.probing import both_words, embedder_of, parser, word_embeddings
+from fairseq_xl.evaluation.word_embeddings import cosines
+from fairseq_xl.probing import both_words, parser, word_embeddings
+from fairseq_xl.retrieval import embedder_of
 from fairseq_xl.versions import version
 
 
@@ -28,6 +28,5 @@ def main(arguments: list[str] | None = None) -> None:
     result = {"probe": "scws", "versions": {name: version(name) for name in ("fairseq_xl", "torch")}, "n": len(pairs)}
     for name, vectors in (("context", both_words), ("embeddings", word_embeddings)):
         one, two = vectors(embedder, pairs, options.lang)
-        norms = np.maximum(np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-12)
-        result[name] = correlation(spearman, (one * two).sum(1) / norms, gold)
+        result[name] = correlation(spearman, cosines(one, two), gold)
     sys.stdout.write(json.dumps(result | {"chance": 0.0}) + "\n")

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.evaluation.probing import logistic_regression_accuracy, majority, read_wic
-from fairseq_xl.probing import both_words, embedder_of, pair_hidden_states, parser
+from fairseq_xl.probing import both_words, pair_hidden_states, parser
+from fairseq_xl.retrieval import embedder_of
 from fairseq_xl.versions import version
 
 

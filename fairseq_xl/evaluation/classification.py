@@ -92,13 +92,10 @@ def mcnemar(right, others):
 
     Returns: {"difference" in points, "only_here", "only_there": numbers of items, "p"}.
     """
+    from scipy.stats import binomtest
+
     here, there = int(np.sum(right & ~others)), int(np.sum(others & ~right))
-    n = here + there
-    # logarithms of binomial coefficients: those of many items are too large for floats
-    tail = np.logaddexp.reduce(
-        [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(min(here, there) + 1)]
-    )
-    p = min(1.0, math.exp(tail - (n - 1) * math.log(2)))
+    p = float(binomtest(here, here + there).pvalue)
     difference = round(100 * (here - there) / len(right), 2)
     return {"difference": difference, "only_here": here, "only_there": there, "p": float(f"{p:.3g}")}
 

@@ -9,12 +9,6 @@ from numpy.typing import ArrayLike
 from fairseq_xl.evaluation import bootstrap
 
 
-def ranks(values: ArrayLike) -> np.ndarray:
-    """Ranks (n,) of values from 1 on; equal values share the mean of their ranks."""
-    _, group, size = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
-    return (np.cumsum(size) - (size - 1) / 2)[group]
-
-
 def pearson(one: ArrayLike, two: ArrayLike) -> float:
     """Pearson's correlation of two vectors (n,); 0 if one of them is constant."""
     sides = [np.asarray(side, dtype=np.float64) for side in (one, two)]
@@ -24,8 +18,10 @@ def pearson(one: ArrayLike, two: ArrayLike) -> float:
 
 
 def spearman(one: ArrayLike, two: ArrayLike) -> float:
-    """Spearman's rank correlation of two vectors (n,)."""
-    return pearson(ranks(one), ranks(two))
+    """Spearman's rank correlation of two vectors (n,); equal values share the mean of their ranks."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(one), rankdata(two))
 
 
 def correlation(

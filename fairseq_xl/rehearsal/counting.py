@@ -181,7 +181,10 @@ class _Update:
 
 
 def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Update]:
-    """Builds model and criterion on the meta device, and counts an update of one process alone."""
+    """Builds model and criterion on the meta device, and counts an update of one process alone.
+
+    It runs the largest batch of each objective, and a step of the optimizer.
+    """
     memory = MemoryCount()
     with memory, cuda_kernels(), torch.device("meta"):
         model, criterion = _built(task, cfg, setting)
@@ -193,27 +196,14 @@ def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Updat
         count_gradients(memory, model)
         _separate_loss(memory, model, criterion)
     samples = _largest(task, cfg, model)
-    with memory, cuda_kernels():
-        return model, criterion, _update(memory, cfg, samples, model, criterion, optimizer, weights)
-
-
-def _update(
-    memory: MemoryCount,
-    cfg: Any,
-    samples: dict[str, Any],
-    model: Any,
-    criterion: Any,
-    optimizer: Any,
-    weights: int,
-) -> _Update:
-    """Runs the largest batch of each objective, and a step of the optimizer, on the meta device."""
     copies = memory.bytes["master_weights"]
     half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
-    run = {name: _run_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()}
-    gradients = memory.bytes["gradients"]
-    step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
-    state, master_weights = memory.bytes["optimizer"], memory.bytes["master_weights"]
-    optimizer.zero_grad()
+    with memory, cuda_kernels():
+        run = {name: _run_batch(memory, sample, model, criterion, optimizer, half) for name, sample in samples.items()}
+        gradients = memory.bytes["gradients"]
+        step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
+        state, master_weights = memory.bytes["optimizer"], memory.bytes["master_weights"]
+        optimizer.zero_grad()
     kept = memory.bytes["master_weights"] - copies  # FP32 gradients that are there in the next update
     accumulates = cfg.optimization.update_freq[0] > 1  # all gradients are there from an update's second micro-step on
     present = state + kept + (gradients if accumulates else 0)
@@ -222,7 +212,7 @@ def _update(
         for name, (each, others) in run.items()
     }
     peak = max(step, *(each.peak for each in batches.values()))
-    return _Update(batches, weights, gradients, master_weights, state, peak)
+    return model, criterion, _Update(batches, weights, gradients, master_weights, state, peak)
 
 
 def _with_short_plan(cfg: Any) -> Any:

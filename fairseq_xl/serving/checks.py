@@ -147,14 +147,9 @@ def _compared(name: str, ours: np.ndarray, theirs: np.ndarray) -> Arrays:
     if name == "hidden":
         norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
         return {"cosine": (ours * theirs).sum(axis=1) / norms}
-    difference = np.abs(_softmax(ours) - _softmax(theirs)).max(axis=1)
+    probabilities = [torch.from_numpy(logits).softmax(dim=1).numpy() for logits in (ours, theirs)]
+    difference = np.abs(probabilities[0] - probabilities[1]).max(axis=1)
     return {"equal": ours.argmax(axis=1) == theirs.argmax(axis=1), "difference": difference}
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """(N, K) -> (N, K)"""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
 @torch.no_grad()

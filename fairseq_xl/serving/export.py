@@ -14,7 +14,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph
-from fairseq_xl.serving.runtime import FORMAT
+from fairseq_xl.serving.runtime import FORMAT, INT8
 
 #: bytes of parameters from which on they are in a file FILE.data beside FILE: a protobuf has at most 2 GB
 LARGEST_FILE = 1_800_000_000
@@ -116,6 +116,26 @@ def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
         assert program is not None, "without a file name the exporter returns the program"
         large = sum(value.numel() * value.element_size() for value in graph.parameters()) > LARGEST_FILE
         program.save(str(path), external_data=large)
+
+
+def write_int8(path: Path) -> Path:
+    """Writes NAME.int8.onnx beside NAME.onnx and returns its path (dynamic quantization of onnxruntime).
+
+    The matrices of linear layers have 8 bits and a scale for each output channel, tables of embeddings 8 bits and one
+    scale. Activations are rounded when they are computed. The products of queries, keys and values are in float32.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    found = path.with_name(f"{path.stem}{INT8}.onnx")
+    with quiet():
+        quantize_dynamic(
+            path,
+            found,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+            use_external_data_format=path.with_name(f"{path.name}.data").exists(),
+        )
+    return found
 
 
 def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def mine_distinct(
     neighbors: int = NEIGHBORS,
     folder: Path | None = None,
 ) -> Sequence[Pair]:
-    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `iter_pairs`.
+    """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mine`.
 
     Sentences may occur several times: as in XTREME's program, copies are one neighbor, and a sentence with copies is in
     no pair, since its id is not known.
@@ -164,7 +164,7 @@ def mine_distinct(
     (one, one_alone), (two, two_alone) = sides
     found = (
         Pair(pair.margin, int(one[pair.source]), int(two[pair.target]))
-        for pair in iter_pairs(Rows(embeddings[0], one), Rows(embeddings[1], two), neighbors, folder=folder)
+        for pair in mine(Rows(embeddings[0], one), Rows(embeddings[1], two), neighbors, folder=folder)
         if one_alone[pair.source] and two_alone[pair.target]
     )
     if folder is None:
@@ -197,13 +197,6 @@ def distinct(texts: Sequence[str], folder: Path | None = None) -> Distinct:
 
 
 def mine(
-    source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
-) -> list[Pair]:
-    """Pairs by ratio margin as a list: see `iter_pairs`."""
-    return list(iter_pairs(source, target, neighbors, block, folder))
-
-
-def iter_pairs(
     source: Vectors, target: Vectors, neighbors: int = NEIGHBORS, block: int = BLOCK_VECTORS, folder: Path | None = None
 ) -> Iterator[Pair]:
     """Yields pairs by ratio margin, in descending order; each sentence is in one pair at most.

@@ -136,11 +136,6 @@ def in_range(kind: type, expected: str | None = None, below: float = LARGEST) ->
     return functools.partial(_Number, type=kind, expected=expected, below=below)
 
 
-def positive_integer(*args: Any, **options: Any) -> argparse.Action:
-    """The `action` of an integer of a command line that is 1 or more, as `in_range` makes it."""
-    return in_range(int, "1 or more")(*args, **options)
-
-
 class _Number(argparse.Action):
     def __init__(self, *args: Any, expected: str | None, below: float, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -149,6 +144,10 @@ class _Number(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
         check_number(option or str(self.metavar), value, self.expected, self.below)
         setattr(namespace, self.dest, value)
+
+
+#: the `action` of an integer of a command line that is 1 or more
+positive_integer = in_range(int, "1 or more")
 
 
 def check_ranges(dataclass: Any, options: Any) -> None:

@@ -186,7 +186,8 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
     most = bounds[1] - bounds[0]
     while len(left) and most:
         wanted = min(wanted, most)
-        similarity, found = index.search(queries[left], wanted, params=_parameters(index, bounds, probes))
+        parameters = search_parameters(index, probes, import_faiss().IDSelectorRange(*bounds))
+        similarity, found = index.search(queries[left], wanted, params=parameters)
         found = np.where(found >= 0, pool.lines[found], -1)
         usable = pool.candidates.are_negatives(lines[left], found)
         order = np.argsort(~usable, axis=1, kind="stable")[:, :count]
@@ -197,11 +198,6 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
         enough = everywhere | (usable.sum(1) >= count)
         left, wanted, probes = left[~enough], 4 * wanted, 4 * probes
     return negatives, similarities
-
-
-def _parameters(index, bounds, probes):
-    """Parameters of a search among the sentences `bounds` (first, end) of an index, in `probes` of its cells."""
-    return search_parameters(index, probes, import_faiss().IDSelectorRange(*bounds))
 
 
 def mine(vectors, pairs, count, exact_below, longest, made_with):

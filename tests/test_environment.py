@@ -293,6 +293,8 @@ def required(*extras):
 MODULES = {  # of packages of another name
     "fairseq-fixed": "fairseq",
     "hydra-core": "hydra",
+    "Jinja2": "jinja2",
+    "protobuf": "google.protobuf",
     "PyYAML": "yaml",
     "scikit-learn": "sklearn",
     "sentence-transformers": "sentence_transformers",

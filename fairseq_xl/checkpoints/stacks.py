@@ -10,20 +10,6 @@ LAYERS = ("all", "first", "last")
 _IN_LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
-def copy_model(model, pretrained, origin):
-    """Copies every parameter that two encoder models have under the same name.
-
-    Args:
-        model: state dict of the new model.
-        pretrained: state dict of a pretrained model.
-        origin: file of the pretrained model, for messages.
-
-    Returns: the copied state dict, and the list of the new model's keys that the pretrained one lacks.
-    Raises `UserError` as `copy_stack` does.
-    """
-    return _matching(model, pretrained, origin, "model")
-
-
 def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
     """Copies an encoder or a decoder into a new model's; a decoder can come from a pretrained encoder.
 
@@ -59,7 +45,7 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
             f"{origin} has {count_layers(given)} layers, the new decoder has {count_layers(wanted)}: choose them with "
             "--init-decoder-layers first or last"
         )
-    copied, new = _matching(wanted, given, origin, stack)
+    copied, new = copy_common(wanted, given, origin, stack)
     return {places[name]: value for name, value in copied.items()}, new
 
 
@@ -126,7 +112,17 @@ def _stack(state, stack):
     return names
 
 
-def _matching(wanted, given, origin, part):
+def copy_common(wanted, given, origin, part="model"):
+    """Copies every parameter that two encoder models, or two stacks, have under the same name.
+
+    Args:
+        wanted: state dict of the new model or stack, which messages call `part`.
+        given: state dict of a pretrained one.
+        origin: file of the pretrained model, for messages.
+
+    Returns: the copied state dict, and the list of the keys of `wanted` that the pretrained one lacks.
+    Raises `UserError` as `copy_stack` does.
+    """
     depths = [count_layers(state) for state in (given, wanted)]
     if depths[0] != depths[1]:
         raise UserError(f"{origin} has {depths[0]} layers, the new {part} has {depths[1]}")

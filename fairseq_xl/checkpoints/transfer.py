@@ -18,7 +18,7 @@ from fairseq_xl.checkpoints.identity import check_identity
 from fairseq_xl.checkpoints.keys import TOKENS
 from fairseq_xl.checkpoints.languages import has_same_pieces, with_languages
 from fairseq_xl.checkpoints.stacks import (
-    copy_model,
+    copy_common,
     copy_stack,
     has_streams,
     shares_token_embeddings,
@@ -122,7 +122,7 @@ def _copy(pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: s
     """One part -> {key of the model: tensor} and the part's keys that the checkpoint lacks."""
     given, path = pretrained.state, pretrained.path
     if part == "model":
-        return copy_model(model, given, path)
+        return copy_common(model, given, path)
     if part == "decoder":
         return copy_stack(model, given, "decoder", path, layers=layers)
     if part == "encoder":

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         _refuse(
             options, OUT, f"{source} is a published model: convert it to a checkpoint first, and then the checkpoint"
         )
-        languages = _languages(options.langs) or found.languages
+        languages = language_codes("--langs", options.langs) if options.langs else found.languages
         if not languages:
             raise UserError(f"{source} has no languages: name those of its text, as in --langs en,de")
         _check_languages(languages, found.languages, source)
@@ -81,11 +81,6 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], reason: str) ->
     for name in names:
         if getattr(options, name) != _parser().get_default(name):
             raise UserError(f"--{name.replace('_', '-')}: {reason}")
-
-
-def _languages(named: str | None) -> list[str]:
-    """The languages of --langs; raises `UserError` for one that is no code."""
-    return language_codes("--langs", named) if named else []
 
 
 def _check_languages(languages: list[str], known: list[str], source: Path) -> None:

@@ -104,22 +104,14 @@ def _run(options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
         raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
     embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
     results: dict[str, Any] = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
-    if options.nearest:
-        _write_nearest(options, target_texts, embeddings, folder)
-        return results
-    return results | _mine(options, (source_texts, target_texts), embeddings, gold, folder)
-
-
-def _write_nearest(
-    options: argparse.Namespace, target_texts: Sentences, embeddings: list[Any], folder: Path | None
-) -> None:
-    """Writes the id of the most similar target sentence of each source sentence."""
+    if not options.nearest:
+        return results | _mine(options, (source_texts, target_texts), embeddings, gold, folder)
     first, second = embeddings
     _, numbers = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
-    best = numbers[:, 0]
     if options.output:
-        rows = (best[block].tolist() for block in slices(len(best)))
+        rows = (numbers[block, 0].tolist() for block in slices(len(numbers)))
         write_lines(options.output, (target_texts.ids[number] for number in itertools.chain.from_iterable(rows)))
+    return results
 
 
 def _mine(

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
     used |= _used_by_lines(options.keep, data, dictionary)
     with new_folder(options.output) as folder:
         kept = used | ~dictionary.is_piece
-        if manifest or _has_subwords(data):
+        if manifest or any((data / name).exists() for name in FILES[vocabulary_kind(data)]):
             kept |= cut_subwords(data, folder, dictionary, used)
         else:
             logger.warning("%s has no sub-words: only the dictionary is cut", data)
@@ -120,10 +120,6 @@ def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np
         for line in read_lines(path):
             used[encode(line, language)] = True
     return used
-
-
-def _has_subwords(folder: Path) -> bool:
-    return any((folder / name).exists() for name in FILES[vocabulary_kind(folder)])
 
 
 def _write_text(data: Path, texts: list[Path], kept: np.ndarray, folder: Path) -> dict[str, dict]:

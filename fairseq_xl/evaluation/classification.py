@@ -95,7 +95,7 @@ def mcnemar(right, others):
     from scipy.stats import binomtest
 
     here, there = int(np.sum(right & ~others)), int(np.sum(others & ~right))
-    p = float(binomtest(here, here + there).pvalue)
+    p = float(binomtest(here, here + there).pvalue) if here + there else 1.0
     difference = round(100 * (here - there) / len(right), 2)
     return {"difference": difference, "only_here": here, "only_there": there, "p": float(f"{p:.3g}")}
 

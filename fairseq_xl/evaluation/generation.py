@@ -30,11 +30,8 @@ class WordTokenizer:
     def tokenize(self, text):
         """Text -> its words."""
         divided = self.divide(text).lower()
-        return "".join(character if _of_a_word(character) else " " for character in divided).split()
-
-
-def _of_a_word(character):
-    return character.isalnum() or unicodedata.category(character).startswith("M")
+        kept = (char if char.isalnum() or unicodedata.category(char).startswith("M") else " " for char in divided)
+        return "".join(kept).split()
 
 
 def rouge_l(hypotheses, references, language, resamples=0):

@@ -31,16 +31,20 @@ def words(answer: str, normalization: str, language: str) -> list[str]:
     """The words of an answer in lower case, without punctuation and articles.
 
     Args:
-        normalization: squad: ASCII punctuation and English articles, words at spaces, whatever the language. mlqa: all
-            punctuation, articles of the language, and in Chinese, as here in Japanese and Thai, each character is a
-            word.
+        normalization: squad: ASCII punctuation and English articles, words at spaces, whatever the language. mlqa:
+            punctuation of Unicode and ASCII's symbols, articles of the language, and in Chinese, as here in Japanese
+            and Thai, each character is a word.
         language: code of the language.
     """
     text, language = answer.lower(), primary_code(language)
     if normalization == "squad":
         text = "".join(character for character in text if character not in string.punctuation)
         return re.sub(r"\b(a|an|the)\b", " ", text).split()
-    text = "".join(character for character in text if not is_punctuation(character))
+    text = "".join(
+        character
+        for character in text
+        if character not in string.punctuation and not unicodedata.category(character).startswith("P")
+    )
     if language in ARTICLES:
         text = re.sub(rf"\b({'|'.join(ARTICLES[language].split())})\b", " ", text)
     if language == "ar":
@@ -48,11 +52,6 @@ def words(answer: str, normalization: str, language: str) -> list[str]:
     if language in CHARACTERS:
         text = CHARACTERS[language].sub(r" \g<0> ", text)
     return text.split()
-
-
-def is_punctuation(character: str) -> bool:
-    """Whether a character is punctuation in Unicode or one of ASCII's symbols."""
-    return unicodedata.category(character).startswith("P") or character in string.punctuation
 
 
 def scores(answer: str, references: Iterable[str], normalization: str, language: str) -> tuple[float, float]:

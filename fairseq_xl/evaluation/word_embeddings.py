@@ -5,7 +5,7 @@ Lample & Conneau 2019, section 4.5.
 n pairs of words, C channels.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -59,11 +59,6 @@ def cosines(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     return (one * two).sum(axis=1) / np.maximum(norms, 1e-12)
 
 
-def distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """L2 distances (n,) of rows (n, C)."""
-    return np.linalg.norm(one - two, axis=1)
-
-
 def nearest_in_dictionary(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Marks the pairs whose translation has the highest cosine of all n translations: (n,), 1 or 0.
 
@@ -93,7 +88,12 @@ def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndar
     order = np.random.default_rng(1).permutation(len(one))
     shuffled = one[order], two[np.roll(order, 1)]  # rolled by one: no pair is kept
     found: dict[str, Any] = {"n": len(one), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
-    for name, measure in (("cosine", cosines), ("l2", distances), ("nearest_in_dictionary", nearest_in_dictionary)):
+    measures: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        "cosine": cosines,
+        "l2": lambda one, two: np.linalg.norm(one - two, axis=1),
+        "nearest_in_dictionary": nearest_in_dictionary,
+    }
+    for name, measure in measures.items():
         values = measure(one, two)
         found[name] = bootstrap.mean(values, decimals=DECIMALS)
         found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)

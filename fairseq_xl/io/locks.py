@@ -20,12 +20,8 @@ def locked(path: str | os.PathLike[str], message: str | None) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"{path}: cannot be made, which locks the folder: {error.strerror}") from error
     with open(descriptor, "a", encoding="utf-8") as file:
-        if message is None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-            return
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if message is None else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise UserError(message) from error
         yield

@@ -122,13 +122,18 @@ def count(setting: Setting, folder: Path) -> Counts:
         raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
     task = tasks.setup_task(_with_short_plan(cfg))
     model, criterion, used = _one_update(task, cfg, setting)
-    state, buckets = _in_several_processes(cfg.distributed_training, model, criterion, used.optimizer)
     tokens, read, updates = _tokens_and_updates(cfg, used.batches, setting, objectives_of(cfg, task.dictionary))
     parameters = list(chain(model.parameters(), criterion.parameters()))
+    trained = [each.numel() for each in parameters if each.requires_grad]
+    distributed, state, buckets = cfg.distributed_training, used.optimizer, 0
+    if distributed.zero_sharding == "os":
+        state = math.ceil(state * largest_share(trained, distributed.distributed_world_size))
+    if distributed.distributed_world_size > 1:
+        buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
     return Counts(
         precision=_precision(cfg.common),
         parameters=sum(each.numel() for each in parameters),
-        trained=sum(each.numel() for each in parameters if each.requires_grad),
+        trained=sum(trained),
         weights=used.weights,
         master_weights=used.master_weights,
         gradients=used.gradients,
@@ -136,7 +141,7 @@ def count(setting: Setting, folder: Path) -> Counts:
         buckets=buckets,
         batches=used.batches,
         peak=used.peak - (used.optimizer - state) + buckets,
-        processes=cfg.distributed_training.distributed_world_size,
+        processes=distributed.distributed_world_size,
         micro_steps=_micro_steps(cfg),
         tokens=tokens,
         updates=updates,
@@ -149,17 +154,6 @@ def count(setting: Setting, folder: Path) -> Counts:
 def _micro_steps(cfg: Any) -> int:
     """Number of micro-steps of a process in an update."""
     return int(cfg.optimization.update_freq[0])
-
-
-def _in_several_processes(distributed: Any, model: Any, criterion: Any, state: int) -> tuple[int, int]:
-    """Bytes of the optimizer's state, which are `state` in one process alone, and of DDP buckets of each process."""
-    processes, buckets = distributed.distributed_world_size, 0
-    if distributed.zero_sharding == "os":
-        trained = [each for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
-        state = math.ceil(state * largest_share([each.numel() for each in trained], processes))
-    if processes > 1:
-        buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
-    return state, buckets
 
 
 def _precision(common: Any) -> str:

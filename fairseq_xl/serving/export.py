@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
@@ -51,23 +50,18 @@ def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, di
     output = output or ("hidden" if task_type is None else "head")
     channels, vocabulary = model.cfg.embed_dim, len(task.dictionary)
     if output == "hidden":
-        return "encoder", {"model": EncoderGraph(model, _hidden, {"hidden": ("batch", "time", channels)})}
+        outputs: dict[str, Axes] = {"hidden": ("batch", "time", channels)}
+        return "encoder", {"model": EncoderGraph(model, lambda model, batch: model.encode(**batch), outputs)}
     if output == "logits":
-        outputs: dict[str, Axes] = {"logits": ("batch", "time", vocabulary)}
-        return "masked-lm", {"model": EncoderGraph(model, _predicted, outputs)}
+        outputs = {"logits": ("batch", "time", vocabulary)}
+        return "masked-lm", {
+            "model": EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
+        }
     if task_type is None:
         raise UserError(
             "--output head: the checkpoint has no fine-tuned head; expected --output hidden or --output logits"
         )
     return task_type.name, {"model": _head_graph(model, task_type)}
-
-
-def _hidden(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model.encode(**batch)
-
-
-def _predicted(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    return model.output(model.encode(**batch))
 
 
 def _head_graph(model: Any, task_type: Any) -> Graph:

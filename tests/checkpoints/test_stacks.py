@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.stacks import choose_layers, copy_model, copy_stack, count_layers, unused_parameters
+from fairseq_xl.checkpoints.stacks import choose_layers, copy_common, copy_stack, count_layers, unused_parameters
 from fairseq_xl.errors import UserError
 
 LAYER = ["self_attention.qkv.weight", "ffn.up.weight"]
@@ -220,11 +220,11 @@ def test_continuing_from_another_model():
     given = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", "heads.old.weight", fill=7)
     cross = "encoder.layers.0.cross_attention.query.weight"
     wanted = state("encoder.layers.0.ffn.up.weight", "output.dense.weight", cross, fill=0)
-    copied, new = copy_model(wanted, given, "a.pt")
+    copied, new = copy_common(wanted, given, "a.pt")
     assert sorted(copied) == ["encoder.layers.0.ffn.up.weight", "output.dense.weight"]
     assert all((tensor == 7).all() for tensor in copied.values()) and new == [cross]
     with pytest.raises(UserError, match="a.pt has 1 layers, the new model has 2"):
-        copy_model(wanted | state("encoder.layers.1.ffn.up.weight", fill=0), given, "a.pt")
+        copy_common(wanted | state("encoder.layers.1.ffn.up.weight", fill=0), given, "a.pt")
     wide = state("encoder.layers.0.ffn.up.weight", fill=0, shape=(4, 3))
     with pytest.raises(UserError, match=r"ffn.up.weight has shape \(2, 3\), the new model needs \(4, 3\)"):
-        copy_model(wide, given, "a.pt")
+        copy_common(wide, given, "a.pt")

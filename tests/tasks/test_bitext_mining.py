@@ -81,7 +81,7 @@ def test_mined_pairs_are_those_of_all_margins(block):
             expected.append(pair)
             used[0].add(pair[0])
             used[1].add(pair[1])
-    found = mine(source, target.astype(np.float32), block=block)
+    found = list(mine(source, target.astype(np.float32), block=block))
     assert [(each.source, each.target) for each in found] == expected and len(found) > 25
     assert [each.margin for each in found] == pytest.approx([margins[pair] for pair in expected], abs=1e-5)
 
@@ -90,7 +90,7 @@ def test_margins_are_those_of_retrieval():
     rng = np.random.default_rng(2)
     source = rng.uniform(size=(12, 6))
     target = source[::-1] + rng.normal(scale=0.02, size=(12, 6))
-    pairs = mine(source, target, block=5)
+    pairs = list(mine(source, target, block=5))
     expected = margin(cosine(source, target))
     assert sorted(pair.source for pair in pairs) == list(range(12)) == sorted(pair.target for pair in pairs)
     assert all(pair.source == 11 - pair.target for pair in pairs)
@@ -102,7 +102,7 @@ def test_margins_are_those_of_retrieval():
 def test_a_sentence_is_in_one_pair():
     """Both source sentences are nearest to the first target sentence; the nearer one gets it."""
     source, target = np.array([[1.0, 0.0], [0.9, 0.1]]), np.array([[1.0, 0.01], [0.0, 1.0]])
-    pairs = mine(source, target, neighbors=1)
+    pairs = list(mine(source, target, neighbors=1))
     assert len({pair.target for pair in pairs}) == len(pairs) and (pairs[0].source, pairs[0].target) == (0, 0)
 
 
@@ -110,7 +110,7 @@ def test_sentences_without_neighbors_are_in_no_pair():
     """The second source sentence is opposite to all target sentences: its margin, -1 / -1, means nothing."""
     source, target = np.array([[1.0, 0.0], [-1.0, 0.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])
     assert np.array_equal(margin(cosine(source, target), 1)[1], [-np.inf, -np.inf])
-    assert mine(source[1:], target, neighbors=1) == []
+    assert list(mine(source[1:], target, neighbors=1)) == []
     assert [pair.source for pair in mine(source, target, neighbors=1)] == [0]
 
 
@@ -126,7 +126,7 @@ def test_empty_lines_are_left_out(tmp_path):
 def test_repeated_sentences_are_one_neighbor_and_in_no_pair():
     texts = ["a", "a", "a", "b", "c"], ["c", "b", "a"]
     vectors = np.eye(3)[[0, 0, 0, 1, 2]], np.eye(3)[[2, 1, 0]]
-    once = mine(np.eye(3), np.eye(3)[[2, 1, 0]], 2)
+    once = list(mine(np.eye(3), np.eye(3)[[2, 1, 0]], 2))
     assert {(pair.source, pair.target) for pair in once} == {(0, 2), (1, 1), (2, 0)}
     found = mine_texts(texts, vectors, 2)
     assert [(pair.source, pair.target) for pair in found] == [(3, 1), (4, 0)]

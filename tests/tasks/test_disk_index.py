@@ -181,9 +181,10 @@ def test_memory_does_not_grow_with_the_vectors(tmp_path):
 
 def test_pairs_are_those_of_exact_search(tmp_path):
     source, target = clusters(600)
-    exact, found = mine(source, target), mine(source, target, folder=tmp_path)
+    exact, found = list(mine(source, target)), list(mine(source, target, folder=tmp_path))
     assert len({pair[1:] for pair in exact} ^ {pair[1:] for pair in found}) <= 12
-    assert mine(source[:3], target[:2], 4, folder=tmp_path) == mine(source[:3], target[:2], 4)
+    few = source[:3], target[:2], 4
+    assert list(mine(*few, folder=tmp_path)) == list(mine(*few))
     assert list(tmp_path.iterdir()) == []  # the second search has an index of its own
 
 

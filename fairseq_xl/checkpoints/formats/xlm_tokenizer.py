@@ -34,12 +34,9 @@ def write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, suf
     words = {MASK: dictionary.mask_index}
     for number, name in enumerate(names):
         known = name in opened.ids and dictionary.is_piece[number]
-        words[_spelled(name) if known else name] = number
+        if known:  # text spells pieces th@@ and the, transformers th and the</w>
+            name = name.removesuffix(CONTINUES) if name.endswith(CONTINUES) else name + END
+        words[name] = number
     write_json(folder / "vocab.json", words)
     write_lines(folder / "merges.txt", (f"{left} {right}" for left, right in opened.ranks))
     return {"tokenizer_class": "XLMTokenizer", "do_lowercase_and_remove_accent": opened.lower}
-
-
-def _spelled(piece: str) -> str:
-    """A piece as text spells it -> as transformers does: ``th@@`` -> th, the -> ``the</w>``."""
-    return piece.removesuffix(CONTINUES) if piece.endswith(CONTINUES) else piece + END

@@ -5,7 +5,6 @@ training text. ``back-de.en-de.json``, the note, is written last and holds all t
 --back-translated` trains on them beside the parallel text. The command is `fairseq-xl back-translate`.
 """
 
-import functools
 import itertools
 import logging
 import os
@@ -30,7 +29,7 @@ from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.data.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.files import replacing, sha256_of, write_json
 from fairseq_xl.io.locks import locked
 from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 
@@ -174,8 +173,8 @@ def back_translate(
     allowed = np.packbits(translator.task.pieces_of(source)) if target_pieces_only else None
     made_with = {
         **{
-            "checkpoint": checksum(checkpoint),
-            "text": checksum(f"{corpus.path}.bin"),
+            "checkpoint": sha256_of(checkpoint),
+            "text": sha256_of(f"{corpus.path}.bin"),
             "dictionary": dictionary.digest(),
             "options": options,
             "target_pieces_only": None if allowed is None else zlib.crc32(allowed.tobytes()),
@@ -246,12 +245,6 @@ def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:
         logger.warning("%s", error)
         return False
     return True
-
-
-def checksum(path: str) -> int:
-    """CRC-32 of a file."""
-    with open(path, "rb") as file:
-        return functools.reduce(lambda value, block: zlib.crc32(block, value), iter(lambda: file.read(1 << 24), b""), 0)
 
 
 def write_binarized(prefix: str, sentences: Iterable[np.ndarray], symbols: int) -> np.ndarray:

@@ -28,7 +28,6 @@ far.
 """
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -50,7 +49,7 @@ from fairseq_xl.checkpoints.formats.files import (
     weights_file,
 )
 from fairseq_xl.checkpoints.formats.layouts import to_ours
-from fairseq_xl.checkpoints.formats.settings import Settings, to_options
+from fairseq_xl.checkpoints.formats.settings import Settings, count_layers, to_options
 from fairseq_xl.checkpoints.formats.table import State
 from fairseq_xl.checkpoints.formats.tables import DECODER_BIAS, DECODER_LANGUAGES, DECODER_TOKENS
 from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, TOKENS
@@ -102,8 +101,8 @@ class Published:
     @property
     def depths(self) -> dict[str, int]:
         """{"encoder": number of layers}, and "decoder" where there is one."""
-        layers = {tuple(name.split(".")[:3]) for name in self.state if re.match(r"(en|de)coder\.layers\.", name)}
-        return Counter(stack for stack, _, _ in layers)
+        depths = {stack: count_layers(self.state, stack) for stack in ("encoder", "decoder")}
+        return {stack: depth for stack, depth in depths.items() if depth}
 
     def write_dictionary(self, path: Any, languages: Sequence[str]) -> None:
         """Writes the model's dict.txt with the symbols of `languages`."""

@@ -9,12 +9,11 @@ import logging
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import write_submission
+from fairseq_xl.evaluation.score_files import BENCHMARKS
 
 logger = logging.getLogger(__name__)
 
-BENCHMARKS = {"xglue": xglue.tasks, "xtreme": xtreme.tasks}
 WITHOUT = ("QG", "NTG", "bucc2018", "tatoeba")  # tasks that fairseq-validate does not predict
 
 
@@ -27,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
     parser.add_argument("--split", default="test", help="split of PREDICTIONS (default: %(default)s)")
     options = parser.parse_args(arguments)
-    named = BENCHMARKS[options.benchmark]()
+    named = BENCHMARKS[options.benchmark].tasks
     tasks = {name: task for name, task in named.items() if name not in WITHOUT}
     if options.task not in named:
         raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(named)}")

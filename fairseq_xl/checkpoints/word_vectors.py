@@ -4,7 +4,6 @@ Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl sk
 `join-embeddings`.
 """
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,8 +15,8 @@ from torch import Tensor
 from fairseq_xl.data import vectors
 from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.compressed import without_suffix
-from fairseq_xl.io.lines import read_buffers
+from fairseq_xl.io.compressed import SUFFIXES, lines_of, text_of
+from fairseq_xl.io.text import decoded
 
 #: suffixes of text files, which may be compressed
 TEXT = (".vec", ".txt")
@@ -28,7 +27,10 @@ BINARY = re.compile(rb"\xba\x16\x4f\x2f|\d+ \d+\n")
 
 def is_word_vectors(path: str) -> bool:
     """Whether the name of a file is one of word vectors."""
-    return without_suffix(Path(path).name).endswith((*TEXT, ARRAYS))
+    name = Path(path).name
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name.endswith((*TEXT, ARRAYS))
 
 
 def check_not_binary(path: str) -> None:
@@ -89,7 +91,7 @@ def _arrays(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[s
 
 def _text(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the known symbols of a text file and their vectors (C,)."""
-    for number, line in enumerate(itertools.chain.from_iterable(read_buffers(path)), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         symbol, *numbers = line.rstrip(" \r").split(" ")
         if not numbers or (number == 1 and len(numbers) == 1):  # an empty line, or the size of the table
             continue
@@ -104,6 +106,18 @@ def _text(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str
         if not np.isfinite(vector).all():
             raise UserError(f"{path}, line {number}: the vector of {quoted(symbol)} is not finite")
         yield symbol, vector
+
+
+def _lines(path: str) -> Iterator[str]:
+    """The lines of a file, decompressed; the errors of `read`."""
+    number = 0
+    try:
+        with open(path, "rb") as file:
+            for line in lines_of(text_of(file), path):
+                number += 1
+                yield decoded(line, path, number).rstrip("\n")
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
 
 
 def _are_numbers(texts: list[str]) -> bool:
@@ -123,7 +137,7 @@ def sizes(path: str) -> tuple[int, int]:
         rows, channels = vectors.read(path).rows.shape
         return rows, channels
     rows, channels = 0, 0
-    for number, line in enumerate(itertools.chain.from_iterable(read_buffers(path)), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         symbol, *numbers = line.rstrip(" \r").split(" ")
         if (not symbol and not numbers) or (number == 1 and len(numbers) == 1):
             continue

@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     if options.mask_prob > 1:
-        raise UserError(f"--mask-prob {options.mask_prob}: a number of at most 1 is needed")
+        raise UserError(f"--mask-prob {options.mask_prob}: a positive number is needed")
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
     found = {}

@@ -17,9 +17,17 @@ from fairseq_xl.rehearsal.updates import PROCESSES, UpdateResult
 from fairseq_xl.versions import version
 
 GIB = 2**30
-NUMBERS = ("vocabulary", "languages", "examples", "line-tokens")  # fields of `Setting`
 #: keys of an entry of a list -> their types
-KEYS = {"files": list, "flags": str, "parameters": str, **dict.fromkeys(NUMBERS, int)}
+KEYS = {
+    "files": list,
+    "flags": str,
+    "vocabulary": int,
+    "languages": int,
+    "parameters": str,
+    "examples": int,
+    "line-tokens": int,
+}
+NUMBERS = [key for key, kind in KEYS.items() if kind is int]  # fields of `Setting`
 
 
 @dataclasses.dataclass(frozen=True)

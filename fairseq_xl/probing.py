@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import torch
 
-from fairseq_xl.data.finetuning import frame
+from fairseq_xl.data.labelled import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.probing import MinimalPair, WordInText, WordPair
 from fairseq_xl.models.encoder import XLEncoderModel

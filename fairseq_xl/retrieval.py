@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from fairseq_xl import load
-from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.labelled import segments
 from fairseq_xl.data.text import TextEncoder, cut
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, write_found

@@ -143,10 +143,9 @@ def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str]
         [cut(predictor.encode(text, language), limit - (side == 0)) for text in texts]
         for side, (texts, language, limit) in enumerate(zip((sources, targets), predictor.pair, limits))
     ]
-    dataset, found = predictor.dataset(*sides), np.zeros(len(sources))
+    found = np.zeros(len(sources))
     pad = predictor.task.dictionary.pad()
-    for batch in dataset.batch_by_size(dataset.ordered_indices(), predictor.limits.tokens):
-        sample = predictor.on_device(dataset.collater([dataset[index] for index in batch]))
+    for sample in predictor.batches(*sides):
         net_input, target = sample["net_input"], sample["target"]
         encoder_out = model.encoder(net_input["src_tokens"], None, net_input["src_languages"])
         hidden, _ = model.decoder.extract_features(net_input["prev_output_tokens"], encoder_out)

@@ -53,8 +53,8 @@ def count(cfg: Any) -> int:
             task.dataset("train"),
             max_tokens=batch.max_tokens,
             max_sentences=batch.batch_size,
-            ignore_invalid_inputs=True,
             seed=cfg.common.seed,
+            training=True,
             num_shards=int(os.environ.get("WORLD_SIZE", cfg.distributed_training.distributed_world_size)),
             epoch=epoch,
         )

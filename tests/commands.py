@@ -29,6 +29,7 @@ from fairseq_xl.engine import main
 from tests.command_line import cli
 
 fairseq_xl.register()
+from fairseq_xl.objectives import OBJECTIVES  # noqa: E402
 from fairseq_xl.tasks import command_line  # noqa: E402
 from fairseq_xl.tasks.base import XLTask  # noqa: E402
 
@@ -245,6 +246,16 @@ def equal_parameters(one, other):
 OPTIMIZATION = cli(optimizer="adam", lr="0.003", log_format="simple", log_interval="1", user_dir="fairseq_xl")
 MAX_POSITIONS = 40
 SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX_POSITIONS]
+
+
+def unlabelled(model_class=None):
+    """Names of the objectives of this package that read text without labels, and run on models of a class."""
+    ours = {name: each for name, each in OBJECTIVES.items() if each.__module__.startswith("fairseq_xl.")}
+    return sorted(
+        name
+        for name, each in ours.items()
+        if each.corpus_type != "labelled" and (model_class is None or issubclass(model_class, each.model_class))
+    )
 
 
 def pretraining(data, save_dir, *more, objectives="mlm,tlm"):

@@ -95,6 +95,8 @@ def listed():
 def explained(config, name):
     """The comment beside a setting of an objective in the source, or above it."""
     owner = next(kind for kind in config.__mro__ if name in inspect.get_annotations(kind))
+    if told := owner.__dataclass_fields__[name].metadata.get("help"):
+        return told
     lines = [line.strip() for line in inspect.getsource(owner).splitlines()]
     number = next(number for number, line in enumerate(lines) if line.startswith(f"{name}:"))
     if "  # " in lines[number]:
@@ -110,7 +112,7 @@ def settings():
     """A row for each setting, default and meaning."""
     rows, names = defaultdict(list), {field.name: None for field in fields(Objective.Config)}
     for objective, kind in listed().items():
-        for field in fields(kind.Config):
+        for field in (each for each in fields(kind.Config) if not each.name.startswith("_")):
             rows[field.name, shown(field.default), explained(kind.Config, field.name)].append(objective)
             names[field.name] = None
     return table(

@@ -17,6 +17,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 import fairseq_xl
 from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.objectives.base import ObjectiveConfig
 
 fairseq_xl.register()
 
@@ -32,7 +33,7 @@ LAYERS = {
     "data": set(),
     "modules": {"data"},
     "models": {"data", "modules", "checkpoints"},
-    "objectives": {"data", "modules", "models"},
+    "objectives": {"data", "modules", "models", "finetuning"},
     "finetuning": {"data", "modules", "evaluation"},
     "criterions": {"data", "modules", "models", "objectives", "finetuning"},
     "tasks": {
@@ -57,7 +58,7 @@ LAYERS = {
     "disk_index": {"data", "nearest"},
     "retrieval": {"data", "models", "evaluation", "load"},
     "mining": {"data", "models", "disk_index", "nearest", "retrieval", "load"},
-    "prediction": {"data", "finetuning", "tasks", "load"},
+    "prediction": {"data", "finetuning", "objectives", "tasks", "load"},
     "scoring": {"data", "models", "modules", "objectives", "prediction", "retrieval"},
     "hub": {"prediction", "retrieval", "scoring", "tasks"},
     "probing": {"data", "models", "evaluation", "retrieval"},
@@ -325,9 +326,11 @@ def test_every_option_has_help():
 def test_every_setting_of_an_objective_is_explained():
     """A comment beside it in the source, or above it and its neighbours, says what it is."""
     unexplained = []
-    for config in {config for objective in OBJECTIVES.values() for config in objective.Config.__mro__[:-1]}:
-        source = [line.strip() for line in inspect.getsource(config).splitlines()]
-        for field in config.__annotations__:
+    every = {config for objective in OBJECTIVES.values() for config in objective.Config.__mro__[:-1]}
+    for config in {each for each in every if issubclass(each, ObjectiveConfig)}:  # options of task types have help
+        own = inspect.get_annotations(config)  # none of a class that joins others
+        source = [line.strip() for line in inspect.getsource(config).splitlines()] if own else []
+        for field in own:
             number = next(number for number, line in enumerate(source) if line.startswith(f"{field}:"))
             while number and source[number] and "# " not in source[number]:
                 number -= 1

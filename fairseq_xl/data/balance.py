@@ -1,12 +1,10 @@
 """Order of training batches in which the ranks of a micro-step get batches of similar size.
 
 The size of a batch is its number of tokens without padding, for which packed layers compute nothing
-(`modules/packing.py`). Legend: n batches, N examples.
+(`modules/packing.py`). n batches.
 """
 
 import logging
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +22,6 @@ def balanced_order(
     batches_per_update: int,
     rng: np.random.Generator,
     largest: int | None = None,
-    kinds: Numbers | None = None,
 ) -> Numbers:
     """Orders batches so that each update, and each micro-step within it, has batches of similar size.
 
@@ -32,15 +29,11 @@ def balanced_order(
     Within an update batches stay sorted. Batches of one size class keep the order drawn, so that an update still mixes
     languages. n ranks with k micro-steps and one rank with n k micro-steps get the same batches in each update.
 
-    With `kinds`, each update keeps its number of batches of each kind: the batches of a kind are sorted by themselves,
-    and the smallest of all kinds go to the same updates.
-
     Args:
         sizes: (n,) sizes of the batches in the order drawn.
         batches_per_update: number of ranks times micro-steps; with 1 the order stays as drawn.
         rng: shuffles the updates.
         largest: upper bound of the last size class; None: the largest of `sizes`.
-        kinds: (n,) number of the kind of each batch; None: all are of one kind.
 
     Returns: (n,) the positions of the batches in the order drawn. A partial update at the end stays as drawn.
     """
@@ -49,33 +42,15 @@ def balanced_order(
     if batches_per_update == 1 or not len(updates):
         return order
     classes = np.ceil(sizes * SIZE_CLASSES / (largest or sizes.max()))
-    kinds = np.zeros_like(order) if kinds is None else kinds
     for begin in range(0, len(updates), REORDERED_UPDATES):
         window = updates[begin : begin + REORDERED_UPDATES]
         drawn = window.flatten()
         ranking = np.repeat(rng.permutation(len(window)), batches_per_update)  # of each position's update, by size
         reordered = np.empty_like(drawn)
-        reordered[np.lexsort((ranking, kinds[drawn]))] = drawn[np.lexsort((classes[drawn], kinds[drawn]))]
+        reordered[np.argsort(ranking, kind="stable")] = drawn[np.argsort(classes[drawn], kind="stable")]
         rows = reordered.reshape(window.shape)
         window[:] = np.take_along_axis(rows, np.argsort(classes[rows], axis=1, kind="stable"), axis=1)
     return order
-
-
-def token_counts(
-    batches: Sequence[Any], lengths: Numbers, inputs: Numbers, longest: Numbers
-) -> tuple[Numbers, Numbers]:
-    """Numbers of tokens of batches without and with padding: (n,) each.
-
-    Args:
-        batches: the examples of each batch, at least one.
-        lengths: (N,) tokens of each example, all its inputs together.
-        inputs: (N,) number of inputs of each example.
-        longest: (N, sides) tokens of the longest input of each example, on each side that is padded by itself.
-    """
-    counts = np.array([len(batch) for batch in batches])
-    examples, begins = np.concatenate([np.asarray(batch) for batch in batches]), np.cumsum(counts) - counts
-    padded = np.add.reduceat(inputs[examples], begins) * np.maximum.reduceat(longest[examples], begins).sum(axis=1)
-    return np.add.reduceat(lengths[examples], begins), padded
 
 
 def padding_share(tokens: Numbers, padded_tokens: Numbers) -> float:

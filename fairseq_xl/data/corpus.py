@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fairseq_xl.data.sampling import draw_passes
+
 #: token ids, numbers of examples, sizes or keys
 Numbers: TypeAlias = NDArray[np.integer[Any]]
 
@@ -54,6 +56,16 @@ class Corpus(Texts, Protocol):
         """Positions (n,) of examples (n,) among `all_examples`; for lines, their numbers in the text."""
 
 
+class CorpusWithPositions(Corpus, Protocol):
+    """A corpus that a pass over the data reads, in a random order of its positions."""
+
+    def number_of_positions(self, length: int) -> int:
+        """Number of positions of a pass over the corpus, at each of which there is an example or none."""
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        """The examples that are at positions (n,), in this order, and their sizes: (m,) each, m at most n."""
+
+
 @runtime_checkable
 class CorpusWithNegatives(Corpus, Protocol):
     """A corpus of pairs that also samples negatives: second texts that do not belong to the first text."""
@@ -77,3 +89,50 @@ class CorpusWithMinedNegatives(Corpus, Protocol):
 
     def sizes_with_negatives(self, examples: Numbers, length: int, mined: bool) -> Numbers:
         """Sizes (n,) of the examples (n,) with the longest negative that each may get."""
+
+
+class ListedExamples:
+    """Base of corpora in memory: some of the numbered examples, whose sizes `sizes_of` gives.
+
+    Args:
+        numbers: (n,) ascending.
+    """
+
+    def __init__(self, numbers: Numbers):
+        self.numbers = numbers
+        self.sentences = len(numbers)
+
+    def sizes_of(self, numbers: Numbers) -> Numbers:
+        """Numbers of tokens of examples (n,), all their texts together."""
+        raise NotImplementedError(f"{type(self).__name__}.sizes_of")
+
+    def mean_size(self, length: int) -> float:
+        """Mean number of tokens of an example, all its texts together."""
+        return float(self.sizes_of(self.numbers).mean())
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random examples (count,), without replacement within a pass, and their sizes (count,)."""
+        return self.examples_at(draw_passes(rng, len(self.numbers), count), length)
+
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
+        """All examples (n,) in order and their sizes (n,)."""
+        return self.numbers, self.sizes_of(self.numbers)
+
+    def number_of_examples(self, length: int) -> int:
+        """Number of examples."""
+        return len(self.numbers)
+
+    number_of_positions = number_of_examples
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        """The examples at positions (n,), and their sizes (n,)."""
+        numbers = self.numbers[positions]
+        return numbers, self.sizes_of(numbers)
+
+    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random `count` examples, in order, and their sizes (count,)."""
+        return self.examples_at(np.sort(draw_passes(rng, len(self.numbers), count)), length)
+
+    def positions(self, examples: Numbers, length: int) -> Numbers:
+        """Positions (n,) of examples (n,)."""
+        return np.searchsorted(self.numbers, examples)

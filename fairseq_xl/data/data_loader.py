@@ -9,43 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
-from fairseq.data import iterators
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
+
+from fairseq_xl.errors import UserError
 
 _END = object()  # follows the last batch
 
 
-class EpochBatches(iterators.EpochBatchIterator):
-    """fairseq's iterator over the batches of epochs, with this module's data loader."""
+class ErrorsAsItems(Dataset[Any]):
+    """A dataset whose `UserError`s are items, which `read_ahead` raises: a worker would add its traceback to them."""
 
-    def _get_iterator_for_epoch(
-        self, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0
-    ) -> iterators.CountingIterator | None:
-        """The batches of an epoch after the first `offset`; None if none is left."""
-        order = (self.ordered_batches, epoch, fix_batches_to_gpus, shuffle)
-        sampler = iterators.FrozenBatchSampler(*order, initial_offset=offset)
-        if offset and not len(sampler):
-            return None
-        loader = DataLoader(
-            self.dataset,
-            batch_sampler=sampler,
-            collate_fn=self.collate_fn,
-            num_workers=self.num_workers,
-            pin_memory=torch.cuda.is_initialized(),
-            worker_init_fn=_leave_signals_to_the_parent,
-        )
-        total = offset + len(sampler) - bool(self.skip_remainder_batch)
-        return iterators.CountingIterator(_read_ahead(loader, self.buffer_size), start=offset, total=total)
+    def __init__(self, dataset: Any):
+        self.dataset = dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            return self.dataset[index]
+        except UserError as error:
+            return error
 
 
-def options_of(iterator: iterators.EpochBatchIterator) -> dict[str, Any]:
-    """The options of fairseq's iterator with which `EpochBatches` makes the same batches."""
-    names = ("seed", "num_shards", "shard_id", "num_workers", "epoch", "buffer_size", "skip_remainder_batch")
-    return {name: getattr(iterator, name) for name in (*names, "grouped_shuffling")}
-
-
-def _read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
-    """Yields the batches of a loader, of which a thread reads `size`, at least one, ahead.
+def read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
+    """Yields the batches of a loader of `ErrorsAsItems`, of which a thread reads `size`, at least one, ahead.
 
     The workers of the loader end before its last batch is used. Python waits at its end for the
     thread of an executor; it aborts where a thread is inside torch.
@@ -62,6 +47,8 @@ def _read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
         try:
             for left in reversed(range(len(loader))):
                 batch = ready.popleft().result()
+                if isinstance(batch, UserError):
+                    raise batch
                 ready.append(thread.submit(next, batches, _END))
                 if not left:
                     ready[0].result()  # ends the workers
@@ -71,7 +58,7 @@ def _read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
                 future.cancel()
 
 
-def _leave_signals_to_the_parent(worker: int) -> None:
+def leave_signals_to_the_parent(worker: int) -> None:
     """Makes a worker ignore SIGINT, and SIGTERM unless its parent sends it.
 
     Ctrl-C and the end of a job signal every process, and training needs its workers until it has saved. The parent ends

@@ -69,14 +69,19 @@ class Windows:
 
     def sample(self, rng, count, length):
         """Random examples, without replacement within a pass: examples (count,), sizes (count,)."""
-        windows = self.windows(length)
-        examples = draw_passes(rng, len(windows), count)
-        return examples, self.sizes_of(windows[examples], length)
+        return self.examples_at(draw_passes(rng, self.number_of_examples(length), count), length)
 
     def all_examples(self, length):
         """All examples in order: examples (n,), sizes of all their texts together (n,)."""
-        windows = self.windows(length)
-        return np.arange(len(windows)), self.sizes_of(windows, length)
+        return self.examples_at(np.arange(self.number_of_examples(length)), length)
+
+    def number_of_positions(self, length):
+        """Number of windows."""
+        return self.number_of_examples(length)
+
+    def examples_at(self, positions, length):
+        """The windows with these numbers (n,) and the sizes (n,) of all their texts together."""
+        return positions, self.sizes_of(self.windows(length)[positions], length)
 
     def number_of_examples(self, length):
         """Number of windows."""
@@ -84,8 +89,7 @@ class Windows:
 
     def sample_of_all(self, rng, count, length):
         """Random `count` windows, in order: examples (count,), sizes (count,)."""
-        examples = np.sort(self.sample(rng, count, length)[0])
-        return examples, self.sizes_of(self.windows(length)[examples], length)
+        return self.examples_at(np.sort(self.sample(rng, count, length)[0]), length)
 
     def positions(self, examples, length):
         """The examples (n,) themselves."""

@@ -1,108 +1,186 @@
-"""fairseq's epoch iterators with batches reordered: the ranks of a micro-step get batches of similar size."""
+"""Deals out the batches of a plan to the ranks, epoch by epoch, from any position of an epoch on."""
 
-import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from fairseq.data import data_utils, iterators
+import torch
+from fairseq.data import iterators
+from torch.utils.data import DataLoader, Sampler
 
-from fairseq_xl.data.balance import balanced_order, log_padding_and_waiting
-from fairseq_xl.data.data_loader import EpochBatches, options_of
+from fairseq_xl.data.data_loader import ErrorsAsItems, leave_signals_to_the_parent, read_ahead
+from fairseq_xl.data.plan import BatchSpec
+from fairseq_xl.errors import UserError
 
+MOST_AHEAD = 20  # batches that are read ahead, as in fairseq
 
-class ReorderedEpochIterator(EpochBatches):
-    """fairseq's epoch iterator that stores what the order of an epoch depends on: batches in an update, and ranks.
-
-    A run that resumes within an epoch keeps the stored numbers, also with another number of ranks or micro-steps.
-    Checkpoints of earlier versions have no number of batches: the rest of their epoch is not reordered. Without a
-    number of ranks the present one counts.
-    """
-
-    micro_steps: Sequence[int] = (1,)  # micro-steps of an update, by epoch; the last value applies to all later epochs
-    #: whether no batch is left of the epoch of the checkpoint; training then needs the batches of the next epoch
-    epoch_is_over = False
-    _resumed: tuple[int, int, int] | None = None  # (epoch, batches in an update, ranks), from the checkpoint
-
-    def _begun_with(self, epoch: int) -> tuple[int, int]:
-        """Batches in an update of an epoch, over all ranks and micro-steps, and ranks, when the epoch was begun."""
-        if self._resumed is not None and self._resumed[0] == epoch:
-            return self._resumed[1:]
-        return self.num_shards * int(self.micro_steps[min(epoch, len(self.micro_steps)) - 1]), self.num_shards
-
-    def batches_per_update(self, epoch: int) -> int:
-        """Batches in an update of an epoch, over all ranks and micro-steps, when the epoch was begun."""
-        return self._begun_with(epoch)[0]
-
-    def group_size(self, epoch: int) -> int:
-        """Batches that stay together when an epoch is shuffled: with --grouped-shuffling one for each rank, else 1."""
-        return self._begun_with(epoch)[1] if self.grouped_shuffling else 1
-
-    def reorders(self, epoch: int) -> bool:
-        """Whether the batches of a shuffled epoch are reordered by size."""
-        return not self.grouped_shuffling and self.batches_per_update(epoch) > 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """fairseq's state with the number of batches in an update and of ranks."""
-        state: dict[str, Any] = super().state_dict()
-        return state | dict(zip(("batches_per_update", "ranks"), self._begun_with(state["epoch"]), strict=True))
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues an epoch after the batches that were read.
-
-        If none is left, which happens when more ranks than before round the position up, the next epoch begins and
-        `epoch_is_over` is set.
-        """
-        epoch, position = state_dict["epoch"], state_dict.get("iterations_in_epoch", 0)
-        if position:
-            ranks = int(state_dict.get("ranks", 0)) or self.num_shards
-            self.epoch, self._resumed = epoch, (epoch, int(state_dict.get("batches_per_update", 1)), ranks)
-            self.epoch_is_over = len(self) - bool(self.skip_remainder_batch) <= position <= len(self)
-        if self.epoch_is_over:
-            state_dict = state_dict | {"epoch": epoch + 1, "iterations_in_epoch": 0}
-        super().load_state_dict(state_dict)
+#: batch specifications of all ranks; None: a micro-step has no batch for a rank
+Plan = Sequence[BatchSpec | None]
 
 
-class BalancedEpochs(ReorderedEpochIterator):
-    """fairseq's iterator over a list of batches, which are reordered as in `balanced_order`.
+class Epochs(iterators.EpochBatchIterating):
+    """The batches of each epoch for one rank: of each micro-step's batches, one for each rank, its own.
 
-    With one batch in each update, with --grouped-shuffling and in epochs of --curriculum the order is fairseq's, except
-    that no batches are left out after the last group of --grouped-shuffling. The log has the shares of padding and of
-    waiting of each shuffled epoch.
+    (epoch, micro-steps made) is the whole state of sampling. An epoch that is one pass over the data also keeps the
+    numbers of ranks and micro-steps with which it was begun, so that a resumed run reads the rest of it, also with
+    other numbers.
 
     Args:
-        iterator: fairseq's iterator. Its dataset has `token_counts`, and `batch_kinds` if each update keeps its number
-            of batches of each kind.
-        micro_steps: micro-steps of an update, by epoch (--update-freq).
+        dataset: maps a `BatchSpec` to a batch, and None to {}.
+        plan: a function from an epoch, the number of ranks, and the number of micro-steps in an update to the plan.
+        ranks, rank: the number of processes, and that of this one.
+        micro_steps: of an update, by epoch (--update-freq); the last number applies to all later epochs.
+        keeps_layout: whether an epoch keeps the numbers with which it was begun.
+        keeps_updates: whether the rest of an epoch needs as many batches in an update as it was begun with.
+        pads: whether a rank without a batch gets a dummy of its micro-step, as training needs; otherwise it gets {}.
+        epoch: the epoch to begin with.
+        num_workers: processes that collate; 0: this one does.
+        buffer_size: batches that are read ahead.
     """
 
-    def __init__(self, iterator: iterators.EpochBatchIterator, micro_steps: Sequence[int]):
-        super().__init__(iterator.dataset, iterator.collate_fn, iterator.frozen_batches, **options_of(iterator))
-        self.micro_steps = micro_steps
+    def __init__(
+        self,
+        dataset: Any,
+        plan: Callable[[int, int, int], Plan],
+        ranks: int = 1,
+        rank: int = 0,
+        micro_steps: Sequence[int] = (1,),
+        *,
+        keeps_layout: bool = False,
+        keeps_updates: bool = False,
+        pads: bool = False,
+        epoch: int = 1,
+        num_workers: int = 0,
+        buffer_size: int = 0,
+    ):
+        self.dataset, self.plan, self.ranks, self.rank = dataset, plan, ranks, rank
+        self.micro_steps, self.pads = micro_steps, pads
+        self.keeps_layout, self.keeps_updates = keeps_layout, keeps_updates
+        self.num_workers, self.buffer_size = num_workers, min(buffer_size, MOST_AHEAD)
+        self.epoch = max(epoch, 1)
+        self._batches: iterators.CountingIterator | None = None  # those of the epoch
+        self._is_resumed = False  # whether they follow a checkpoint's position, and are not handed out yet
+        self._specs: tuple[int, Plan] | None = None  # the epoch, and its plan
+        self._begun: tuple[int, int, int] | None = None  # epoch, ranks and micro-steps, from a checkpoint
 
-    def ordered_batches(self, epoch: int, fix_batches_to_gpus: bool, shuffle: bool) -> list[Any]:
-        """The batches of this rank in the order of the epoch; [] for a micro-step without a batch for this rank."""
-        batches = self.frozen_batches
-        order = np.arange(len(batches))
-        if shuffle and len(batches):
-            order = self._shuffled(epoch)
-        dealt = [batches[number] for number in order[self.shard_id :: self.num_shards].tolist()]
-        return dealt + [[]] * (len(self) - len(dealt))
+    def _layout(self, epoch: int) -> tuple[int, int]:
+        """The numbers of ranks and of micro-steps of an update with which an epoch was begun."""
+        if self._begun is not None and self._begun[0] == epoch:
+            return self._begun[1:]
+        return self.ranks, int(self.micro_steps[min(epoch, len(self.micro_steps)) - 1])
 
-    def _shuffled(self, epoch: int) -> np.ndarray:
-        """Numbers (n,) of the batches in the order of an epoch; logs its shares of padding and of waiting."""
-        group, numbers = self.group_size(epoch), list(range(len(self.frozen_batches)))
-        whole = len(numbers) // group * group
-        groups = [numbers[first : first + group] for first in range(0, whole, group)]
-        with data_utils.numpy_seed(self.seed + epoch):
-            np.random.shuffle(groups)
-        drawn = order = np.array([*itertools.chain(*groups), *numbers[whole:]])
-        tokens, padded = self.dataset.token_counts(self.frozen_batches)
-        reorders = self.reorders(epoch)
-        if reorders:
-            kinds, rng = None, np.random.default_rng((self.seed, epoch, 1))
-            if hasattr(self.dataset, "batch_kinds"):
-                kinds = self.dataset.batch_kinds(self.frozen_batches)[drawn]
-            order = drawn[balanced_order(tokens[drawn], self.batches_per_update(epoch), rng, kinds=kinds)]
-        log_padding_and_waiting(epoch, self.num_shards, tokens[drawn] if reorders else None, tokens[order], padded)
-        return order
+    @property
+    def specs(self) -> Plan:
+        """The plan of the epoch."""
+        if self._specs is None or self._specs[0] != self.epoch:
+            self._specs = self.epoch, self.plan(self.epoch, *self._layout(self.epoch))
+        return self._specs[1]
+
+    def __len__(self) -> int:
+        """The number of micro-steps of the epoch."""
+        return -(-len(self.specs) // self.ranks)
+
+    @property
+    def next_epoch_idx(self) -> int:
+        """The epoch of which `next_epoch_itr` gives the batches."""
+        return self.epoch + (self._batches is not None and not self._is_resumed and self.end_of_epoch())
+
+    def next_epoch_itr(
+        self, shuffle: bool = True, fix_batches_to_gpus: bool = False, set_dataset_epoch: bool = True
+    ) -> iterators.CountingIterator:
+        """The batches of the next epoch, or those that are left of a checkpoint's; the arguments are fairseq's."""
+        self.epoch = self.next_epoch_idx
+        if not self._is_resumed or self._batches is None:
+            self._batches = self._from(0)
+        self._is_resumed = False
+        return self._batches
+
+    def end_of_epoch(self) -> bool:
+        """Whether no batch of the epoch is left."""
+        return self._batches is not None and not self._batches.has_next()
+
+    @property
+    def iterations_in_epoch(self) -> int:
+        """The number of micro-steps made in the epoch."""
+        return 0 if self._batches is None else int(self._batches.n)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The epoch and position where training goes on."""
+        if self.end_of_epoch():
+            return {"version": 2, "epoch": self.epoch + 1, "iterations_in_epoch": 0}
+        ranks, micro_steps = self._layout(self.epoch)
+        layout = {"ranks": ranks, "micro_steps": micro_steps} if self.keeps_layout else {}
+        return {"version": 2, "epoch": self.epoch, "iterations_in_epoch": self.iterations_in_epoch} | layout
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continues an epoch after the micro-steps that were made; if none is left, the next epoch begins.
+
+        Raises `LookupError` if the epoch has fewer of them, and `UserError` if it was no pass over the data.
+        """
+        self.epoch, position = state_dict["epoch"], state_dict.get("iterations_in_epoch", 0)
+        if not position:
+            return
+        if self.keeps_layout and "micro_steps" not in state_dict:
+            raise UserError(
+                f"epoch {self.epoch} was begun with other batches, as by an earlier version: restart it with "
+                "--reset-dataloader"
+            )
+        if self.keeps_layout:
+            now, begun = self._layout(self.epoch), (int(state_dict["ranks"]), int(state_dict["micro_steps"]))
+            if self.keeps_updates and math.prod(now) != math.prod(begun):
+                raise UserError(
+                    f"epoch {self.epoch} was begun with {math.prod(begun)} batches in an update, this run has "
+                    f"{math.prod(now)}: set --update-freq for as many, or restart the epoch with --reset-dataloader"
+                )
+            self._begun, self._specs = (self.epoch, *begun), None
+        if position > len(self):
+            raise LookupError(f"epoch {self.epoch} has {len(self)} micro-steps, {position} were made")
+        if position == len(self):
+            self.epoch += 1
+        else:
+            self._batches, self._is_resumed = self._from(position), True
+
+    def _from(self, offset: int) -> iterators.CountingIterator:
+        """The batches of the epoch after the first `offset` micro-steps."""
+        total = len(self)
+        specs = _RankSpecs(self.specs, range(offset, total), self.ranks, self.rank, self.pads)
+        loader: DataLoader[Any] = DataLoader(
+            ErrorsAsItems(self.dataset),
+            batch_size=None,  # an item is a batch
+            sampler=specs,
+            collate_fn=_as_it_is,
+            num_workers=self.num_workers,
+            pin_memory=torch.cuda.is_initialized(),
+            worker_init_fn=leave_signals_to_the_parent,
+        )
+        return iterators.CountingIterator(read_ahead(loader, self.buffer_size), start=offset, total=total)
+
+
+class _RankSpecs(Sampler[BatchSpec | None]):
+    """The specifications of a rank in micro-steps; where it has none, a dummy of those of the others, or None."""
+
+    def __init__(self, specs: Plan, steps: range, ranks: int, rank: int, pads: bool):
+        self.specs, self.steps, self.ranks, self.rank, self.pads = specs, steps, ranks, rank, pads
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[BatchSpec | None]:
+        latest: BatchSpec | None = None
+        for step in self.steps:
+            own = self._at(step * self.ranks + self.rank)
+            if own is None and self.pads:
+                of_ranks = (self._at(step * self.ranks + rank) for rank in range(self.ranks))
+                latest = next((spec for spec in of_ranks if spec is not None), latest)
+                yield None if latest is None else replace(latest, is_dummy=True)
+            else:
+                latest = own or latest
+                yield own
+
+    def _at(self, position: int) -> BatchSpec | None:
+        return self.specs[position] if position < len(self.specs) else None
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -95,6 +95,16 @@ class LineCorpus:
             totals.append(sizes[fitting].sum(1))
         return np.concatenate(lines), np.concatenate(totals)
 
+    def number_of_positions(self, length: int) -> int:
+        """Number of all lines."""
+        return self.lines
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        """Those of the lines (n,) that have texts of 2 to `length` tokens, and the sizes of their texts together."""
+        sizes = self.sides_of(positions)
+        fits = _fits(sizes, length)
+        return positions[fits], sizes[fits].sum(1)
+
     def number_of_examples(self, length: int) -> int:
         """Number of lines with texts of 2 to `length` tokens; estimated for more than 262,144 lines."""
         return max(1, round(self.measured(length)[0] * self.lines))

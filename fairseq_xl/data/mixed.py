@@ -18,9 +18,20 @@ class MixedCorpus:
     """
 
     def __init__(self, corpora, alpha):
-        self.corpora = list(corpora.values())
+        self.parts, self.corpora = corpora, list(corpora.values())
         self.shares = smoothed_shares([corpus.sentences for corpus in self.corpora], alpha)
         self.sentences = sum(corpus.sentences for corpus in self.corpora)
+
+    @staticmethod
+    def numbered(number, examples):
+        """The numbers of examples (n,) of the corpus with this number."""
+        return number * _EXAMPLES_PER_CORPUS + examples
+
+    def sides_of(self, examples):
+        """Numbers of tokens of each text of examples (n,): (n, k)."""
+        found = [(rows, corpus.sides_of(numbers)) for corpus, rows, numbers in self._by_corpus(examples)]
+        order = np.argsort(np.concatenate([rows for rows, _ in found]))
+        return np.concatenate([sides for _, sides in found])[order]
 
     def mean_size(self, length):
         """Mean number of tokens of an example."""
@@ -29,7 +40,7 @@ class MixedCorpus:
     def all_examples(self, length):
         """All examples in the order of the corpora: examples (n,) and sizes (n,)."""
         found = [corpus.all_examples(length) for corpus in self.corpora]
-        numbered = [number * _EXAMPLES_PER_CORPUS + examples for number, (examples, _) in enumerate(found)]
+        numbered = [self.numbered(number, examples) for number, (examples, _) in enumerate(found)]
         return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
 
     def number_of_examples(self, length):
@@ -46,7 +57,7 @@ class MixedCorpus:
         for number, (corpus, of_corpus) in enumerate(zip(self.corpora, counts, strict=True)):
             if of_corpus:
                 drawn, their_sizes = corpus.sample_of_all(rng, of_corpus, length)
-                examples.append(number * _EXAMPLES_PER_CORPUS + drawn)
+                examples.append(self.numbered(number, drawn))
                 sizes.append(their_sizes)
         return np.concatenate(examples), np.concatenate(sizes)
 
@@ -66,16 +77,24 @@ class MixedCorpus:
             chosen = numbers == number
             if chosen.any():
                 drawn, sizes[chosen] = corpus.sample(rng, int(chosen.sum()), length)
-                examples[chosen] = number * _EXAMPLES_PER_CORPUS + drawn
+                examples[chosen] = self.numbered(number, drawn)
         return examples, sizes
 
     def texts(self, examples, length):
         """The texts of each example."""
-        return [corpus.texts(number, length)[0] for corpus, number in self._found(examples)]
+        return self._of_each(examples, lambda corpus, numbers: corpus.texts(numbers, length))
 
     def languages(self, examples, length):
         """The languages of the texts of each example."""
-        return [corpus.languages(number, length)[0] for corpus, number in self._found(examples)]
+        return self._of_each(examples, lambda corpus, numbers: corpus.languages(numbers, length))
+
+    def _of_each(self, examples, function):
+        """What a function of a corpus and its examples returns for each of them, in the order of the examples."""
+        found = [None] * len(examples)
+        for corpus, rows, numbers in self._by_corpus(examples):
+            for row, value in zip(rows.tolist(), function(corpus, numbers), strict=True):
+                found[row] = value
+        return found
 
     def negatives(self, examples, length, keys, *mined):
         """A negative of each example, from its own corpus."""
@@ -98,7 +117,3 @@ class MixedCorpus:
         for corpus in np.unique(corpora):
             rows = np.flatnonzero(corpora == corpus)
             yield self.corpora[corpus], rows, numbers[rows]
-
-    def _found(self, examples):
-        corpora, numbers = np.divmod(examples, _EXAMPLES_PER_CORPUS)
-        return [(self.corpora[corpus], numbers[i : i + 1]) for i, corpus in enumerate(corpora.tolist())]

@@ -53,8 +53,15 @@ class TokenStream:
 
     def all_examples(self, length):
         """All blocks in order: starts (n,) and sizes (n,)."""
-        starts = np.arange(0, self.size, length)
-        return starts, np.minimum(length, self.size - starts)
+        return self.examples_at(np.arange(self.number_of_examples(length)), length)
+
+    def number_of_positions(self, length):
+        """Number of blocks."""
+        return self.number_of_examples(length)
+
+    def examples_at(self, positions, length):
+        """Blocks with these numbers (n,): starts (n,) and sizes (n,)."""
+        return length * positions, np.minimum(length, self.size - length * positions)
 
     def number_of_examples(self, length):
         """Number of blocks."""
@@ -62,8 +69,7 @@ class TokenStream:
 
     def sample_of_all(self, rng, count, length):
         """Random `count` of all blocks, in order: starts (count,) and sizes (count,)."""
-        starts = length * np.sort(draw_passes(rng, self.number_of_examples(length), count))
-        return starts, np.minimum(length, self.size - starts)
+        return self.examples_at(np.sort(draw_passes(rng, self.number_of_examples(length), count)), length)
 
     def positions(self, starts, length):
         """Positions (n,) of blocks among all: starts (n,) that are multiples of `length`, divided by it."""

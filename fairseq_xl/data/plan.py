@@ -8,9 +8,9 @@ micro-step get batches of similar size, since they wait for the one with the lar
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from fairseq.data import data_utils
 
 from fairseq_xl.data.balance import balanced_order
 from fairseq_xl.data.corpus import Corpus
@@ -35,6 +35,36 @@ class BatchSpec:
     length: int | None = None  # maximum length of each text; None: the objective's
     tokens: int = 0  # number of tokens of all examples, without padding
     padded_tokens: int = 0  # number with padding: B times the length of the longest example
+    is_dummy: bool = False  # it counts as nothing: a rank computes it while others have batches
+
+
+class Lengths(NamedTuple):
+    """Numbers of tokens, with framing, of n examples as they are collated."""
+
+    sides: np.ndarray  # (n, k) of the longest input on each of k sides that are padded by themselves
+    inputs: np.ndarray | None = None  # (n,) number of inputs of each example; None: one
+    tokens: np.ndarray | None = None  # (n,) of all inputs; None: the sum of the sides
+
+    @property
+    def order(self):
+        """The examples (n,) sorted by length: by the last side, then by the ones before it."""
+        return np.lexsort((*([] if self.inputs is None else [self.inputs]), *self.sides.T))
+
+    def of_batches(self, order, begins):
+        """Tokens of batches, without and with padding: (b,) each.
+
+        Args:
+            order: (n,) the examples in the order in which they are cut.
+            begins: (b,) where batches begin in it.
+        """
+        sides = self.sides[order]
+        tokens = sides.sum(axis=1) if self.tokens is None else self.tokens[order]
+        inputs = np.diff(begins, append=len(order)) if self.inputs is None else _sums(self.inputs[order], begins)
+        return _sums(tokens, begins), inputs * np.maximum.reduceat(sides, begins).sum(axis=1)
+
+
+def _sums(numbers, begins):
+    return np.add.reduceat(numbers, begins)
 
 
 @dataclass(frozen=True)
@@ -47,8 +77,8 @@ class ObjectiveSampler:
     batch_tokens: int | None  # maximum number of tokens in a batch, padding counted
     batch_sentences: int | None  # maximum number of examples in a batch
     alpha: float
-    # examples (n,), their sizes (n,), their corpus -> maximum length of each when collated (n,); None: their sizes
-    collated_lengths: Callable | None = None
+    # examples (n,), their sizes (n,), their corpus -> their `Lengths`; None: sizes and symbols
+    lengths: Callable | None = None
 
     @property
     def shares(self):
@@ -60,17 +90,30 @@ class ObjectiveSampler:
 
         Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
         """
-        sizes = sizes if self.collated_lengths is None else self.collated_lengths(examples, sizes, corpus)
-        order = np.argsort(sizes, kind="stable")
-        sizes = sizes[order] + self.input_length.symbols
-        if self.batch_tokens is not None and sizes[-1] > self.batch_tokens:
+        lengths, order, begins = self._batches(examples, sizes, corpus)
+        tokens = (each.tolist() for each in lengths.of_batches(order, begins))
+        return list(zip(np.split(order, begins[1:]), *tokens, strict=True))
+
+    def count_batches(self, examples, sizes, corpus):
+        """The number of batches that `cut` makes."""
+        return len(self._batches(examples, sizes, corpus)[-1])
+
+    def _batches(self, examples, sizes, corpus):
+        """The lengths of examples, their order by length (n,), and where batches begin in it, (b,)."""
+        if self.lengths is None:
+            lengths = Lengths((sizes + self.input_length.symbols)[:, None])
+        else:
+            lengths = self.lengths(examples, sizes, corpus)
+        order = lengths.order
+        longest = lengths.sides[order].max(axis=1)
+        inputs = None if lengths.inputs is None else lengths.inputs[order]
+        most = int((longest if inputs is None else longest * inputs).max())
+        if self.batch_tokens is not None and most > self.batch_tokens:
             raise UserError(
-                f"a batch of {self.objective} holds {self.batch_tokens} tokens but an example has {sizes[-1]}: "
+                f"a batch of {self.objective} holds {self.batch_tokens} tokens but an example has {most}: "
                 f"raise --max-tokens or {self.objective}.batch_tokens, or lower {self.objective}.length"
             )
-        every = np.arange(len(sizes))
-        slices = data_utils.batch_by_size(every, None, sizes, self.batch_tokens, self.batch_sentences, 1)
-        return [(order[part], int(sizes[part].sum()), len(part) * int(sizes[part].max())) for part in slices]
+        return lengths, order, cut_by_size(longest, inputs, self.batch_tokens, self.batch_sentences)
 
     def batches(self, rng, name, count):
         """`count` random batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `cut`."""
@@ -90,6 +133,30 @@ class ObjectiveSampler:
         mean_length = corpus.mean_size(self.input_length.text) + self.input_length.symbols
         by_tokens = max(1, int(self.batch_tokens / mean_length))
         return by_tokens if self.batch_sentences is None else min(by_tokens, self.batch_sentences)
+
+
+def cut_by_size(longest, inputs, batch_tokens, batch_sentences):
+    """Cuts a sequence of examples into batches, each as large as the limits allow.
+
+    Args:
+        longest, inputs: (n,) tokens of the longest input of each example, and number of its inputs, all of which are
+            padded to the longest one of the batch; None: one each.
+        batch_tokens: maximum number of tokens with padding, at least that of each example; None: no limit.
+        batch_sentences: maximum number of examples; None: no limit.
+
+    Returns: where batches begin, (b,).
+    """
+    begins, begin, count = [], 0, len(longest)
+    before = np.arange(count + 1) if inputs is None else np.concatenate(([0], np.cumsum(inputs)))
+    while begin < count:
+        begins.append(begin)
+        end = min(count, begin + (batch_sentences or count))
+        if batch_tokens is not None:
+            end = min(end, begin + batch_tokens // int(longest[begin]))  # the others may be longer
+            tokens = np.maximum.accumulate(longest[begin:end]) * (before[begin + 1 : end + 1] - before[begin])
+            end = begin + int(tokens.searchsorted(batch_tokens, side="right"))
+        begin = end
+    return np.array(begins)
 
 
 def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_size):

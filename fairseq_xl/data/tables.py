@@ -33,7 +33,6 @@ def table(
     blocks: Blocks,
     columns: int | None,
     version: int = 1,
-    always_file: bool = False,
 ) -> np.ndarray:
     """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
 
@@ -49,9 +48,8 @@ def table(
         columns: number of columns; None: 1-D, sorted uint64.
         version: version of the algorithm of `blocks`; increase it when the same text gives other rows, so that existing
             files are computed again.
-        always_file: write a file for a short text too.
     """
-    if lines <= IN_MEMORY_LINES and not always_file:
+    if lines <= IN_MEMORY_LINES:
         rows = np.concatenate(list(blocks()))
         if columns is None:
             rows.sort()

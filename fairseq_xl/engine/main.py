@@ -6,7 +6,6 @@ import math
 import os
 from typing import Any
 
-import numpy as np
 from fairseq import tasks, utils
 from fairseq.data import data_utils, iterators
 from fairseq.dataclass.initialize import add_defaults
@@ -66,7 +65,6 @@ class Run:
     """
 
     def __init__(self, cfg: DictConfig):
-        np.random.seed(cfg.common.seed)
         utils.set_torch_seed(cfg.common.seed)
         task = tasks.setup_task(cfg.task)
         for name, value in task.stored_options().items():
@@ -102,7 +100,8 @@ class Run:
     def _train_epochs(self) -> None:
         cfg, trainer = self.cfg, self.trainer
         rate, sharded = trainer.get_lr(), self.task.has_sharded_data("train")
-        while self.epochs.next_epoch_idx <= (cfg.optimization.max_epoch or math.inf):
+        last = cfg.optimization.max_epoch or math.inf
+        while self.epochs.next_epoch_idx <= last:
             if rate <= cfg.optimization.stop_min_lr:
                 logger.info("the learning rate %s is not above --stop-min-lr %s", rate, cfg.optimization.stop_min_lr)
                 break
@@ -110,9 +109,8 @@ class Run:
             if is_last:
                 break
             rate = trainer.lr_step(self.epochs.epoch, value)
-            self.epochs = trainer.get_train_iterator(
-                self.epochs.next_epoch_idx, load_dataset=sharded, disable_iterator_cache=sharded
-            )
+            if self.epochs.next_epoch_idx <= last:  # planning an epoch takes time
+                self.epochs = trainer.get_train_iterator(self.epochs.next_epoch_idx, load_dataset=sharded)
 
     def _train_epoch(self) -> tuple[float | None, bool]:
         """Trains for an epoch; returns the last validation value, and whether the run ends."""
@@ -137,10 +135,7 @@ class Run:
 
     def batches_by_update(self) -> iterators.GroupedIterator:
         """The batches of an epoch that are left, grouped by update."""
-        batches = self.epochs.next_epoch_itr(
-            fix_batches_to_gpus=self.cfg.distributed_training.fix_batches_to_gpus,
-            shuffle=self.epochs.next_epoch_idx > self.cfg.dataset.curriculum,
-        )
+        batches = self.epochs.next_epoch_itr()
         options = self.cfg.optimization
         steps = options.update_freq[min(self.epochs.epoch, len(options.update_freq)) - 1]
         return iterators.GroupedIterator(batches, steps, skip_remainder_batch=options.skip_remainder_batch)
@@ -198,7 +193,7 @@ class Run:
 
     def _validation_batches(self, subset: str) -> iterators.CountingIterator:
         batches = self.trainer.get_valid_iterator(subset)
-        return batches.next_epoch_itr(shuffle=False, set_dataset_epoch=False)
+        return batches.next_epoch_itr()
 
 
 def _is_due(updates: int, interval: int) -> bool:

@@ -57,14 +57,14 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
         del state, extra  # before the training data is loaded
     else:
         logger.info("No existing checkpoint found %s", path)
-    epochs = trainer.get_train_iterator(position["epoch"] if position else 1, disable_iterator_cache=sharded)
+    epochs = trainer.get_train_iterator(position["epoch"] if position else 1)
     if position:
         _go_to(position, epochs, path)
     trainer.lr_step(epochs.epoch)
-    if getattr(epochs, "epoch_is_over", False):
+    if position and epochs.epoch != position["epoch"]:
         epoch, ranks = epochs.epoch, trainer.world_size
         logger.info("epoch %d has no batch left for %d processes: epoch %d begins", epoch - 1, ranks, epoch)
-        epochs = trainer.get_train_iterator(epoch, load_dataset=sharded, disable_iterator_cache=sharded)
+        epochs = trainer.get_train_iterator(epoch, load_dataset=sharded)
     return epochs
 
 
@@ -130,7 +130,7 @@ def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
     if not batches:
         return
     configurations = (state.get("cfg"), cfg)
-    if "updates_per_epoch" in cfg.task:
+    if isinstance(cfg.task.get("updates_per_epoch"), int):
         before, now = (_micro_steps(each, position["epoch"]) for each in configurations)
         position["iterations_in_epoch"] = batches // before * now if before and now else batches
     else:
@@ -165,9 +165,7 @@ def _go_to(position: dict[str, Any], epochs: iterators.EpochBatchIterating, path
     """Skips the batches that were read; raises `UserError` if the epoch, with other settings, has no more than them."""
     try:
         epochs.load_state_dict(position)
-    except RuntimeError as error:
-        if not str(error).startswith("Cannot resume training due to dataloader mismatch"):
-            raise
+    except LookupError as error:
         raise UserError(
             f"{path}: as many batches of the epoch were read as it now has, or more, since settings have changed: "
             "resume with the earlier ones, or restart the epoch with --reset-dataloader"

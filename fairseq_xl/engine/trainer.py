@@ -62,7 +62,6 @@ class Trainer:
         self._history: list[dict] = []
         self._num_updates = self._retries = 0
         self.metrics = Metrics(INTERVAL, EPOCH)
-        self._dummy_batch: Any = None
         self._started, self._seconds_before = time.time(), 0.0
         self._build_optimizer()
 
@@ -122,6 +121,8 @@ class Trainer:
     def _accumulate(self, samples: Sequence[Sample]) -> tuple[list[Logged], Any]:
         """Adds the gradients of all micro-steps; returns their statistics, and the sum of their sample sizes."""
         logged, size = [], 0
+        if self.world_size == 1:
+            samples = [sample for sample in samples if not sample["is_dummy"]] or samples  # no other rank waits
         for number, sample in enumerate(samples):
             sample, is_dummy = self._to_device(sample)
             is_last = number == len(samples) - 1  # whose backward pass averages the gradients over ranks
@@ -211,66 +212,40 @@ class Trainer:
 
     # --- batches -----------------------------------------------------------------------------------------------
 
-    def get_train_iterator(
-        self, epoch: int, load_dataset: bool = True, disable_iterator_cache: bool = False
-    ) -> iterators.EpochBatchIterating:
+    def get_train_iterator(self, epoch: int, load_dataset: bool = True) -> iterators.EpochBatchIterating:
         """The batches of an epoch of this rank."""
         cfg = self.cfg.dataset
         if load_dataset:
             self.task.load_dataset(cfg.train_subset, epoch=epoch, combine=True, data_selector=None, tpu=False)
-        return self._batches(
-            cfg.train_subset,
-            cfg.max_tokens,
-            max_tokens=cfg.max_tokens,
-            max_sentences=cfg.batch_size,
-            ignore_invalid_inputs=True,
-            seed=self.cfg.common.seed + (epoch if cfg.update_ordered_indices_seed else 0),
-            epoch=epoch,
-            disable_iterator_cache=disable_iterator_cache,
-            skip_remainder_batch=self.cfg.optimization.skip_remainder_batch,
-            grouped_shuffling=cfg.grouped_shuffling,
-            update_epoch_batch_itr=cfg.update_epoch_batch_itr,
-        )
+        limits = {"max_tokens": cfg.max_tokens, "max_sentences": cfg.batch_size}
+        return self._batches(cfg.train_subset, cfg.max_tokens, epoch=epoch, training=True, **limits)
 
     def get_valid_iterator(self, subset: str) -> iterators.EpochBatchIterating:
         """The batches of a validation split of this rank, the same in each epoch."""
         cfg = self.cfg.dataset
-        return self._batches(
-            subset,
-            max_tokens=cfg.max_tokens_valid,
-            max_sentences=cfg.batch_size_valid,
-            ignore_invalid_inputs=cfg.skip_invalid_size_inputs_valid_test,
-            seed=self.cfg.common.seed,
-            epoch=1,
-            skip_remainder_batch=False,
-        )
+        return self._batches(subset, max_tokens=cfg.max_tokens_valid, max_sentences=cfg.batch_size_valid)
 
     def _batches(self, subset: str, *lengths: int | None, **options: Any) -> iterators.EpochBatchIterating:
         """The batches of a split; `lengths`: limits of a sequence beside those of task and model."""
         cfg = self.cfg.dataset
-        batches = self.task.get_batch_iterator(
+        return self.task.get_batch_iterator(
             dataset=self.task.dataset(subset),
             max_positions=utils.resolve_max_positions(self.task.max_positions(), self._model.max_positions(), *lengths),
-            required_batch_size_multiple=cfg.required_batch_size_multiple,
+            seed=self.cfg.common.seed,
             num_shards=self.world_size,
             shard_id=self.rank,
             num_workers=cfg.num_workers,
             data_buffer_size=cfg.data_buffer_size,
             **options,
         )
-        self._dummy_batch = batches.first_batch
-        return batches
 
     def _to_device(self, sample: Sample) -> tuple[Sample, bool]:
-        """A batch on the device in the precision of the run; a dummy in place of none, and whether it is one."""
-        is_dummy = sample is None or len(sample) == 0
-        if is_dummy:
-            sample = self._dummy_batch
+        """A batch on the device in the precision of the run, and whether it is a dummy."""
         if self.device.type == "cuda":
             sample = utils.move_to_cuda(sample)
         if self.dtype != torch.float32:
             sample = utils.apply_to_sample(self._in_precision, sample)
-        return sample, is_dummy
+        return sample, sample["is_dummy"]
 
     def _in_precision(self, values: Tensor) -> Tensor:
         return values.to(self.dtype) if values.dtype == torch.float32 else values

@@ -13,8 +13,8 @@ import numpy as np
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.labelled import Input
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.text import is_blank
@@ -23,7 +23,7 @@ from fairseq_xl.options import option
 
 MANY_CLASSES = 10  # from this number of classes on, it is compared with that of the texts
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
-Sample = dict[str, Any]  # what `FineTuningDataset.collater` returns
+Batch = dict[str, Any]  # what `LabelledObjective.collate` returns
 Encode = Any  # `fairseq_xl.data.text.TextEncoder`
 #: maps a language's summed statistics, with "examples", to a value, or to None if it has none
 Metric = Callable[[dict[str, float]], float | None]
@@ -174,15 +174,22 @@ class TaskType(ABC):
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return head
 
+    @staticmethod
+    def encode(model: Any, batch: Batch) -> Tensor:
+        """Hidden states (B, T, C) of a batch."""
+        names = ("segments", "languages", "padding_mask", "packing")
+        hidden: Tensor = model.encode(batch["tokens"], **{name: batch[name] for name in names if name in batch})
+        return hidden
+
     @abstractmethod
-    def outputs(self, model: Any, sample: Sample) -> Tensor:
+    def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Runs the model; returns the head's outputs, such as (B, classes), (N, tags) or (B, T, 2).
 
         Called inside `model.forward`.
         """
 
     @abstractmethod
-    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """The sum of the losses in nats, and their number."""
 
     # --- unlabeled text ----------------------------------------------------------------------------------------
@@ -210,8 +217,8 @@ class TaskType(ABC):
     # --- predictions -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Any]:
-        """Predictions of the examples of a sample, with the inputs of each."""
+    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Any]:
+        """Predictions of the examples of a batch, with the inputs of each."""
 
     @property
     @abstractmethod
@@ -226,7 +233,7 @@ class TaskType(ABC):
     def count(self, example: Any, prediction: Any) -> dict[str, float]:
         """`statistics` of a labeled example: numbers that are summed over a language."""
 
-    def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
+    def count_in_training(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Counts "examples" and `training_statistics` of each of B inputs: (1 + S, B), on the batch's device."""
         raise NotImplementedError(f"{type(self).__name__}.count_in_training")
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.finetuning import Input, frame
+from fairseq_xl.data.labelled import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.task_files import ANY_LABELED, LABELED, LabeledExample, read_examples
 from fairseq_xl.finetuning.base import (
     NO_CLASS,
+    Batch,
     Encode,
     FirstTokenConfig,
     Metric,
-    Sample,
     TaskType,
     check_columns,
     fields_of,
@@ -113,17 +113,17 @@ class Classification(TaskType):
         """One output for each class."""
         return len(self.labels)
 
-    def outputs(self, model: Any, sample: Sample) -> Tensor:
+    def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Logits (B, classes) of the first token's last hidden state."""
-        return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0])
+        return model.heads[self.head_name](self.encode(model, batch)[:, 0])
 
-    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Cross-entropy of the class."""
-        target = sample["target"]
+        target = batch["target"]
         loss = F.cross_entropy(outputs.float(), target["class"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["labeled"]
 
-    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The class of each example."""
         probabilities = outputs.float().softmax(-1)
         best = probabilities.max(-1)
@@ -138,9 +138,9 @@ class Classification(TaskType):
         predicted, gold = prediction.label, self.labels.index(example.label)
         return {"correct": predicted == gold, f"predicted {predicted}": 1, f"gold {gold}": 1}
 
-    def count_in_training(self, outputs: Tensor, sample: Sample) -> Tensor:
+    def count_in_training(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Labeled examples and right answers (2, B)."""
-        gold = sample["target"]["class"]
+        gold = batch["target"]["class"]
         return torch.stack((gold != NO_CLASS, outputs.argmax(-1) == gold)).float()
 
     def metrics(self) -> dict[str, Metric]:

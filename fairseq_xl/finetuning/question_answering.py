@@ -11,12 +11,12 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.finetuning import Input
+from fairseq_xl.data.labelled import Input
 from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.base import Encode, Metric, Sample, TaskType, TypeConfig, fields_of
+from fairseq_xl.finetuning.base import Batch, Encode, Metric, TaskType, TypeConfig, fields_of
 from fairseq_xl.options import option
 
 logger = logging.getLogger(__name__)
@@ -162,21 +162,21 @@ class QuestionAnswering(TaskType):
         """Two outputs: the logits of start and end."""
         return 2
 
-    def outputs(self, model: Any, sample: Sample) -> Tensor:
+    def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Logits (B, T, 2) of the start and the end of the answer; -inf outside of the context and <s>."""
-        logits = model.heads[self.head_name](model.encode(**sample["batch"])).float()
-        return logits.masked_fill(~sample["target"]["context"][..., None], -torch.inf)
+        logits = model.heads[self.head_name](self.encode(model, batch)).float()
+        return logits.masked_fill(~batch["target"]["context"][..., None], -torch.inf)
 
-    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Mean of the cross-entropies of start and end, summed over windows."""
         names = ("start", "end")
         losses = [
-            F.cross_entropy(outputs[..., side], sample["target"][name], reduction="sum")
+            F.cross_entropy(outputs[..., side], batch["target"][name], reduction="sum")
             for side, name in enumerate(names)
         ]
         return torch.stack(losses).mean(), len(outputs)
 
-    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """For each question: start and end character of the answer, and its score."""
         windows = iter(outputs.cpu().numpy())
         return [

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_xl.data.finetuning import Input, frame
+from fairseq_xl.data.labelled import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries
 from fairseq_xl.finetuning.base import (
+    Batch,
     Encode,
     FirstTokenConfig,
     Metric,
-    Sample,
     TaskType,
     fields_of,
     split_by_example,
@@ -85,24 +85,24 @@ class Ranking(TaskType):
         """One score."""
         return 1
 
-    def outputs(self, model: Any, sample: Sample) -> Tensor:
+    def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Scores (B,) from the first token's last hidden state."""
-        return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0]).squeeze(-1)
+        return model.heads[self.head_name](self.encode(model, batch)[:, 0]).squeeze(-1)
 
-    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Sum of the cross-entropies of the labeled queries, in nats, and their number."""
         scores, relevance = (  # (queries, most texts of a query)
-            pad_sequence(values.float().split(sample["inputs_per_example"]), batch_first=True, padding_value=-torch.inf)
-            for values in (outputs, sample["target"]["relevance"])
+            pad_sequence(values.float().split(batch["inputs_per_example"]), batch_first=True, padding_value=-torch.inf)
+            for values in (outputs, batch["target"]["relevance"])
         )
         labeled = (relevance != NO_RELEVANCE).all(1)
         products = relevance.softmax(1) * scores.log_softmax(1).masked_fill(relevance == -torch.inf, 0)
-        queries = split_by_example(sample["target"]["labeled"], sample["inputs_per_example"])
+        queries = split_by_example(batch["target"]["labeled"], batch["inputs_per_example"])
         return -products.sum(1).masked_fill(~labeled, 0).sum(), sum(bool(each.all()) for each in queries)
 
-    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""
-        return split_by_example(outputs.float().cpu().numpy(), sample["inputs_per_example"])
+        return split_by_example(outputs.float().cpu().numpy(), batch["inputs_per_example"])
 
     def is_labeled(self, example: Query) -> bool:
         """Whether every text has a relevance."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.finetuning import Input
+from fairseq_xl.data.labelled import Input
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification import UNLABELED
 from fairseq_xl.evaluation.spans import f1, labeled_words, spans
 from fairseq_xl.evaluation.task_files import TaggedSentence, format_tags, read_sentences
-from fairseq_xl.finetuning.base import NO_CLASS, Encode, Metric, Sample, TaskType, check_columns
+from fairseq_xl.finetuning.base import NO_CLASS, Batch, Encode, Metric, TaskType, check_columns
 from fairseq_xl.io.text import is_blank
 
 logger = logging.getLogger(__name__)
@@ -109,18 +109,18 @@ class Tagging(TaskType):
         """One output for each tag."""
         return len(self.labels)
 
-    def outputs(self, model: Any, sample: Sample) -> Tensor:
+    def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Logits (N, tags) of the words."""
-        hidden = model.encode(**sample["batch"])
-        return model.heads[self.head_name](hidden.flatten(0, 1)[sample["target"]["positions"]])
+        hidden = self.encode(model, batch)
+        return model.heads[self.head_name](hidden.flatten(0, 1)[batch["target"]["positions"]])
 
-    def loss(self, outputs: Tensor, sample: Sample) -> tuple[Tensor, int]:
+    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Cross-entropy of the tags, summed over words."""
-        target = sample["target"]
+        target = batch["target"]
         loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["labeled"]
 
-    def predict(self, outputs: Tensor, sample: Sample, inputs: list[list[Input]]) -> list[Prediction]:
+    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The tags of each sentence: lists of strings."""
         predicted = iter(outputs.argmax(-1).tolist())
         counts = [sum(len(each.target["tags"]) for each in of_one) for of_one in inputs]

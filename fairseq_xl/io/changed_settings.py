@@ -19,8 +19,8 @@ OTHER_SETTINGS = {
     "common": {"fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp"}
     | {"fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance", "min_loss_scale", "threshold_loss_scale"}
     | {"amp_init_scale", "amp_scale_window", "amp_batch_retries"},
-    "dataset": {"max_tokens", "batch_size", "train_subset", "curriculum", "grouped_shuffling"}
-    | {"update_ordered_indices_seed", "valid_subset", "combine_valid_subsets", "max_valid_steps"},
+    "dataset": {"max_tokens", "batch_size", "train_subset"}
+    | {"valid_subset", "combine_valid_subsets", "max_valid_steps"},
     "distributed_training": {"distributed_world_size", "ddp_comm_hook", "localsgd_frequency"}
     | {"slowmo_momentum", "slowmo_base_algorithm"},
     "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},

@@ -1,8 +1,8 @@
 """Encoder-decoders to pre-train with objectives. Shapes: B batch, S source time, T target time, C channels."""
 
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_xl.models.config import DenoisingConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
@@ -52,18 +52,6 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     def forward(self, compute: Callable, batch):
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
         return self.computed(compute, batch)
-
-    def teacher_forced(self, batch) -> List[Tensor]:
-        """Hidden states of the decoder given ``prev_output_tokens``: a list of (B, T, C), here of one stream.
-
-        The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.
-        """
-        encoder_out = self.encoder.encode(
-            batch["tokens"], batch["languages"], batch["padding_mask"], batch.get("packing")
-        )
-        packings = {"packing": batch.get("target_packing"), "memory_packing": batch.get("packing")}
-        hidden, _ = self.decoder.extract_features(batch["prev_output_tokens"], encoder_out, **packings)
-        return [hidden]
 
 
 class XLBackTranslationModel(XLDenoisingModel):

@@ -344,6 +344,18 @@ class XLEncoderDecoderModel(BaseFairseqModel):
                 stack.enter_context(token_embeddings.one_gradient())
             return compute(self, batch)
 
+    def teacher_forced(self, batch) -> List[Tensor]:
+        """Hidden states of the decoder given ``prev_output_tokens``: a list of (B, T, C), here of one stream.
+
+        The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.
+        """
+        encoder_out = self.encoder.encode(
+            batch["tokens"], batch["languages"], batch["padding_mask"], batch.get("packing")
+        )
+        packings = {"packing": batch.get("target_packing"), "memory_packing": batch.get("packing")}
+        hidden, _ = self.decoder.extract_features(batch["prev_output_tokens"], encoder_out, **packings)
+        return [hidden]
+
     @torch.no_grad()
     def translate(self, batch: Dict[str, Any], starts: Tensor, allowed: Tensor) -> Tensor:
         """Translates ``tokens`` greedily, in evaluation mode: (B, T), rows ``y </s>`` padded on the right.

@@ -7,12 +7,13 @@ its loss as named terms. Adding one takes one file in this package or in another
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Optional, TypeVar
 
 import numpy as np
 import torch
+from fairseq.utils import get_perplexity
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from yaml import YAMLError
 from fairseq_xl.data.corpus import Corpus, Texts
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
-from fairseq_xl.data.plan import BatchSpec
+from fairseq_xl.data.plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.models.encoder import XLEncoderModel
@@ -34,11 +35,19 @@ BREAK_MODES = {"none": "monolingual", "complete": "sentence_blocks", "eos": "sen
 
 #: tensors and other inputs of a loss, by name
 Batch = dict[str, Any]
+NAME = re.compile("[A-Za-z0-9_-]+")  # of an objective: a part of names of metrics, heads and folders
 ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
 
 
+#: of an objective: {name of a term or statistic: {corpus: (sum, count)}}
+Sums = dict[str, dict[str, tuple[float, ...]]]
+
+
 class Term(NamedTuple):
-    """One part of a loss: the sum, in nats, over `count` predictions (tokens or pairs)."""
+    """One part of a loss: the sum, in nats, over `count` predictions (tokens or pairs).
+
+    A term of weight 0 is logged only. Its sum may be a vector, of all statistics that the objective names.
+    """
 
     sum: Tensor
     count: int  # type: ignore[assignment]  # hides the method of tuples
@@ -192,12 +201,20 @@ class Objective:
         """Maximum length (n,), before framing, of each of the examples (n,) of these sizes (n,) when it is collated."""
         return sizes
 
+    def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Corpus) -> Lengths:
+        """The `Lengths` of examples (n,) of these sizes (n,), by which they are sorted and cut into batches."""
+        return Lengths((self.collated_lengths(examples, sizes, corpus) + self.input_length.symbols)[:, None])
+
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Makes a dict of tensors, inputs and targets, of a `BatchSpec` of B examples and their `Corpus`.
 
         The key ``tokens`` is required: the token ids that the model reads, (B, T).
         """
         raise NotImplementedError(f"{type(self).__name__}.collate")
+
+    def num_tokens(self, batch: Batch) -> int:
+        """The number of tokens of a batch in the log."""
+        return int(batch["tokens"].ne(self.dictionary.pad()).sum())
 
     def masked_positions(self, batch_spec: BatchSpec, corpus: Texts) -> Optional[np.ndarray]:
         """Positions of the encoder's input that the decoder predicts, (B, S) bool; None if it predicts the whole text.
@@ -267,6 +284,8 @@ class Objective:
         chosen = hidden.flatten(0, 1).index_select(0, batch["predicted_positions"])  # (N, C)
         return Term(model.output.cross_entropy(chosen, batch["target"]), len(batch["target"]))
 
+    # --- log ---------------------------------------------------------------------------------------------------
+
     @property
     def terms(self) -> tuple[str, ...]:
         """Names of the terms of the loss; all of them are logged in every step."""
@@ -277,6 +296,40 @@ class Objective:
         """The language-modeling terms: `ppl`, which selects checkpoints, is the mean of their perplexities."""
         return self.terms
 
+    def logged_keys(self, corpora: Iterable[str]) -> list[tuple[str, str]]:
+        """(term, corpus) of all sums that are logged, the same in every step and on every rank."""
+        return [(term, corpus) for term in self.terms for corpus in corpora]
+
+    def values(self, sums: Sums) -> dict[str, Any]:
+        """{name in the log: value} from sums: bits per prediction and perplexity of each term, by corpus and of all."""
+        losses, perplexities = {}, {}
+        for term, by_corpus in sums.items():
+            total = tuple(map(sum, zip(*by_corpus.values(), strict=True)))
+            named = {f"{term}_{corpus}": each for corpus, each in by_corpus.items()} | {term: total}
+            means = {name: mean for name, each in named.items() if (mean := bits(each)) is not None}
+            losses |= {f"{name}_loss": round(mean, 3) for name, mean in means.items()}
+            perplexities |= {f"{name}_ppl": get_perplexity(mean, round=3) for name, mean in means.items()}
+        return losses | perplexities
+
+    def metric_names(self, corpora: Iterable[str]) -> list[str]:
+        """Names of what `values` returns, of which one may select checkpoints."""
+        names = dict.fromkeys(name for term, corpus in self.logged_keys(corpora) for name in (term, f"{term}_{corpus}"))
+        return [f"{name}_{what}" for name in names for what in ("ppl", "loss")]
+
+    def perplexities(self, sums: Sums, terms: Iterable[str]) -> Iterator[float]:
+        """Yields the perplexity of each of the terms that has predictions: the mean over its corpora."""
+        for term in terms:
+            means = [bits(each) for each in sums.get(term, {}).values()]
+            # fairseq's is infinite where the power overflows
+            found = [get_perplexity(mean, round=9) for mean in means if mean is not None]
+            if found:
+                yield sum(found) / len(found)
+
+
+def bits(sums: Optional[tuple[float, ...]]) -> Optional[float]:
+    """Bits per prediction from (nats, predictions); None without predictions."""
+    return sums[0] / sums[1] / math.log(2) if sums and sums[1] else None
+
 
 def build_objectives(
     names: str, options: Optional[str], dictionary: XLDictionary, framing: Framing
@@ -284,29 +337,49 @@ def build_objectives(
     """Builds the objectives of ``--objectives`` with the options of ``--objective-options``.
 
     Args:
-        names: names separated by commas, ``mlm,tlm``.
+        names: names separated by commas, ``mlm,tlm``; labelled objectives may have names of their own:
+            ``mlm,xnli=classification,paws=classification``.
         options: options separated by spaces, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
             named are checked but not used, so that one file of options serves any set of objectives.
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.
     """
-    chosen = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = sorted(set(chosen) - set(OBJECTIVES))
-    if unknown or not chosen or len(set(chosen)) < len(chosen):
+    chosen = dict(_named(part) for part in names.split(",") if part.strip())
+    parts = [part.strip() for part in names.split(",") if part.strip()]
+    unknown = sorted({kind for kind in chosen.values() if kind not in OBJECTIVES})
+    if unknown or not chosen or len(chosen) < len(parts):
         wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
         known = ", ".join(sorted(OBJECTIVES))
-        raise UserError(f"--objectives {','.join(chosen)!r}: {wrong}name each of {known} at most once")
-    settings: dict[str, list[str]] = {name: [] for name in OBJECTIVES}
+        raise UserError(f"--objectives {','.join(parts)!r}: {wrong}name each of {known} at most once")
+    if wrong_names := [name for name, kind in chosen.items() if name != kind and not _can_be_named(name, kind)]:
+        raise UserError(f"--objectives {names}: {wrong_names[0]} cannot be the name of {chosen[wrong_names[0]]}")
+    kinds = {name: name for name in OBJECTIVES} | chosen
+    settings: dict[str, list[str]] = {name: [] for name in kinds}
     for option in (options or "").split():
         owner, dot, setting = option.partition(".")
         if owner not in settings or not dot or "=" not in setting:
             raise UserError(
-                f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of "
-                f"{', '.join(sorted(OBJECTIVES))}"
+                f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of {', '.join(sorted(settings))}"
             )
         settings[owner].append(setting)
-    configs = {name: _configure(OBJECTIVES[name], given) for name, given in settings.items() if given or name in chosen}
-    return {name: OBJECTIVES[name](configs[name], dictionary, framing) for name in chosen}
+    configs = {
+        name: _configure(OBJECTIVES[kinds[name]], given) for name, given in settings.items() if given or name in chosen
+    }
+    return {
+        name: OBJECTIVES[kind](configs[name], dictionary, framing, *([] if name == kind else [name]))
+        for name, kind in chosen.items()
+    }
+
+
+def _named(part: str) -> tuple[str, str]:
+    """``mlm`` -> (mlm, mlm), ``xnli=classification`` -> (xnli, classification)."""
+    name, equals, kind = part.strip().partition("=")
+    return name, kind if equals else name
+
+
+def _can_be_named(name: str, kind: str) -> bool:
+    """Whether an objective of this kind can have a name of its own: a labelled one, and a name that no other has."""
+    return OBJECTIVES[kind].corpus_type == "labelled" and name not in OBJECTIVES and NAME.fullmatch(name) is not None
 
 
 def settings_as_text(options: Any) -> Optional[str]:
@@ -340,9 +413,9 @@ def _schedule(text: Any) -> list[tuple[int, float]]:
 def _configure(objective: type[Objective], settings: list[str]) -> Any:
     valid = ", ".join(field.name for field in fields(objective.Config))
     try:
-        # quoted: 100:0.5 alone is a number of base 60 in YAML
-        quoted_weights = [re.sub("^weight=(.*:.*)$", r"weight='\1'", setting) for setting in settings]
-        merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(quoted_weights))
+        texts = {field.name for field in fields(objective.Config) if field.type in (str, Optional[str], "str")}
+        quoted_texts = [_quoted(setting) if setting.partition("=")[0] in texts else setting for setting in settings]
+        merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(quoted_texts))
         return OmegaConf.to_object(merged)
     except UserError as error:  # of `ObjectiveConfig.require`
         raise UserError(f"--objective-options: {objective.name}.{error}") from None
@@ -351,3 +424,9 @@ def _configure(objective: type[Objective], settings: list[str]) -> Any:
         raise UserError(
             f"--objective-options {' '.join(settings)!r} for {objective.name}: {reason} (keys: {valid})"
         ) from error
+
+
+def _quoted(setting: str) -> str:
+    """``langs=no`` -> ``langs='no'``: text, where YAML may see a boolean or, in 100:0.5, a number of base 60."""
+    key, _, value = setting.partition("=")
+    return setting if value == "null" else f"""{key}='{value.replace("'", "''")}'"""

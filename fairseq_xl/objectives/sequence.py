@@ -1,21 +1,30 @@
 """The loss of encoder-decoders, in pre-training and in fine-tuning: cross-entropy with teacher forcing.
 
-Legend: B batch, T time, C channels, N predicted tokens.
+Legend: B batch, S and T tokens of source and target, C channels, N predicted tokens.
 """
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Dict, List
 
 import numpy as np
+import torch
+from fairseq.utils import get_perplexity
 
+from fairseq_xl.data.corpus import Texts
+from fairseq_xl.data.framing import decoder_input, decoder_target, find_packings, find_padding, pad_rows
+from fairseq_xl.data.plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
-from fairseq_xl.objectives.base import Objective, Term
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Sums, Term, bits
+
+NLL = "nll"  # name of the term of the negative log-likelihood, which is not smoothed
 
 
 class SequenceObjective(Objective):
     """Base of objectives whose decoder predicts one token at a step."""
 
-    model_class = XLDenoisingModel
+    model_class: type = XLDenoisingModel
 
     def heads(self, model_cfg: Any) -> Dict[str, Any]:
         """No modules; raises `UserError` for a model that predicts several tokens at a step."""
@@ -25,21 +34,133 @@ class SequenceObjective(Objective):
         return {}
 
 
-def sequence_terms(model: Any, batch: Dict[str, Any], label_smoothing: float = 0.0) -> List[Term]:
-    """Computes a `Term` for each predicting stream of the decoder.
+class SourceTargetObjective(SequenceObjective):
+    """Base of objectives that read a source and predict its target.
+
+    Their loss may be smoothed; perplexities are those of a second term, the negative log-likelihood.
+    """
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Names of the loss and of the negative log-likelihood."""
+        return self.name, NLL
+
+    @property
+    def language_modeling(self) -> tuple[str, ...]:
+        """The term whose perplexity is logged."""
+        return (NLL,)
+
+    def logged_keys(self, corpora: Iterable[str]) -> List[tuple[str, str]]:
+        """The negative log-likelihood of each corpus."""
+        return [(NLL, corpus) for corpus in corpora]
+
+    def metric_names(self, corpora: Iterable[str]) -> List[str]:
+        """Names of what `values` returns."""
+        return ["nll_loss", *(f"ppl_{corpus}" for corpus in corpora)]
+
+    def values(self, sums: Sums) -> Dict[str, Any]:
+        """`nll_loss`, in bits, and `ppl_XX` of each language or direction."""
+        found = {corpus: bits(each) for corpus, each in sums.get(NLL, {}).items()}
+        logged = {f"ppl_{corpus}": get_perplexity(mean, round=3) for corpus, mean in found.items() if mean is not None}
+        mean = bits(tuple(map(sum, zip(*sums.get(NLL, {}).values(), strict=True))))
+        return logged if mean is None else logged | {"nll_loss": round(mean, 3)}
+
+    def num_tokens(self, batch: Batch) -> int:
+        """The number of tokens of the targets, or of the sources where there are none."""
+        return len(batch["predicted_positions"]) if "target" in batch else super().num_tokens(batch)
+
+    def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
+        """The `Lengths` of framed sources and of targets, which are padded by themselves."""
+        return Lengths(corpus.sides_of(examples))
+
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
+        """Tokens (B, S), languages (B, 1) and, where there are targets, decoder input and target (B, T)."""
+        sources, targets = zip(*self.texts(batch_spec, corpus))
+        codes = self.language_codes(batch_spec, corpus)
+        ids = torch.tensor([[self.dictionary.language_id(code) for code in pair] for pair in codes])
+        return self.batch(sources, targets, ids[:, :1], ids[:, 1:])
+
+    def batch(self, sources: Any, targets: Any, languages: torch.Tensor, others: torch.Tensor) -> Batch:
+        """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""
+        pad, ids = self.dictionary.pad(), languages[:, 0].tolist()
+        tokens = pad_rows([self.framing.sentence(source, id_) for source, id_ in zip(sources, ids)], pad)
+        batch: Batch = {
+            "tokens": torch.from_numpy(tokens),
+            "padding_mask": find_padding(tokens, pad),
+            "languages": languages,
+        }
+        if targets[0] is None:
+            return batch
+        target = torch.from_numpy(pad_rows(targets, pad))
+        return batch | {
+            **find_packings(pad, packing=tokens, target_packing=target.numpy()),
+            "other_languages": others,
+            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + others),
+            **decoder_target(target, pad),
+        }
+
+
+@dataclass
+class GenerationConfig(ObjectiveConfig):
+    """Options of `generation`."""
+
+    label_smoothing: float = 0.0  # in training: total probability of all symbols but the target
+
+
+class Generation(SourceTargetObjective):
+    """The encoder reads a text, the decoder predicts a title, question or summary in its language (Liang et al. 2020).
+
+    The loss of a model that predicts several tokens at a step is summed over its streams (section 4.2: weights of 1).
+    The perplexity is that of the first stream, which predicts the next token.
+    """
+
+    Config = GenerationConfig
+    name = "generation"
+    corpus_type = "source_target"
+
+    def heads(self, model_cfg: Any) -> Dict[str, Any]:
+        """No modules."""
+        return {}
+
+    def loss(self, model: Any, batch: Batch) -> Dict[str, Term]:
+        """The loss, and the negative log-likelihood of the first stream."""
+        smoothing = self.cfg.label_smoothing if model.training else 0.0
+        (first, nll, count), *others = sequence_losses(model, batch, smoothing)
+        return {
+            self.name: Term(sum((loss for loss, *_ in others), first), count),
+            NLL: Term(nll, count, 0.0),
+        }
+
+
+def net_input(batch: Batch) -> Dict[str, Any]:
+    """A batch as fairseq's criterions and generator expect it: {"net_input", "target", "ntokens"}."""
+    padding, tokens = batch["padding_mask"], batch["tokens"]
+    lengths = torch.full((len(tokens),), tokens.size(1)) if padding is None else (~padding).sum(1)
+    inputs = {"src_tokens": tokens, "src_lengths": lengths, "src_languages": batch["languages"][:, 0]}
+    if "target" not in batch:
+        return {"net_input": inputs, "target": None, "ntokens": int(lengths.sum())}
+    inputs["prev_output_tokens"] = batch["prev_output_tokens"]
+    return {"net_input": inputs, "target": batch["target"], "ntokens": len(batch["predicted_positions"])}
+
+
+def sequence_losses(model: Any, batch: Dict[str, Any], label_smoothing: float = 0.0) -> Iterator[tuple[Any, Any, int]]:
+    """Yields the summed loss, the negative log-likelihood and the number of predictions of each stream of the decoder.
 
     Stream number i, counted from 0, predicts ``target[:, t + i]`` at position t. Padding is not predicted.
 
     Args:
-        model: an `XLDenoisingModel`, inside its `forward`.
+        model: an `XLEncoderDecoderModel`, inside its `forward`.
         batch: inputs and targets as in `XLDenoisingModel`.
         label_smoothing: as in `OutputLayer.losses`.
     """
-    terms = []
     for ahead, hidden in enumerate(model.teacher_forced(batch)):
         earlier = int(np.minimum(batch["target_lengths"], ahead).sum())  # tokens that this stream does not predict
         positions = batch["predicted_positions"][earlier:]
         chosen = hidden.flatten(0, 1).index_select(0, positions - ahead)  # (N, C)
         target = batch["target"].flatten().index_select(0, positions)
-        terms.append(Term(model.decoder.output.cross_entropy(chosen, target, label_smoothing), len(positions)))
-    return terms
+        yield *model.decoder.output.losses(chosen, target, label_smoothing), len(positions)
+
+
+def sequence_terms(model: Any, batch: Dict[str, Any]) -> List[Term]:
+    """A `Term` for each predicting stream of the decoder; arguments as in `sequence_losses`."""
+    return [Term(loss, count) for loss, _, count in sequence_losses(model, batch)]

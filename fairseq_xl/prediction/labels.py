@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from fairseq_xl.data.finetuning import FineTuningDataset
+from fairseq_xl.data.labelled import LabelledExamples
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.base import TaskType
-from fairseq_xl.finetuning.subtasks import Subtasks
+from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.prediction.base import BatchLimits, Predictor, Record
+from fairseq_xl.tasks.planned_batches import PlannedBatches
 
 
 class LabelPredictor(Predictor):
@@ -25,7 +25,8 @@ class LabelPredictor(Predictor):
         self, model: Any, task: Any, limits: BatchLimits, name: str, language: str, subtask: str | None = None
     ):
         super().__init__(model, task, limits, name)
-        self.type, self.language = _type_of(task, subtask), language
+        self.objective, self.language = _objective_of(task, subtask), language
+        self.type = self.objective.type
         task.dictionary.language_id(language)
 
     @torch.no_grad()
@@ -35,13 +36,15 @@ class LabelPredictor(Predictor):
         inputs = [self.type.inputs(example, self.encode) for example in examples]
         truncated = [n for n, of_one in zip(numbers, inputs) if any(each.truncated for each in of_one)]
         self.warn_of_truncation(truncated, f"{self.type.truncation_option()} tokens")
-        dataset = FineTuningDataset("predict", examples, inputs, self.type.collate, self.task.dictionary)
-        self.task.check_longest(dataset, self.limits.tokens)
+        corpus = LabelledExamples(examples, inputs)
+        self.task.check_longest(self.objective.name, corpus, self.limits.tokens)
         found: dict[int, Any] = {}
-        for batch in dataset.batch_by_size(dataset.ordered_indices(), self.limits.tokens, self.limits.lines):
-            sample = self.on_device(dataset.collater(batch))
-            outputs = self.model(self.type.outputs, sample)
-            found |= zip(batch, self.type.predict(outputs, sample, [inputs[index] for index in batch]), strict=True)
+        dataset = PlannedBatches(self.task.objectives, {self.objective.name: {self.language: corpus}})
+        epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
+        for sample in map(self.on_device, epochs.next_epoch_itr(shuffle=False)):
+            outputs, numbers = self.model(self.objective.outputs, sample["batch"]), sample["id"].cpu().numpy()
+            predictions = self.type.predict(outputs, sample["batch"], corpus.inputs_of(numbers))
+            found |= zip(numbers.tolist(), predictions, strict=True)
         return [self.type.to_record(example, found[index]) for index, example in enumerate(examples)]
 
     def to_line(self, record: Record) -> str:
@@ -49,18 +52,18 @@ class LabelPredictor(Predictor):
         return self.type.to_line(record)
 
 
-def _type_of(task: Any, subtask: str | None) -> TaskType:
-    """The task type of a task, or of one of its subtasks; raises `UserError` for a subtask that it lacks."""
-    if not isinstance(task.type, Subtasks):
-        if subtask is not None:
-            raise UserError(f"--subtask {subtask}: only models of xl_multitask have subtasks")
-        found: TaskType = task.type
-        return found
-    if subtask not in task.type.types:
-        names = ", ".join(task.type.types)
+def _objective_of(task: Any, subtask: str | None) -> LabelledObjective:
+    """The objective of a task, or of one of its subtasks; raises `UserError` for a subtask that it lacks."""
+    objectives: dict[str, LabelledObjective] = task.objectives
+    if len(objectives) == 1 and subtask is None:
+        return next(iter(objectives.values()))
+    if task.type is not None:
+        raise UserError(f"--subtask {subtask}: only models of xl_multitask have subtasks")
+    if subtask not in objectives:
+        names = ", ".join(objectives)
         raise UserError(
             f"--subtask {subtask}: expected one of {names}"
             if subtask
             else f"--subtask is missing: expected one of {names}"
         )
-    return task.type.types[subtask]
+    return objectives[subtask]

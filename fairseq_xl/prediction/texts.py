@@ -2,14 +2,13 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.translation import TranslationDataset
 from fairseq_xl.errors import UserError
 from fairseq_xl.prediction.base import BatchLimits, Predictor, Record
 from fairseq_xl.tasks.generation import XLGenerationTask
@@ -36,31 +35,31 @@ class TextPredictor(Predictor):
     ):
         super().__init__(model, task_of_pair(task, pair), limits, name)
         self.pair = pair
+        self.longest = getattr(self.task, "longest", model.max_positions())  # source and target, in tokens
         self.generator = self.task.build_generator([model], GenerationConfig(**(options or {})))
 
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
         """The best hypothesis of each line: text, and score as fairseq-generate prints it, in base 2."""
-        dataset = self.dataset([self.encode(line, self.pair[0]) for line in lines])
-        longest = getattr(self.task, "longest", self.model.max_positions())
-        truncated = dataset.cut_at(longest)
-        self.warn_of_truncation([numbers[index] for index in truncated.tolist()], f"{longest[0]} tokens")
-        if (size := int(dataset.sizes.max())) > self.limits.tokens:
+        sources = [self.encode(line, self.pair[0]) for line in lines]
+        longest = self.longest[0]
+        truncated = [number for number, source in zip(numbers, sources) if len(source) >= longest]  # with <s>
+        self.warn_of_truncation(truncated, f"{longest} tokens")
+        size = 1 + max(min(len(source), longest - 1) for source in sources)
+        if size > self.limits.tokens:
             raise UserError(f"{self.name}: a line has {size} tokens, more than --max-tokens {self.limits.tokens}")
         found = {}
-        for batch in dataset.batch_by_size(dataset.ordered_indices(), self.limits.tokens, self.limits.lines):
-            sample = self.on_device(dataset.collater([dataset[index] for index in batch]))
+        for sample in self.batches(sources):
             beams = self.task.inference_step(self.generator, [self.model], sample)
             for index, (best, *_) in zip(sample["id"].tolist(), beams):
                 found[index] = {"text": self.text_of(best["tokens"]), "score": float(best["score"]) / math.log(2)}
         return [found[index] for index in range(len(lines))]
 
-    def dataset(self, sources: list[np.ndarray], targets: list[np.ndarray] | None = None) -> TranslationDataset:
-        """The dataset of sentences that end in ``</s>``, and of their targets if there are any."""
-        sizes = np.ones((len(sources), 2), dtype=np.int64)
-        for side, sentences in enumerate((sources, targets or ())):
-            sizes[: len(sentences), side] = [len(sentence) for sentence in sentences]
-        direction = self.task.direction(sources, targets, sizes, np.arange(len(sizes)), *self.pair)
-        return TranslationDataset([direction], self.task.framing, self.task.dictionary.pad(), False)
+    def batches(self, sources: list[np.ndarray], targets: list[np.ndarray] | None = None) -> Iterator[dict[str, Any]]:
+        """Batches, on the model's device, of sentences that end in ``</s>``, and of their targets if there are any."""
+        dataset = self.task.dataset_of(sources, targets, self.pair)
+        self.task.truncate(dataset, self.longest)
+        epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
+        return map(self.on_device, epochs.next_epoch_itr(shuffle=False))
 
     def text_of(self, tokens: Any) -> str:
         """The text of generated tokens (T,), without special symbols."""

@@ -15,6 +15,7 @@ from fairseq import tasks, utils
 from omegaconf import open_dict
 from torch import nn
 
+from fairseq_xl.data.passes import AUTO, number_of_updates
 from fairseq_xl.data.plan import check_cycle
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
@@ -263,10 +264,8 @@ def _largest(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
         max_tokens=cfg.dataset.max_tokens,
         max_sentences=cfg.dataset.batch_size,
         max_positions=longest,
-        ignore_invalid_inputs=True,
         seed=cfg.common.seed,
-        num_workers=0,
-        epoch=1,
+        training=True,
     ).next_epoch_itr(shuffle=False)
     found: dict[str, Any] = {}
     planned = cfg.task._name in PRETRAINING
@@ -328,9 +327,9 @@ def _tokens_and_updates(
 ) -> tuple[dict[str, int], int | None, int | None]:
     """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch."""
     micro_steps = _micro_steps(cfg) * cfg.distributed_training.distributed_world_size  # over all processes
-    updates_per_epoch = cfg.task.get("updates_per_epoch")
+    updates_per_epoch = number_of_updates(cfg.task.get("updates_per_epoch"))
     by_name = {name: each.tokens for name, each in batches.items()}
-    if objectives and updates_per_epoch is not None:
+    if objectives and updates_per_epoch != AUTO:
         if str(cfg.task.get("schedule")) == "cycle":
             tokens = {"all": sum(by_name.values()) * micro_steps // len(by_name)}
         else:
@@ -339,6 +338,8 @@ def _tokens_and_updates(
     tokens = {name: each * micro_steps for name, each in by_name.items()}
     examples = cfg.task.get("examples_per_epoch") or setting.examples
     if examples is None:
+        return tokens, None, None
+    if len(batches) > 1:
         return tokens, None, None
     (batch,) = batches.values()
     updates = math.ceil(math.ceil(examples / batch.examples) / micro_steps)

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.data.finetuning import frame, segments
 from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.labelled import frame, segments
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.text import is_blank
-from fairseq_xl.serving.graphs import Graph
+from fairseq_xl.serving.graphs import Graph, only_type
 from fairseq_xl.serving.runtime import Arrays, OnnxGraph
 
 #: sizes (batch, time, past) of the random inputs that are compared
@@ -94,7 +94,7 @@ def batches_of_text(texts: dict[str, tuple[str, list[str]]], encode: Callable, t
     Raises `UserError` for another number of parts than a fine-tuned model reads, and for a file without text.
     """
     pad, end = task.dictionary.pad(), task.dictionary.eos()
-    parts = getattr(getattr(task, "type", None), "num_texts", None)
+    parts = getattr(only_type(task), "num_texts", None)
     found = []
     for language, (path, lines) in texts.items():
         number, rows = task.dictionary.language_id(language), []

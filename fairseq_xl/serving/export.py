@@ -12,7 +12,7 @@ import torch
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph
+from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph, only_type
 from fairseq_xl.serving.runtime import FORMAT, INT8
 
 #: bytes of parameters from which on they are in a file FILE.data beside FILE: a protobuf has at most 2 GB
@@ -46,8 +46,8 @@ def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, di
         return "encoder-decoder", {"encoder": SourceGraph(model), "decoder": StepGraph(model)}
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"{type(model).__name__} cannot be exported: expected an encoder or an encoder-decoder")
-    task_type = getattr(task, "type", None)
-    output = output or ("hidden" if task_type is None else "head")
+    types = getattr(task, "types", {})
+    output = output or ("head" if types else "hidden")
     channels, vocabulary = model.cfg.embed_dim, len(task.dictionary)
     if output == "hidden":
         outputs: dict[str, Axes] = {"hidden": ("batch", "time", channels)}
@@ -57,10 +57,15 @@ def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, di
         return "masked-lm", {
             "model": EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
         }
-    if task_type is None:
+    if not types:
         raise UserError(
             "--output head: the checkpoint has no fine-tuned head; expected --output hidden or --output logits"
         )
+    if len(types) > 1:
+        raise UserError(
+            f"several heads, {', '.join(types)}, cannot be exported: expected --output hidden or --output logits"
+        )
+    (task_type,) = types.values()
     return task_type.name, {"model": _head_graph(model, task_type)}
 
 
@@ -69,9 +74,7 @@ def _head_graph(model: Any, task_type: Any) -> Graph:
     if task_type.name in FIRST_TOKEN:
         name, axes = FIRST_TOKEN[task_type.name]
         last = (task_type.num_outputs(),) if axes is None else axes
-        return EncoderGraph(
-            model, lambda model, batch: task_type.outputs(model, {"batch": batch}), {name: ("batch", *last)}
-        )
+        return EncoderGraph(model, lambda model, batch: task_type.outputs(model, batch), {name: ("batch", *last)})
     if task_type.name in EVERY_TOKEN:
         head = model.heads[task_type.head_name]
         outputs: dict[str, Axes] = {EVERY_TOKEN[task_type.name]: ("batch", "time", task_type.num_outputs())}
@@ -158,7 +161,7 @@ def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict
         found["directions"] = directions
     if kind == "encoder-decoder":
         found |= {"decoder_layers": len(model.decoder.layers), "longest_output": model.decoder.max_positions()}
-    if labels := getattr(getattr(task, "type", None), "labels", None):
+    if labels := getattr(only_type(task), "labels", None):
         found["labels"] = list(labels)
     return found
 

@@ -18,6 +18,12 @@ SEGMENTS = 2
 KINDS = ("past", "memory")  # caches of self-attention and of cross-attention, in the order of `LayerCache`
 
 
+def only_type(task: Any) -> Any:
+    """The task type of a model with one fine-tuned head; None if there is none, or several."""
+    types = [*getattr(task, "types", {}).values()]
+    return types[0] if len(types) == 1 else None
+
+
 class Graph(nn.Module):
     """A function of the tensors `inputs`, in this order, to the tensors `outputs`.
 

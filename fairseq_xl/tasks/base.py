@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
@@ -16,18 +16,16 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
 from fairseq_xl.checkpoints import identity, transfer
-from fairseq_xl.criterions.sums import total
-from fairseq_xl.data.data_loader import EpochBatches, options_of
+from fairseq_xl.criterions.combined import CombinedCriterion, total
 from fairseq_xl.data.dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
-from fairseq_xl.data.epochs import BalancedEpochs
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.inputs import Inputs, binarized_fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.passes import AUTO, number_of_updates
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
-from fairseq_xl.data.validation_sample import sample_of_groups
 from fairseq_xl.engine import save_dir
 from fairseq_xl.engine.log import ordered
 from fairseq_xl.engine.metrics import Metrics
@@ -37,7 +35,7 @@ from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
-from fairseq_xl.options import option
+from fairseq_xl.options import option, option_name
 from fairseq_xl.tasks.option_checks import check
 from fairseq_xl.tasks.subwords import XLSubwords
 from fairseq_xl.tasks.training_options import without_effect
@@ -49,6 +47,8 @@ NUMBERS = {
     "optimization": {"lr": "0 or more", "update_freq": "1 or more", "clip_norm": "0 or more"},
     "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
+#: options that say which examples an epoch has, where it is a pass over the data
+OF_A_PASS = ("examples_per_epoch", "subtask_alpha", "upsample_primary")
 #: validation metrics, and beginnings of their names by language or direction
 HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip_bleu", "score")
 
@@ -86,6 +86,10 @@ class XLTaskConfig(FairseqDataclass):
         "xl_unsupervised_translation, and all examples with other tasks. --max-valid-steps may end validation earlier",
         range="0 or more",
     )
+    updates_per_epoch: Any = option(
+        "auto", "updates of an epoch, for which examples are drawn; auto: an epoch reads each example once"
+    )
+    update_freq: Any = II("optimization.update_freq")
     seed: int = II("common.seed")
 
 
@@ -136,6 +140,7 @@ class XLTask(FairseqTask):
             if not folder.is_dir():
                 raise UserError(f"{folder}: no such data folder")
         cfg.data = os.pathsep.join(map(str, folders))
+        cfg.updates_per_epoch = number_of_updates(cfg.updates_per_epoch)
         dictionary = XLDictionary.load(folders[0] / "dict.txt")
         for folder in folders:
             _check_dictionary(folder, dictionary)
@@ -167,6 +172,16 @@ class XLTask(FairseqTask):
         prefix = f"{folders.index(str(folder))}/" if len(folders) > 1 else ""
         for path in paths:
             self.inputs.add(split, f"{prefix}{path.parent.name}/{path.name}", path, binarized_fingerprint(path))
+
+    @property
+    def evaluates(self):
+        """Whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive."""
+        run = run_config(self.cfg)
+        return run is not None and bool(OmegaConf.select(run, "common_eval.path"))
+
+    def dataset(self, split):
+        """The dataset of a split."""
+        return self.datasets[split]
 
     @property
     def source_dictionary(self):
@@ -267,45 +282,6 @@ class XLTask(FairseqTask):
             return text and (encode_fn(text) or self.dictionary.unk_word)
 
         return super().get_interactive_tokens_and_lengths(map(text_of_line, lines), encode)
-
-    def get_batch_iterator(self, dataset, required_batch_size_multiple=1, **kwargs):
-        """fairseq's iterator with the last partial batch, which fairseq drops by default.
-
-        In training, the ranks of a micro-step get batches of similar size, and validation reads a fixed sample.
-        """
-        training = dataset is self.datasets.get("train")
-        if self.training_begun and not training:
-            self._take_sample(dataset)
-        iterator = super().get_batch_iterator(dataset, required_batch_size_multiple=1, **kwargs)
-        if training:
-            return BalancedEpochs(iterator, self.micro_steps())
-        return EpochBatches(dataset, dataset.collater, iterator.frozen_batches, **options_of(iterator))
-
-    def micro_steps(self):
-        """The micro-steps of an update, by epoch (--update-freq); the last value applies to all later epochs."""
-        run = run_config(self.cfg)
-        found = None if run is None else OmegaConf.select(run, "optimization.update_freq")
-        return [int(number) for number in found or [1]]
-
-    def validation_limit(self):
-        """Maximum number of examples of a group that validation in training reads (--validation-examples); 0: all."""
-        return self.cfg.validation_examples
-
-    def _take_sample(self, dataset):
-        """Limits validation during training to a fixed sample, and logs its size once."""
-        if dataset.sample is not None:
-            return
-        limit = self.validation_limit()
-        sample = sample_of_groups(*dataset.groups(), limit)
-        if len(sample) == len(dataset):
-            return
-        dataset.sample = sample
-        split = next(name for name, each in self.datasets.items() if each is dataset)
-        logger.info(
-            "validation on %s reads a fixed sample: %s of %s examples, at most %s of each %s "
-            "(--validation-examples; 0: all)",
-            *(split, f"{len(sample):,}", f"{len(dataset):,}", f"{limit:,}", dataset.group_name),
-        )
 
     # --- options of evaluations --------------------------------------------------------------------------------
 
@@ -470,7 +446,7 @@ class XLTask(FairseqTask):
 
     def stored_options(self):
         """The options that the run and its checkpoints have with other values than were given: {name: value}."""
-        return {"data": self.cfg.data}  # all shards
+        return {"data": self.cfg.data, "updates_per_epoch": self.cfg.updates_per_epoch}  # all shards; a number
 
     def begin_training(self):
         """Limits validation to a sample from now on; the training loop calls it before it restores a checkpoint.
@@ -500,7 +476,23 @@ class XLTask(FairseqTask):
 
     def options_without_effect(self, run):
         """Options that have no effect on this training: {``--option value``: reason}."""
-        return without_effect(run, planned=False)
+        passes = self.cfg.updates_per_epoch == AUTO
+        found = without_effect(run, passes)
+        for name, field in getattr(type(self), "__dataclass").__dataclass_fields__.items():
+            if not passes and name in OF_A_PASS and self.cfg[name] != field.default:
+                found[f"{option_name(name)} {self.cfg[name]}"] = "it is for --updates-per-epoch auto"
+        return found
+
+    def build_criterion(self, cfg, from_checkpoint=False):
+        """Builds the criterion, and gives it the objectives and the names of their corpora."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if isinstance(criterion, CombinedCriterion):
+            criterion.set_objectives(self.objectives, self.corpora_of_objectives())
+        return criterion
+
+    def corpora_of_objectives(self):
+        """{objective: names of its corpora, of which losses are logged}."""
+        raise NotImplementedError(f"{type(self).__name__}.corpora_of_objectives")
 
     def begin_epoch(self, epoch, model):
         """fairseq hook, which this package's training loop does not call; raises `UserError`."""
@@ -517,8 +509,9 @@ class XLTask(FairseqTask):
             ignore_grad: whether the batch is a dummy, whose gradients are 0.
         """
         model.set_num_updates(update_num)
+        weight = self.objectives[sample["objective"]].weight(update_num)
         with optimizer.autocast():
-            loss, size, statistics = criterion(model, sample)
+            loss, size, statistics = criterion(model, sample | {"weight": weight})
         optimizer.backward(loss * 0 if ignore_grad else loss)
         return loss, size, statistics
 
@@ -611,16 +604,6 @@ def named_languages(option, names, dictionary):
     for language in languages:
         dictionary.language_id(language)
     return languages
-
-
-def iterator_options(arguments):
-    """The options of fairseq's `EpochBatchIterator` among `arguments` of `get_batch_iterator`, {name: value}.
-
-    Without the seed, the number of ranks, and the limits of batches, which planning the batches needs too.
-    """
-    names = {name: name for name in ("shard_id", "num_workers", "epoch", "skip_remainder_batch", "grouped_shuffling")}
-    names["data_buffer_size"] = "buffer_size"
-    return {new: arguments[name] for name, new in names.items() if name in arguments}
 
 
 def _check_dictionary(folder, dictionary):

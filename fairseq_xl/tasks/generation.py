@@ -3,7 +3,6 @@
 import logging
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Optional
 
@@ -14,9 +13,11 @@ from fairseq.tasks import register_task
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.dictionary import SENTENCEPIECE
-from fairseq_xl.data.generation import GenerationDataset, read_pairs, read_texts
+from fairseq_xl.data.generation import read_pairs, read_texts
 from fairseq_xl.data.inputs import text_fingerprint
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import LineSample, described, other_languages
 from fairseq_xl.io.compressed import stored
@@ -25,8 +26,10 @@ from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
+from fairseq_xl.objectives.sequence import Generation, GenerationConfig
 from fairseq_xl.options import option
 from fairseq_xl.tasks.base import named_languages, run_config
+from fairseq_xl.tasks.planned_batches import MIXED, EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 
 logger = logging.getLogger(__name__)
@@ -86,6 +89,7 @@ class XLGenerationTask(XLSeq2SeqTask):
     """
 
     criterion = "xl_generation"
+    objective_name = "generation"
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -99,9 +103,14 @@ class XLGenerationTask(XLSeq2SeqTask):
         self.files_unchecked = False  # whether a training has begun and `_check_files` has not been called
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
+        self._build_objectives()
         self.weight_files = initial_weights(cfg)
         if cfg.init_from:
             self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
+
+    def _build_objectives(self):
+        self.forget_plans()
+        self.objectives = {self.objective_name: Generation(GenerationConfig(), self.dictionary, self.framing)}
 
     def _denoiser(self, trained=None):
         """The objective of --denoise, with the options of its pre-training and, over these, --objective-options."""
@@ -124,6 +133,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         models the one with the shortest sources counts.
         """
         super().load_state_dict(state_dict)
+        self._build_objectives()
         identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
         if self.denoiser is not None:
             trained = identity.get("objectives", "")
@@ -144,10 +154,10 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def logged_languages(self):
-        """The languages whose perplexity is logged."""
-        return list(dict.fromkeys((*self.eval_languages, *self.valid_languages)))
+    def corpora_of_objectives(self):
+        """The languages, and those of training as one corpus."""
+        languages = dict.fromkeys((*self.train_languages, *self.eval_languages, *self.valid_languages))
+        return {self.objective_name: [*languages, MIXED]}
 
     def metrics(self):
         """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""
@@ -184,29 +194,33 @@ class XLGenerationTask(XLSeq2SeqTask):
             self.files_unchecked = False
         languages = self._languages(split)
         encode = TextEncoder(self.folder(), self.dictionary)
-        directions = []
+        corpora = {}
         for language in languages:
             prefix = self._prefix(split, language)
             sides = read_pairs(prefix, every=split.startswith(("train", "valid")))
             for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
                 self.inputs.add(split, path.name, path, text_fingerprint(path))
-            directions.append(self._encoded(sides, language, encode))
-        dataset = GenerationDataset(
-            directions, languages, self.framing, self.dictionary.pad(), split == "train", self.cfg.examples_per_epoch
-        )
-        cut = dataset.cut_at(self.longest)
+            # an empty line is </s> alone
+            rows = [[encode(text, language).astype(np.int32) for text in side] for side in sides]
+            sizes = np.array([[len(row) for row in side] for side in rows]).T
+            corpora[language] = TextPairs(*rows, sizes, (language, language))
+        trains = split == "train" and not self.evaluates
+        kind = PlannedBatches if trains else EvaluationDataset
+        dataset = kind(self.objectives, {self.objective_name: corpora}, split)
+        cut = self.truncate(dataset, self.longest)
         if len(cut):
             logger.warning(
                 "%s: %d of %d examples have more than %d tokens of the source (--length) or %d of the target "
                 "(--max-positions) and are truncated",
-                split,
-                len(cut),
-                len(dataset),
-                *self.longest,
+                *(split, len(cut), len(dataset), *self.longest),
             )
-        self.datasets[split] = dataset
-        if split == "train":
+        if trains:
             self.inputs.check_complete(split)
+            if self.cfg.examples_per_epoch:
+                self.repeats = {self.objective_name: dict.fromkeys(corpora, self.cfg.examples_per_epoch / len(dataset))}
+            if len(corpora) > 1:
+                dataset.corpora = {self.objective_name: {MIXED: MixedCorpus(corpora, self.objective.cfg.alpha)}}
+        self.datasets[split] = dataset
 
     def _languages(self, split):
         return {"train": self.train_languages, "valid": self.valid_languages}.get(split, self.eval_languages)
@@ -268,10 +282,8 @@ class XLGenerationTask(XLSeq2SeqTask):
         sources, positions = corrupted(objective, lines, fitting)
         texts, rows = ([side[number] for number in fitting] for side in (texts, rows))
         sizes = np.array([[len(source), len(row)] for source, row in zip(sources, rows)])
-        direction = self.direction(sources, rows, sizes, np.arange(len(rows)), language, language)
-        self.datasets[split] = GenerationDataset(
-            [direction], [language], self.framing, self.dictionary.pad(), False, positions=positions
-        )
+        corpus = TextPairs(sources, rows, sizes, (language, language), positions=positions)
+        self.datasets[split] = EvaluationDataset(self.objectives, {self.objective_name: {language: corpus}})
         self.longest = (self.longest[1],) * 2  # nothing is truncated: noise makes no line longer
         if self.cfg.corrupted_to:
             self._write_corrupted(f"{split}.{language}", sources, texts, language)
@@ -295,19 +307,11 @@ class XLGenerationTask(XLSeq2SeqTask):
         except OSError as error:
             raise UserError(f"--corrupted-to {folder}: {error.strerror}") from error
 
-    def _encoded(self, sides, language, encode):
-        """The `Direction` of encoded sources and targets of a language; an empty line is ``</s>`` alone."""
-        rows = [[encode(text, language).astype(np.int32) for text in side] for side in sides]
-        sizes = np.array([[len(row) for row in side] for side in rows]).T
-        return self.direction(*rows, sizes, np.arange(len(sizes)), language, language)
-
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
-        """The iterator of fairseq over truncated examples; raises `UserError` for one longer than --max-tokens."""
-        dataset.cut_at(self.longest)  # what fairseq-interactive reads is not truncated yet
-        longest = int(dataset.sizes.max())
-        if max_tokens is not None and longest > max_tokens:
-            found = f"an example has {longest} tokens, more than --max-tokens {max_tokens}"
-            raise UserError(f"{found}: raise it or lower --length")
+        """The batches of the plan, of truncated examples; raises `UserError` for one longer than --max-tokens."""
+        if dataset not in self.datasets.values():  # what fairseq-interactive reads is not truncated yet
+            self.truncate(dataset, self.longest)
+        self.check_longest(dataset, max_tokens, "an example", " or lower --length")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- generation --------------------------------------------------------------------------------------------

@@ -1,21 +1,16 @@
 """Fine-tuning of one encoder on several subtasks in one run (Liang et al. 2020)."""
 
-import os
 import re
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Optional
 
+import numpy as np
 from fairseq.tasks import register_task
 
-from fairseq_xl.data.finetuning import SubtaskDataset
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.finetuning import TASK_TYPES, TypeConfig
-from fairseq_xl.finetuning.file_checks import count
-from fairseq_xl.finetuning.subtasks import Subtasks
 from fairseq_xl.options import option
-from fairseq_xl.tasks.finetuning import FineTuningTask, find_file, make_config
+from fairseq_xl.tasks.finetuning import FineTuningTask, make_config
 
 NAME = re.compile("[A-Za-z0-9_-]+")  # of a subtask: a part of names of metrics, heads and folders
 
@@ -57,16 +52,17 @@ class XLMultitaskTask(FineTuningTask):
     """
 
     criterion = "xl_multitask"
+    head, type = "multitask", None
+    group_name = "subtask and language"
 
-    def make_type(self):
-        """The `Subtasks` of --subtasks."""
+    def make_types(self):
+        """The task type of each subtask of --subtasks, by its name."""
         if self.cfg.task_files:
             raise UserError(f"--task-files {self.cfg.task_files}: --subtasks names the folder of each subtask instead")
         named = read_subtasks(self.cfg.subtasks)
         self.folders = {name: folder for name, (_, folder) in named.items()}
-        types = {name: task_type(self.cfg, self.framing, name) for name, (task_type, _) in named.items()}
-        self.languages_of = self._subtask_languages(types)
-        return Subtasks(self.cfg, self.framing, types)
+        self.languages_of = self._subtask_languages(named)
+        return {name: task_type(self.cfg, self.framing, name) for name, (task_type, _) in named.items()}
 
     def _subtask_languages(self, names):
         """{subtask: the languages of --subtask-eval-langs}, of the subtasks that it names."""
@@ -86,7 +82,28 @@ class XLMultitaskTask(FineTuningTask):
         super()._use_only(language)
         self.languages_of = {}
 
-    def subtask_languages(self, name, split):
+    # --- state -------------------------------------------------------------------------------------------------
+
+    def learned_state(self):
+        """{"subtasks": their names and types, "SUBTASK.NAME": value}."""
+        names = " ".join(f"{name}={each.name}" for name, each in self.types.items())
+        states = {
+            f"{name}.{key}": value for name, each in self.types.items() for key, value in each.learned_state().items()
+        }
+        return {"subtasks": names} | states
+
+    def load_learned_state(self, found, path):
+        """Takes over the states; raises `UserError` for a checkpoint of other subtasks."""
+        ours, theirs = self.learned_state()["subtasks"], found.get("subtasks")
+        if ours != theirs:
+            raise UserError(f"{path} has the subtasks {theirs}, --subtasks names {ours}")
+        for name, each in self.types.items():
+            own = {key.removeprefix(f"{name}."): value for key, value in found.items() if key.startswith(f"{name}.")}
+            each.load_state(own, path)
+
+    # --- files -------------------------------------------------------------------------------------------------
+
+    def languages_of_type(self, name, split):
         """The languages of a split that a subtask has; raises `UserError` if there is none."""
         languages = self._languages(split)
         if split == "train" or name not in self.languages_of:
@@ -97,50 +114,45 @@ class XLMultitaskTask(FineTuningTask):
             raise UserError(f"--subtask-eval-langs {name}: {among}")
         return own
 
+    def folders_of_type(self, name):
+        """The option that names the folders of a subtask's files, and the folders."""
+        return "--subtasks", self.folders[name]
+
+    def input_name(self, name, path):
+        """The name of a file among the `inputs`, with its subtask."""
+        return f"{name}/{super().input_name(name, path)}"
+
+    def folders_of_predictions(self):
+        """{subtask, a subfolder: its task type}."""
+        return self.types
+
+    def examples_of_types(self, sizes):
+        """The number of examples of each subtask in an epoch: in proportion to size^--subtask-alpha, 1 or more."""
+        alpha = 1.0 if self.cfg.subtask_alpha is None else self.cfg.subtask_alpha
+        counts = list(sizes.values())
+        return dict(zip(sizes, shares_of(counts, self.cfg.examples_per_epoch or sum(counts), alpha), strict=True))
+
+    # --- metrics -----------------------------------------------------------------------------------------------
+
     def metrics(self):
         """Names of the validation metrics: `score`, `loss`, METRIC_SUBTASK and METRIC_SUBTASK_LANGUAGE."""
-        names = {f"{metric}_{name}": name for name, each in self.type.types.items() for metric in each.metrics()}
-        by_language = [
-            f"{metric}_{code}" for metric, name in names.items() for code in self.subtask_languages(name, "valid")
-        ]
+        names, by_language = [], []
+        for name, objective in self.objectives.items():
+            found, count = objective.metric_names(self.languages_of_type(name, "valid")), len(objective.type.metrics())
+            names += found[:count]
+            by_language += found[count:]
         return ["score", *names, "loss", *by_language]
-
-    def files_to_read(self, split):
-        """(function that reads, file, language) of each file of a split."""
-        return [
-            (
-                partial(self.type.read_subtask, name),
-                find_file("--subtasks", self.folders[name], split, language, each),
-                language,
-            )
-            for name, each in self.type.types.items()
-            for language in self.subtask_languages(name, split)
-        ]
-
-    def count_file(self, split, path, examples):
-        """The `TaskFile` of the examples of a file of a subtask."""
-        name = examples[0].subtask
-        return count(split, path, [each.example for each in examples], self.type.types[name], name)
-
-    def input_name(self, path):
-        """The name of a file among the `inputs`, with its subtask."""
-        name = next(
-            name for name, folders in self.folders.items() if path.parent in map(Path, folders.split(os.pathsep))
-        )
-        return f"{name}/{super().input_name(path)}"
-
-    def make_dataset(self, split, examples, inputs):
-        """The dataset of a split: batches of one subtask each."""
-        more = self.type.collate, self.dictionary, self.cfg.examples_per_epoch, self.cfg.subtask_alpha
-        return SubtaskDataset(split, examples, inputs, *more)
 
     def log(self, metrics, logging_outputs, criterion):
         """Logs `score` and the metrics of the subtasks."""
         super().log(metrics, logging_outputs, criterion)
-        if "counted" not in logging_outputs[0]:  # in validation
-            functions = self.type.metrics()
-            means = [self._mean(functions[name]) for name in self.type.main_metrics()]
-            metrics.derived("score", lambda meters: {"score": _score([mean(meters) for mean in means])})
+        if not criterion.training:
+            metrics.derived("score", lambda meters: self._score(criterion.by_objective(meters)))
+
+    def _score(self, sums):
+        """The mean of the subtasks' main metrics; None until all of them have one."""
+        found = [each.values(sums.get(name, {})).get(each.main_metric) for name, each in self.objectives.items()]
+        return {"score": None if None in found else round(sum(found) / len(found), 3)}
 
 
 def read_subtasks(text):
@@ -163,6 +175,8 @@ def read_subtasks(text):
     return found
 
 
-def _score(values):
-    """The mean of the subtasks' main metrics; None until all of them have one."""
-    return None if None in values else round(sum(values) / len(values), 3)
+def shares_of(sizes, total, alpha):
+    """Divides `total` examples among subtasks of these sizes: counts in proportion to size^alpha, 1 or more each."""
+    weights = np.asarray(sizes, dtype=float) ** alpha
+    ends = np.rint(np.cumsum(weights) / weights.sum() * total).astype(np.int64)
+    return np.maximum(np.diff(ends, prepend=0), 1).tolist()

@@ -3,14 +3,12 @@
 import logging
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Optional
 
 import torch
 from fairseq.data import iterators
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
-from omegaconf import II
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.documents import AdjacentSegments
@@ -20,22 +18,22 @@ from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.negatives import negatives_file
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
+from fairseq_xl.data.passes import AUTO
 from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.sentences import Sentences
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import UserError, names_of, quoted
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import XLTask, run_config
+from fairseq_xl.tasks.base import XLTask, named_languages, run_config
+from fairseq_xl.tasks.labelled import LabelledTask
 from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
-from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
-from fairseq_xl.tasks.training_options import without_effect
+from fairseq_xl.tasks.planned_batches import MIXED, PlannedBatches
 
 logger = logging.getLogger(__name__)
 
-MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 # type of corpus -> its class
 ONE_LANGUAGE = {
     "monolingual": TokenStream,
@@ -46,6 +44,9 @@ ONE_LANGUAGE = {
 TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
 
 LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
+
+#: options of objectives that say what is sampled, and why they have no effect in a pass
+OF_SAMPLING, IN_A_PASS = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
 
 PAIR = re.compile(r"(\w+)-(\w+)")
 
@@ -64,7 +65,11 @@ class XLPretrainingConfig(LanguageModuleConfig):
         "every update, which needs a multiple of their number as --update-freq (Huang et al. 2019); random: a "
         "random one per update (Liang et al. 2020)",
     )
-    updates_per_epoch: int = option(1000, "updates of an epoch", range="1 or more")
+    updates_per_epoch: Any = option(
+        "1000",  # text, since auto is text: fairseq would evaluate values of an option whose default is a number
+        "updates of an epoch; auto: as many as it takes to read each example once, in batches that mix languages and "
+        "in a random order of the objectives",
+    )
     langs: Optional[str] = option(
         None, "languages of monolingual text, separated by commas (default: all in the data folder)"
     )
@@ -97,19 +102,17 @@ class XLPretrainingConfig(LanguageModuleConfig):
         "learn a new language module for this run's dictionary, and initialize only the body and the "
         "special symbols from --init-from, whose dictionary may differ (Artetxe et al. 2020, section 2)",
     )
-    update_freq: Any = II("optimization.update_freq")
     tokens_per_sample: int = option(0, "no effect; exists because fairseq-eval-lm reads it")
 
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
-class XLPretrainingTask(PlannedTask, XLTask):
+class XLPretrainingTask(LabelledTask, XLTask):
     """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
     #: options of objectives that a run has unless --objective-options sets them
     default_objective_options = ""
-    #: number of finished updates
-    update_num = 0
+    group_name = "language or pair and objective"
     #: a pair is known if its bitext has one of these splits
     splits_of_pairs: tuple[str, ...] = ("train",)
 
@@ -137,8 +140,18 @@ class XLPretrainingTask(PlannedTask, XLTask):
         )
         if not any(objective.is_trained for objective in self.objectives.values()):
             raise UserError("--objective-options: the weights of all objectives are 0")
+        for name, each in self.objectives.items() if self.cfg.updates_per_epoch == AUTO else ():
+            if each.is_trained and min(factor for _, factor in each.schedule) == 0:
+                raise UserError(
+                    f"--objective-options {name}.weight={each.cfg.weight}: it becomes 0, which needs a number of "
+                    "--updates-per-epoch"
+                )
         for objective in self.objectives.values():
             objective.set_languages(self._languages(None))
+        for name in self.types:
+            for key in ("train_langs", "eval_langs"):
+                languages = getattr(self.objectives[name].cfg, key)
+                named_languages(f"--objective-options {name}.{key}", languages, self.dictionary)
 
     def load_state_dict(self, state_dict):
         """Checks the checkpoint's identity and takes over its framing."""
@@ -149,6 +162,8 @@ class XLPretrainingTask(PlannedTask, XLTask):
             raise UserError(f"{self.trained_path} was trained with {identity['task']}, not with xl_pretraining")
         self.trained_objectives = identity["objectives"].split(",")
         self._build_objectives()
+        for name, each in self.types.items():
+            each.load_state(identity.get("type_state", {}).get(name, {}), self.trained_path)
 
     def identity(self):
         """Returns the base identity with the objectives and their options."""
@@ -159,22 +174,32 @@ class XLPretrainingTask(PlannedTask, XLTask):
                 "objectives": self.cfg.objectives,
                 "objective_options": self.cfg.objective_options or "",
             }
+            | ({"type_state": self._learned_states()} if self.types else {})
         )
 
-    @cached_property
-    def log_keys(self):
-        """All logged pairs (term, corpus), the same in every step and on every rank."""
-        return [
-            (term, corpus)
-            for objective in self.objectives.values()
-            for term in objective.terms
-            for corpus in (*self._texts(objective, None), *([MIXED] if objective.cfg.mixed else []))
-        ]
+    def _learned_states(self):
+        return {name: each.learned_state() for name, each in self.types.items()}
 
-    @cached_property
-    def language_modeling(self):
-        """The language-modeling terms, whose mean perplexity is `ppl`."""
-        return {term for objective in self.objectives.values() for term in objective.language_modeling}
+    @property
+    def schedule(self):
+        """The order of the objectives."""
+        return str(self.cfg.schedule)
+
+    def corpora_of_objectives(self):
+        """{objective: its languages or pairs, and "mixed" if training batches mix them}."""
+        return {
+            name: self._names_of_corpora(name, each) + ([MIXED] if self._mixes(each) or name in self.types else [])
+            for name, each in self.objectives.items()
+        }
+
+    def _names_of_corpora(self, name, objective):
+        if name not in self.types:
+            return self._texts(objective, None)
+        return list(dict.fromkeys(code for split in ("train", "valid") for code in self.languages_of_type(name, split)))
+
+    def _mixes(self, objective):
+        """Whether training batches of an objective mix languages."""
+        return objective.cfg.mixed or self.cfg.updates_per_epoch == AUTO
 
     def describe_batch(self, sample):
         """The objective and the language or pair of a batch, for messages."""
@@ -182,15 +207,23 @@ class XLPretrainingTask(PlannedTask, XLTask):
 
     def metrics(self):
         """Names of the validation metrics: `ppl`, `loss`, and both for every term, by corpus and over all corpora."""
-        names = dict.fromkeys(name for term, corpus in self.log_keys for name in (term, f"{term}_{corpus}"))
-        return ["ppl", "loss", *(f"{name}_{what}" for name in names for what in ("ppl", "loss"))]
+        corpora, found = self.corpora_of_objectives(), ["ppl", "loss"]
+        for name, each in self.objectives.items():
+            names = [corpus for corpus in corpora[name] if corpus != MIXED]
+            found += each.metric_names(names)
+            if name in self.types:
+                found += [f"{name}_loss", *(f"{name}_{code}_loss" for code in names)]
+        return found
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
-        if str(self.cfg.schedule) == "cycle" and not from_checkpoint and run_config(self.cfg) is not None:
+        sampled = self.cfg.updates_per_epoch != AUTO
+        if self.schedule == "cycle" and sampled and not from_checkpoint and run_config(self.cfg) is not None:
             for micro_steps in self.cfg.update_freq:
                 check_cycle(sum(each.is_trained for each in self.objectives.values()), int(micro_steps))
         self.check_architecture(cfg)
+        if not from_checkpoint or not all(each.learned for each in self.types.values()):
+            self.learn()
         for name, objective in self.objectives.items():
             positions = objective.input_length.positions
             if positions > cfg.max_positions:
@@ -226,23 +259,41 @@ class XLPretrainingTask(PlannedTask, XLTask):
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint to resume from fits."""
         super().check_fits(state, path)
-        self.language_module.restore(state["task_state"]["fairseq_xl"], resumes=True)
+        found = state["task_state"]["fairseq_xl"]
+        self.language_module.restore(found, resumes=True)
+        if (theirs := found.get("type_state", {})) != (self._learned_states() if self.types else {}):
+            raise UserError(f"{path} was trained on other task files, with {quoted(theirs)}")
+
+    def folders_of_type(self, name):
+        """The option that names the folders of an objective's files, and the folders."""
+        return f"--objective-options {name}.task_files", self.objectives[name].cfg.task_files
+
+    def languages_of_type(self, name, split):
+        """The languages of a split that a labelled objective reads."""
+        cfg = self.objectives[name].cfg
+        return (cfg.train_langs if split == "train" else cfg.eval_langs).split(",")
+
+    def input_name(self, name, path):
+        """The name of a file of an objective among the `inputs`."""
+        return f"{name}/{super().input_name(name, path)}"
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
         self.open_other_shards(self._corpora, split, epoch)
         corpora = self._corpora(self.folder(epoch), split)
+        corpora |= self.labelled_corpora(split, [name for name, _ in self._of_split(split) if name in self.types])
         for name, objective in self._of_split(split):
-            if objective.cfg.mixed and split == "train":
+            if self._mixes(objective) and split == "train" and not self.evaluates and name not in self.types:
                 corpora[name] = {MIXED: MixedCorpus(corpora[name], objective.cfg.alpha)}
         if split == "train":
             self.inputs.check_complete(split)
-        self.datasets[split] = PlannedBatches(self.objectives, corpora)
+        self.datasets[split] = PlannedBatches(self.objectives, corpora, split)
 
     def _corpora(self, folder, split):
         """The corpora of a split that each objective reads: {objective: {language or pair: corpus}}."""
-        corpora, opened = {name: {} for name, _ in self._of_split(split)}, {}
-        for name, objective in self._of_split(split):
+        chosen, opened = [(name, each) for name, each in self._of_split(split) if name not in self.types], {}
+        corpora = {name: {} for name, _ in chosen}
+        for name, objective in chosen:
             kind = objective.corpus_type
             for text in self._texts(objective, split):
                 if (kind, text) not in opened:
@@ -266,7 +317,8 @@ class XLPretrainingTask(PlannedTask, XLTask):
 
     def _of_split(self, split):
         """The objectives that read a split, and their names: in training those whose weight is not always 0."""
-        return [(name, each) for name, each in self.objectives.items() if each.is_trained or split != "train"]
+        every = self.objectives.items()
+        return [(name, each) for name, each in every if each.is_trained or split != "train"]
 
     def _open(self, kind, folder, split, name):
         if kind in ONE_LANGUAGE:
@@ -328,30 +380,29 @@ class XLPretrainingTask(PlannedTask, XLTask):
             )
         return names
 
-    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """fairseq hook: stores the number of updates, from which the criterion computes the weights of objectives."""
-        self.update_num = update_num
-        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
-
     @classmethod
     def override_options(cls, options, overrides, identity):
         """As the base; --objective-options override single options of the checkpoint's objectives."""
         super().override_options(options, overrides, identity)
         if overrides.get("objective_options") is not None:
-            options.objective_options = merged_options(identity, overrides["objective_options"])
+            named = overrides.get("objectives")
+            options.objective_options = merged_options(identity, overrides["objective_options"], named)
 
     def adopt_options(self, options, identity):
         """Takes the checkpoint's languages, pairs and options of objectives, unless the command line names others.
 
         `fairseq_xl.io.loading` calls it where the command line makes the task (fairseq-eval-lm).
         """
-        self.cfg.objective_options = merged_options(identity, self.cfg.objective_options)
+        self.cfg.objective_options = merged_options(identity, self.cfg.objective_options, self.cfg.objectives)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")
         self.cfg.pairs = self.cfg.pairs or options.get("pairs")
 
     def options_without_effect(self, run):
         """As the base, with limits of batches, languages, pairs and options of objectives that no objective reads."""
-        found, kinds = without_effect(run, planned=True), {each.corpus_type for each in self.objectives.values()}
+        found = super().options_without_effect(run)
+        if self.cfg.updates_per_epoch == AUTO:
+            found |= self._without_effect_in_a_pass()
+        kinds = {each.corpus_type for each in self.objectives.values()}
         for name in ("max_tokens", "batch_size"):
             limited = {
                 objective: [f"{objective}.{limit}" for limit in LIMITS if getattr(each.cfg, limit) is not None]
@@ -379,6 +430,16 @@ class XLPretrainingTask(PlannedTask, XLTask):
         owners = {setting.partition(".")[0] for setting in (self.cfg.objective_options or "").split()}
         if others := sorted(owners - self.objectives.keys()):
             logger.info("--objective-options: those of %s are not used (--objectives)", ", ".join(others))
+        return found
+
+    def _without_effect_in_a_pass(self):
+        """Options of sampling, which a pass over the data does not use."""
+        found = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": IN_A_PASS}
+        for name, each in self.objectives.items():
+            for key in OF_SAMPLING:
+                value, field = getattr(each.cfg, key, None), each.Config.__dataclass_fields__.get(key)
+                if field is not None and value != field.default:
+                    found[f"--objective-options {name}.{key}={value}"] = IN_A_PASS
         return found
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
@@ -414,9 +475,19 @@ class XLPretrainingTask(PlannedTask, XLTask):
         }
 
 
-def merged_options(identity, options):
-    """The objective options of a checkpoint's identity and, overriding them, other ones."""
-    texts = (identity.get("objective_options"), settings_as_text(options))
+def merged_options(identity, options, objectives=None):
+    """The objective options of a checkpoint's identity and, overriding them, other ones.
+
+    Args:
+        objectives: those of the run; the checkpoint's options of objectives that have a name of their own and are not
+            among them are left out. None: the checkpoint's.
+    """
+    stored = identity.get("objectives") or ""
+    own = {part.partition("=")[0] for part in stored.split(",") if "=" in part}
+    left_out = own - {part.partition("=")[0] for part in (objectives or stored).split(",")}
+    words = (identity.get("objective_options") or "").split()
+    kept = " ".join(word for word in words if word.partition(".")[0] not in left_out)
+    texts = (kept, settings_as_text(options))
     return merge_objective_options([word for text in texts for word in (OBJECTIVE_OPTIONS, text or "")])[1]
 
 

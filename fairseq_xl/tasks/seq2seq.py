@@ -17,16 +17,18 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
+from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import piece_counts, training_texts
 from fairseq_xl.data.subwords import in_folder, vocabulary_kind
 from fairseq_xl.data.text import place_of_subwords
-from fairseq_xl.data.translation import Direction, TranslationDataset
+from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.options import option, option_name
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
 from fairseq_xl.tasks.generation_options import check_generation, check_run
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedTask
 from fairseq_xl.tasks.subwords import XLSubwords
 
 logger = logging.getLogger(__name__)
@@ -83,14 +85,31 @@ class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
     )
 
 
-class XLSeq2SeqTask(XLTask):
-    """Base of the tasks with encoder-decoders, which fairseq's generator runs."""
+class XLSeq2SeqTask(PlannedTask, XLTask):
+    """Base of the tasks with encoder-decoders, which fairseq's generator runs; they have a single objective."""
 
     generates = True
+    #: name of the objective
+    objective_name: str
     #: whether `_warn_of_unknown` has warned already
     warned_of_unknown = False
     #: origins of the checkpoints of fairseq-generate, with --results-path
     models = ()
+
+    @property
+    def objective(self):
+        """The objective."""
+        return self.objectives[self.objective_name]
+
+    def build_criterion(self, cfg, from_checkpoint=False):
+        """Builds the criterion; the objective gets its --label-smoothing."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        self.objective.cfg.label_smoothing = getattr(cfg, "label_smoothing", 0.0)
+        return criterion
+
+    def validation_limit(self, objective):
+        """Maximum number of examples of a corpus that validation in training reads; 0: all, as elsewhere."""
+        return super().validation_limit(objective) if self.training_begun else 0
 
     @property
     def inference_pair(self):
@@ -114,36 +133,31 @@ class XLSeq2SeqTask(XLTask):
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def direction(self, source_side, target_side, sizes, lines, source, target, tag=None, order=None):
-        """Makes a `Direction` from the codes of its languages; the other arguments are those of `Direction`."""
-        return Direction(
-            source_side,
-            target_side,
-            sizes,
-            lines,
-            self.dictionary.language_id(source),
-            self.dictionary.language_symbol(target),
-            tag,
-            order=order,
-            name=f"{source}-{target}",
-        )
-
     def get_batch_iterator(self, dataset, **kwargs):
-        """fairseq's iterator; in fairseq-generate over the batches of --shard-id, every one of --num-shards."""
-        run = None if self.training_begun else run_config(self.cfg)
-        if run is None or not OmegaConf.select(run, "common_eval.path"):
+        """The batches of the plan; in fairseq-generate those of --shard-id, every one of --num-shards."""
+        if not self.evaluates:
             return super().get_batch_iterator(dataset, **kwargs)
-        if any(direction.target_sentences is None for direction in dataset.directions):
+        run = run_config(self.cfg)
+        if any(corpus.targets is None for corpus in dataset.corpora[self.objective_name].values()):
             for name in ("prefix_size", "score_reference"):
                 if run.generation[name]:
                     raise UserError(f"{option_name(name)}: the text has no targets")
         shards, shard = (OmegaConf.select(run, f"dataset.{name}") for name in ("num_shards", "shard_id"))
         if shards in (None, 1):  # None: a checkpoint without this section
             return super().get_batch_iterator(dataset, **kwargs)
-        iterator = super().get_batch_iterator(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
-        if shard >= len(iterator.frozen_batches):
-            raise UserError(f"--shard-id {shard}: the text has {len(iterator.frozen_batches)} batches only")
-        return iterator
+        epochs = super().get_batch_iterator(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
+        if shard >= len(epochs.specs):
+            raise UserError(f"--shard-id {shard}: the text has {len(epochs.specs)} batches only")
+        return epochs
+
+    def check_longest(self, dataset, max_tokens, described, advice=""):
+        """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""
+        corpora = dataset.corpora[self.objective_name].values()
+        parts = [part for each in corpora for part in (each.corpora if isinstance(each, MixedCorpus) else [each])]
+        longest = max(int(each.sides_of(each.numbers).max(initial=0)) for each in parts)
+        if max_tokens is not None and longest > max_tokens:
+            found = f"{described} has {longest} tokens, more than --max-tokens {max_tokens}"
+            raise UserError(f"{found}: raise it{advice}")
 
     # --- generation --------------------------------------------------------------------------------------------
 
@@ -246,9 +260,30 @@ class XLSeq2SeqTask(XLTask):
             constraints: packed as fairseq does, for --constraints; None without.
         """
         self._warn_of_unknown(src_tokens)
-        sizes = np.stack((np.asarray(src_lengths), np.ones(len(src_lengths), dtype=np.int64)), axis=1)
-        direction = self.direction(src_tokens, None, sizes, np.arange(len(sizes)), *self.inference_pair)
-        return TranslationDataset([direction], self.framing, self.dictionary.pad(), False, constraints)
+        return self.dataset_of(src_tokens, None, self.inference_pair, constraints)
+
+    def dataset_of(self, sources, targets, pair, constraints=None):
+        """The dataset of source sentences and, if there are any, their targets, which end in ``</s>``.
+
+        Args:
+            pair: the codes of their languages.
+            constraints: as in `build_dataset_for_inference`.
+        """
+        sizes = np.ones((len(sources), 2), dtype=np.int64)
+        for side, sentences in enumerate((sources, targets or ())):
+            sizes[: len(sentences), side] = [len(sentence) for sentence in sentences]
+        corpus = TextPairs(sources, targets, sizes, pair, constraints=constraints)
+        return EvaluationDataset(self.objectives, {self.objective_name: {"-".join(pair): corpus}})
+
+    @staticmethod
+    def truncate(dataset, max_positions):
+        """Truncates the texts of a dataset to positions of encoder and decoder; returns those that are longer: (k,)."""
+        found = []
+        for corpora in dataset.corpora.values():
+            for corpus in corpora.values():
+                corpus.longest = max_positions[0] - 1, max_positions[1]  # the encoder reads <s> too
+                found.append(corpus.truncated())
+        return np.concatenate(found)
 
     def _warn_of_unknown(self, src_tokens):
         """Warns once if half or more of the input is ``<unk>``."""

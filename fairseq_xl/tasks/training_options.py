@@ -40,11 +40,9 @@ NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
         "keep_interval_updates_pattern": ("keep_interval_updates",),
     },
 }
-#: section -> options without effect on a task whose batches are planned
-PLANNED = {
-    "dataset": ("curriculum", "grouped_shuffling", "update_ordered_indices_seed"),
-    "optimization": ("skip_remainder_batch",),
-}
+_ORDER = ("curriculum", "grouped_shuffling", "update_ordered_indices_seed")
+#: section -> options without effect, since batches are planned: where an epoch is a number of updates, or a pass
+PLANNED = {False: {"dataset": _ORDER, "optimization": ("skip_remainder_batch",)}, True: {"dataset": _ORDER}}
 #: options of a section that have no effect with a flag of a section -> the flag
 REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("dataset", "disable_validation"): {
@@ -57,22 +55,22 @@ REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
 HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask for what is done
 
 
-def without_effect(run: Any, planned: bool) -> dict[str, str]:
+def without_effect(run: Any, passes: bool) -> dict[str, str]:
     """Options of fairseq's sections that are not at their default and have no effect: {``--option value``: reason}.
 
     Args:
         run: the configuration of a training by a task of this package.
-        planned: whether the task plans its batches.
+        passes: whether an epoch is a pass over the data, not a number of updates.
     """
     reasons = {}
-    for section in {**UNUSED, **NEEDED, **PLANNED}:
+    for section in {**UNUSED, **NEEDED, **PLANNED[passes]}:
         values, kind = run.get(section), FairseqConfig.__dataclass_fields__[section].type
         for name in changed(values, kind) if values is not None else ():
             reason, others = UNUSED.get(section, {}).get(name), NEEDED.get(section, {}).get(name)
             if others and not any(_is_set(values, other, kind) for other in others):
                 reason = f"{' or '.join(map(option_name, others))} is needed"
-            if planned and name in PLANNED.get(section, ()):
-                reason = "an epoch is a planned number of updates"
+            if name in PLANNED[passes].get(section, ()):
+                reason = "an epoch is a planned number of updates" if not passes else "batches are planned"
             if reason and (name, values[name]) not in HARMLESS:
                 reasons[f"{option_name(name)} {values[name]}"] = reason
     for (section, flag), sections in REPLACED.items():

@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Optional
 
@@ -12,26 +11,29 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.criterions.translation import FairseqStatistics, XLTranslationCriterion
+from fairseq_xl.criterions.combined import XLTranslationCriterion
+from fairseq_xl.criterions.fairseqs import FairseqStatistics
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.indexed import files_of, is_begun
-from fairseq_xl.data.length_order import LengthOrder
-from fairseq_xl.data.mapped_translation import MappedTranslationDataset
-from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.mixed import MixedCorpus
+from fairseq_xl.data.passes import AUTO
 from fairseq_xl.data.sampling import smoothed_shares
 from fairseq_xl.data.symbols import check_direction
-from fairseq_xl.data.tables import IN_MEMORY_LINES
-from fairseq_xl.data.translation import TranslationDataset
+from fairseq_xl.data.text_pairs import DirectedPairs, TextPairs
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.objectives import build_objectives
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import iterator_options, run_config
+from fairseq_xl.tasks.base import run_config
+from fairseq_xl.tasks.planned_batches import MIXED, EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
 from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
+
+LONGEST = 1 << 30  # tokens of a side without a limit
 
 
 @dataclass
@@ -81,6 +83,7 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     criterion = "xl_translation"
     other_criterions = FAIRSEQ_CRITERIONS
+    objective_name, group_name = "translation", "direction"
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
@@ -99,12 +102,23 @@ class XLTranslationTask(XLSeq2SeqTask):
                 raise UserError(f"--upsample-primary {cfg.upsample_primary:g} needs --back-translated")
         if cfg.random_cross_attention and not cfg.init_decoder_from:
             raise UserError("--random-cross-attention needs --init-decoder-from")
+        self.named_truncations = []  # datasets whose truncated lines a warning has named
         self.trained_directions = None  # of the checkpoint that was loaded for evaluation
         self.lang_pairs = [tuple(name.split("-")) for name in names]
         for language in sorted({language for pair in self.lang_pairs for language in pair}):
             dictionary.language_id(language)
         self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
         self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
+        self._build_objectives()
+
+    def _build_objectives(self):
+        self.forget_plans()
+        options = f"translation.both_directions=false translation.alpha={1 / self.cfg.sampling_temperature}"
+        self.objectives = build_objectives(self.objective_name, options, self.dictionary, self.framing)
+
+    def corpora_of_objectives(self):
+        """The directions, and those of training as one corpus."""
+        return {self.objective_name: [*dict.fromkeys(map("-".join, (*self.lang_pairs, self.named_pair))), MIXED]}
 
     @property
     def inference_pair(self):
@@ -123,15 +137,15 @@ class XLTranslationTask(XLSeq2SeqTask):
         if trained is None:
             raise UserError(f"{path} is not a translation model: train one from it with --init-encoder-from")
         self.trained_directions = trained
+        self._build_objectives()
         for source, target in dict.fromkeys((self.inference_pair, *self.lang_pairs)):
             if not check_direction(trained, source, target, path):
                 logger.warning("%s was not trained for %s-%s: zero-shot translation", path, source, target)
 
     def describe_batch(self, sample):
         """The task and the directions of a batch, for messages."""
-        net_input, names = sample["net_input"], self.dictionary.languages
-        targets = net_input["prev_output_tokens"][:, 0] - self.dictionary.first_language
-        pairs = torch.stack((net_input["src_languages"], targets), dim=1).unique(dim=0).tolist()
+        batch, names = sample["batch"], self.dictionary.languages
+        pairs = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0).tolist()
         return f"{self.cfg._name} of {','.join(f'{names[source]}-{names[target]}' for source, target in pairs)}"
 
     # --- model -------------------------------------------------------------------------------------------------
@@ -184,7 +198,8 @@ class XLTranslationTask(XLSeq2SeqTask):
         smoothed = criterion._name != "cross_entropy" or criterion.sentence_avg
         accuracy = ["accuracy"] if criterion.get("report_accuracy") else []
         scores = self.scorer.metrics({"bleu": self.scorer.directions}) if self.scorer else []
-        return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *accuracy, *scores]
+        perplexities = [f"ppl_{'-'.join(pair)}" for pair in self.lang_pairs] if self._has_own_criterion() else []
+        return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *perplexities, *accuracy, *scores]
 
     def valid_step(self, sample, model, criterion):
         """fairseq's, and with --eval-bleu the counts of greedy translations."""
@@ -192,20 +207,15 @@ class XLTranslationTask(XLSeq2SeqTask):
         return loss, sample_size, logged | (self._count(sample, model) if self.scorer else {})
 
     def _count(self, sample, model):
-        net_input, codes = sample["net_input"], self.dictionary.languages
-        tokens, starts = net_input["src_tokens"], net_input["prev_output_tokens"][:, :1]
-        padding_mask = tokens.eq(self.dictionary.pad())
-        batch = {
-            "tokens": tokens,
-            "padding_mask": padding_mask if padding_mask.any() else None,
-            "languages": net_input["src_languages"][:, None],
-        }
-        allowed = torch.from_numpy(self.dictionary.is_output).to(tokens.device)
-        translations = model.translate(batch, starts, allowed)
-        targets = [codes[number] for number in (starts[:, 0] - self.dictionary.first_language).tolist()]
-        pairs = [(codes[number], target) for number, target in zip(net_input["src_languages"].tolist(), targets)]
-        compared = (translations, sample["target"], targets)
-        return self.scorer.logging_output("translation", self.scorer.count(pairs, tokens, translations, compared))
+        batch, codes = sample["batch"], self.dictionary.languages
+        allowed = torch.from_numpy(self.dictionary.is_output).to(batch["tokens"].device)
+        translations = model.translate(batch, batch["prev_output_tokens"][:, :1], allowed)
+        sources, targets = (
+            [codes[number] for number in batch[name][:, 0].tolist()] for name in ("languages", "other_languages")
+        )
+        compared = (translations, batch["target"], targets)
+        counts = self.scorer.count(list(zip(sources, targets)), batch["tokens"], translations, compared)
+        return self.scorer.logging_output("translation", counts)
 
     def log(self, metrics, logging_outputs, criterion):
         """Logs the losses and, in validation with --eval-bleu, the scores of translations."""
@@ -220,74 +230,59 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the bitext of a split. Empty lines are left out of training and validation only."""
-        self.open_other_shards(self._open_bitext, split, epoch)
-        directions = self._directions(self.folder(epoch), split)
-        if split == "train":
+        self.open_other_shards(self._corpora, split, epoch)
+        corpora, trains = self._corpora(self.folder(epoch), split), self._trains(split)
+        if trains:
             self.inputs.check_complete(split)
-        self.datasets[split] = (
-            MappedTranslationDataset(directions, self.framing, self.dictionary.pad())
-            if directions[0].order is not None
-            else TranslationDataset(directions, self.framing, self.dictionary.pad(), split == "train")
+            self._set_repeats(corpora)
+            if len(corpora) > 1:
+                corpora = {MIXED: MixedCorpus(corpora, self.objective.cfg.alpha)}
+        kind = PlannedBatches if trains and self._has_own_criterion() else EvaluationDataset
+        self.datasets[split] = kind(self.objectives, {self.objective_name: corpora}, split)
+
+    def _trains(self, split):
+        return split == "train" and not self.evaluates
+
+    def _has_own_criterion(self):
+        run = run_config(self.cfg)
+        return run is None or run.criterion._name == self.criterion
+
+    def _corpora(self, folder, split):
+        """The pairs of the directions of a split, {name: corpus}; generated ones are named ``back en-de``."""
+        named, found = self.cfg.source_lang and not split.startswith(("train", "valid")), {}
+        for pair in [self.inference_pair] if named else self.lang_pairs:
+            name = "-".join(pair)
+            found[name] = self._bitext(folder, split, *pair)
+            if self.cfg.back_translated and self._trains(split):
+                found[f"back {name}"] = self._back_translated(folder, *pair)
+        return found if self._trains(split) else {name: _in_memory(pairs, split) for name, pairs in found.items()}
+
+    def _set_repeats(self, corpora):
+        """Sets how often an epoch reads the pairs: --upsample-primary and --sampling-temperature."""
+        factor, generated = self.cfg.upsample_primary, {name for name in corpora if name.startswith("back ")}
+        repeats = {name: factor if f"back {name}" in generated else 1 for name in corpora}
+        sizes = {name: repeats[name] * corpus.sentences for name, corpus in corpora.items()}
+        if self.cfg.sampling_temperature != 1:
+            names = [name for name in corpora if name not in generated]
+            counts = np.array([sizes[name] + sizes.get(f"back {name}", 0) for name in names])
+            shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
+            for name, more in zip(names, (shares * counts.sum() / counts).tolist(), strict=True):
+                for each in {name, f"back {name}"} & repeats.keys():
+                    repeats[each] *= more
+        if "train" not in self.datasets and self.cfg.updates_per_epoch == AUTO:
+            for name in generated:
+                self._log_pairs(name.removeprefix("back "), name, corpora, repeats)
+        self.repeats = {self.objective_name: repeats}
+
+    @staticmethod
+    def _log_pairs(real, generated, corpora, repeats):
+        """Logs how many parallel and back-translated pairs of a direction there are, and how many are read."""
+        every = [corpora[name].sentences for name in (real, generated)]
+        read = [max(1, round(repeats[name] * count)) for name, count in zip((real, generated), every, strict=True)]
+        logger.info(
+            "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
+            *(real, *every, *read, read[0] / read[1]),
         )
-
-    def _open_bitext(self, folder, split):
-        """The bitext of the directions of a split: a list of source, target, `SentencePairs`, back-translated ones."""
-        named = self.cfg.source_lang and not split.startswith(("train", "valid"))
-        generated = self.cfg.back_translated and split == "train"
-        return [
-            (*pair, self._bitext(folder, split, *pair), self._back_translated(folder, *pair) if generated else None)
-            for pair in ([self.inference_pair] if named else self.lang_pairs)
-        ]
-
-    def _directions(self, folder, split):
-        """The directions of a split; with more than `IN_MEMORY_LINES` training lines they have a `LengthOrder`."""
-        bitext, found = self._open_bitext(folder, split), {}
-        texts = [text for *_, real, generated in bitext for text in (real, generated) if text is not None]
-        mapped = split == "train" and sum(text.lines for text in texts) > IN_MEMORY_LINES
-        tag = self.dictionary.mask_index if self.cfg.tagged_back_translation else None
-        for source, target, text, generated in bitext:
-            real = self._direction_of(text, source, target, split, mapped)
-            found[source, target] = [real]
-            if generated is not None:
-                real.upsampling = self.cfg.upsample_primary
-                generated = self._direction_of(generated, source, target, split, mapped, tag)
-                found[source, target].append(generated)
-                self._log_pairs(f"{source}-{target}", real, generated)
-        if split == "train" and self.cfg.sampling_temperature != 1:
-            self._set_upsampling(list(found.values()))
-        return list(chain.from_iterable(found.values()))
-
-    def _direction_of(self, text, source, target, split, mapped, tag=None):
-        """The `Direction` of `SentencePairs`, with a `LengthOrder` if its sizes are `mapped`."""
-        swapped = text.codes[0] != source
-        sides = text.sides[::-1] if swapped else text.sides
-        if mapped:
-            order = LengthOrder(text, swapped)
-            return self.direction(*sides, None, range(text.lines), source, target, tag, order)
-        sizes = text.sizes[:, ::-1] if swapped else text.sizes
-        lines = text.filled if split.startswith(("train", "valid")) else np.arange(len(sizes))
-        return self.direction(*sides, sizes, lines, source, target, tag)
-
-    def _set_upsampling(self, groups):
-        """Upsamples the directions, which are grouped by their languages, as --sampling-temperature says."""
-        counts = np.array([sum(direction.num_examples for direction in group) for group in groups])
-        shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
-        for group, upsampling in zip(groups, shares * counts.sum() / counts):
-            for direction in group:
-                direction.upsampling *= float(upsampling)
-
-    def _log_pairs(self, name, real, generated):
-        """Logs once how many parallel and back-translated pairs of a direction there are, and how many are read."""
-        if "train" not in self.datasets:
-            logger.info(
-                "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
-                name,
-                real.num_pairs,
-                generated.num_pairs,
-                real.num_examples,
-                generated.num_examples,
-                real.num_examples / generated.num_examples,
-            )
 
     def _back_translated(self, folder, source, target):
         """The back-translated pairs of a direction.
@@ -316,11 +311,13 @@ class XLTranslationTask(XLSeq2SeqTask):
                 prefix,
                 command,
             )
-        return self._pairs(folder, "train", prefix, source, target)
+        return self._pairs(folder, "train", prefix, source, target, self.cfg.tagged_back_translation)
 
-    def _pairs(self, folder, split, prefix, *codes):
-        """The `SentencePairs` of a prefix, whose files are added to the inputs of the split."""
-        pairs = SentencePairs(prefix, *codes, len(self.dictionary))
+    def _pairs(self, folder, split, prefix, source, target, tagged=False):
+        """The pairs of a prefix from source to target, whose files are added to the inputs of the split."""
+        tag = self.dictionary.mask_index if tagged else None
+        pairs = DirectedPairs(tag, prefix, source, target, len(self.dictionary))
+        codes = prefix.parent.name.split("-")
         self.add_texts(folder, split, *files_of(prefix.parent, [f"{prefix.name}.{code}" for code in codes]))
         return pairs
 
@@ -328,34 +325,47 @@ class XLTranslationTask(XLSeq2SeqTask):
         for name in (f"{source}-{target}", f"{target}-{source}"):
             prefix = folder / name / f"{split}.{name}"
             if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
-                return self._pairs(folder, split, prefix, *name.split("-"))
+                return self._pairs(folder, split, prefix, source, target)
         raise UserError(
             f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add it to the corpus "
             "description and run `python -m preprocess`"
         )
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
-        """fairseq hook: truncates long lines outside of training; raises `UserError` for a line above --max-tokens."""
-        if isinstance(dataset, MappedTranslationDataset):
-            more = {name: kwargs[name] for name in ("max_sentences", "seed", "num_shards") if name in kwargs}
-            more |= {"micro_steps": self.micro_steps(), **iterator_options(kwargs)}
-            return dataset.iterator(max_positions, max_tokens, **more)
-        if dataset is not self.datasets.get("train") and max_positions is not None:
-            cut, max_positions = dataset.cut_at(max_positions), None
-            if len(cut):
-                logger.warning(
-                    "%d lines have more than %s tokens (source, target) and are truncated; the first: %s",
-                    len(cut),
-                    dataset.max_positions,
-                    (cut[:10] + 1).tolist(),
-                )
-        longest = int(dataset.sizes.max(initial=0))
-        if max_positions is None:
-            if max_tokens is not None and longest > max_tokens:
-                raise UserError(f"a line has {longest} tokens, more than --max-tokens {max_tokens}: raise it")
-        elif not (dataset.sizes <= max_positions).all(axis=1).any():  # fairseq skips longer lines, with a warning
-            raise UserError(
-                f"no training pair fits {max_positions} tokens (source, target), the smaller of --max-tokens "
-                f"{max_tokens} and --max-positions: raise the smaller one, the longest side has {longest} tokens"
+        """fairseq hook: the batches of the plan, of pairs of at most `max_positions` tokens on each side.
+
+        Longer pairs of training text are left out, other text is truncated; a warning says how many. Raises `UserError`
+        for a line above --max-tokens, or if no training pair is short enough.
+        """
+        corpora = dataset.corpora[self.objective_name].values()
+        if not all(isinstance(corpus, TextPairs) for corpus in corpora):
+            self.objective.cfg.length = min(max_positions or (LONGEST, LONGEST))
+            for corpus in corpora:
+                self._check_lengths(corpus, max_positions, max_tokens)
+            return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
+        cut = [] if max_positions is None else self.truncate(dataset, max_positions)
+        if len(cut) and dataset not in self.named_truncations:
+            self.named_truncations.append(dataset)
+            logger.warning(
+                "%d lines have more than %s tokens (source, target) and are truncated; the first: %s",
+                *(len(cut), tuple(max_positions), (cut[:10] + 1).tolist()),
             )
-        return super().get_batch_iterator(dataset, max_positions=max_positions, max_tokens=max_tokens, **kwargs)
+        self.check_longest(dataset, max_tokens, "a line")
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
+
+    def _check_lengths(self, corpus, max_positions, max_tokens):
+        """Raises `UserError` if no pair is short enough; the corpus warns of longer ones."""
+        for each in corpus.parts.values() if isinstance(corpus, MixedCorpus) else [corpus]:
+            try:
+                each.mean_size(self.objective.cfg.length)
+            except UserError as error:
+                raise UserError(
+                    f"no training pair fits {max_positions} tokens (source, target), the smaller of --max-tokens "
+                    f"{max_tokens} and --max-positions: raise the smaller one ({error})"
+                ) from None
+
+
+def _in_memory(pairs, split):
+    """The pairs of a split for validation, without those with an empty side, or for tests."""
+    lines = pairs.filled if split.startswith(("train", "valid")) else None
+    return TextPairs(*pairs.sides, pairs.raw_sizes, pairs.codes, lines)

@@ -27,7 +27,7 @@ def measure(checkpoint: str, data: str, batches: int, max_tokens: int, device: s
     model, task = fairseq_xl.load(checkpoint, data)
     objective = task.objectives["back_translation"]
     task.load_dataset("train")
-    epoch = task.get_batch_iterator(task.datasets["train"], max_tokens=max_tokens).next_epoch_itr()
+    epoch = task.get_batch_iterator(task.datasets["train"], max_tokens=max_tokens, training=True).next_epoch_itr()
     model = model.to(device).train()
     optimizer = torch.optim.Adam([weights for weights in model.parameters() if weights.requires_grad])
     seconds: dict[str, list[float]] = {"generation": [], "step": []}

@@ -3,8 +3,7 @@
 Writes texts in FOLDER whose .bin files are sparse, so that they take no room: their .idx files place --lines sentences
 of 2 to 40 tokens in --gigabytes, monolingual text or both sides of bitext. For each type of corpus --processes start at
 once; each opens the text, plans an epoch of --examples examples and reads its texts, with a cold page cache.
-`translation` plans an epoch of all pairs, whose order of lengths is in table files that one process has written before,
-and reads --examples. Prints one JSON object for each type:
+`translation` plans a pass over all pairs and reads --examples. Prints one JSON object for each type:
 
     open, plan, texts    seconds of the slowest process
     read_mb              read of the files by all processes together, by whatever means: what is in the system's cache
@@ -33,7 +32,7 @@ CORPORA = {
     "monolingual": ("fairseq_xl.data.monolingual", "TokenStream"),
     "sentences": ("fairseq_xl.data.sentences", "Sentences"),
     "parallel": ("fairseq_xl.data.parallel", "SentencePairs"),
-    "translation": ("fairseq_xl.data.mapped_translation", "MappedTranslationDataset"),
+    "translation": ("fairseq_xl.data.parallel", "SentencePairs"),
 }
 BITEXT = ("parallel", "translation")
 LENGTH, TOGETHER = 64, 20  # maximum tokens of a text, and examples of a batch
@@ -58,7 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
     for kind in CORPORA:
         files = write_sparse(kind, options.folder / "train", options.lines, int(options.gigabytes * 1e9))
         try:
-            files += write_tables(kind, options.folder / "train")
             forget(files)
             ran = run(kind, options.folder / "train", options.examples, options.processes)
             result: dict[str, Any] = {"corpus": kind, "gigabytes": options.gigabytes, "lines": options.lines}
@@ -84,13 +82,6 @@ def write_sparse(kind: str, prefix: Path, lines: int, size: int) -> list[Path]:
         with open(f"{each}.bin", "wb") as file:
             file.truncate((lines - 1) * step + 2 * int(sizes[-1]))
     return [Path(f"{each}.{end}") for each in prefixes for end in ("idx", "bin")]
-
-
-def write_tables(kind: str, prefix: Path, python: str = sys.executable) -> list[Path]:
-    """Writes the table files of a text, and returns them."""
-    if kind == "translation":
-        run(kind, prefix, TOGETHER, 1, python)
-    return sorted(prefix.parent.glob("*.table"))
 
 
 def forget(files: list[Path]) -> None:
@@ -122,44 +113,25 @@ def run(kind: str, prefix: Path, examples: int, processes: int, python: str = sy
 
 def read_epoch(kind: str, prefix: Path, count: int) -> dict[str, Any]:
     """Opens a text, plans an epoch of `count` examples and reads them; returns what is printed, and what was read."""
-    if kind == "translation":
-        return read_translation(prefix, count)
     module, name = CORPORA[kind]
     opened = getattr(importlib.import_module(module), name)
-    framing, plans = (importlib.import_module(f"fairseq_xl.data.{each}") for each in ("framing", "plan"))
+    names = ("framing", "plan", "passes")
+    framing, plans, passes = (importlib.import_module(f"fairseq_xl.data.{each}") for each in names)
     before, times = _memory("VmRSS"), [time.perf_counter()]
     tracemalloc.start()
-    corpus = opened(prefix, *(["en", "de"] if kind == "parallel" else ["en"]), symbols=100)
+    corpus = opened(prefix, *(["en", "de"] if kind in BITEXT else ["en"]), symbols=100)
     times.append(time.perf_counter())
     lengths = framing.InputLength(LENGTH, 1, LENGTH + 1)
     sampler = plans.ObjectiveSampler("mlm", {"": corpus}, lengths, None, TOGETHER, 1.0)
-    plan = plans.training_plan([sampler], "alternate", 1, 1, count // TOGETHER, 1, 1)
+    if kind == "translation":
+        plan = passes.ObjectivePass(sampler, 1, 1, 1)[: count // TOGETHER]
+    else:
+        plan = plans.training_plan([sampler], "alternate", 1, 1, count // TOGETHER, 1, 1)
     times.append(time.perf_counter())
     texts = [text for batch in plan for texts in corpus.texts(batch.examples, LENGTH) for text in texts]
     times.append(time.perf_counter())
     examples = [example for batch in plan for example in batch.examples.tolist()]
     return measured(times, before) | found(corpus.sentences, texts, examples)
-
-
-def read_translation(prefix: Path, count: int) -> dict[str, Any]:
-    """As `read_epoch`, for the bitext of `xl_translation`: plans an epoch of all pairs, and reads `count` of them."""
-    mapped, translation, order, parallel = (
-        importlib.import_module(f"fairseq_xl.data.{name}")
-        for name in ("mapped_translation", "translation", "length_order", "parallel")
-    )
-    before, times = _memory("VmRSS"), [time.perf_counter()]
-    tracemalloc.start()
-    pairs = parallel.SentencePairs(prefix, "en", "de", symbols=100)
-    lengths = order.LengthOrder(pairs, False)
-    direction = translation.Direction(*pairs.sides, None, range(pairs.lines), 0, 0, order=lengths)
-    dataset = mapped.MappedTranslationDataset([direction], None, 1)
-    times.append(time.perf_counter())
-    batches = dataset.iterator((LENGTH, LENGTH), None, TOGETHER).ordered_batches(1, False, True)
-    times.append(time.perf_counter())
-    examples = [example for number in range(count // TOGETHER) for example in batches[number].tolist()]
-    texts = [side[example].numpy() for example in examples for side in pairs.sides]
-    times.append(time.perf_counter())
-    return measured(times, before) | found(len(lengths), texts, examples)
 
 
 def measured(times: list[float], before: int) -> dict[str, float]:

@@ -121,7 +121,7 @@ def fairseq_xl(shape: Shape, backend: str | None = None) -> System:
     With a backend of torch.compile its layers are compiled, as by --compile.
     """
     from fairseq_xl import register
-    from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+    from fairseq_xl.criterions.combined import XLPretrainingCriterion
     from fairseq_xl.models.config import EncoderConfig
     from fairseq_xl.models.encoder import XLEncoderModel
     from fairseq_xl.objectives import OBJECTIVES
@@ -144,11 +144,8 @@ def fairseq_xl(shape: Shape, backend: str | None = None) -> System:
     model.encoder.layers.backend = backend
     dictionary, framing = SimpleNamespace(counts=np.ones(shape.vocabulary)), None  # the loss needs neither
     objective = OBJECTIVES["mlm"](OBJECTIVES["mlm"].Config(), dictionary, framing)  # type: ignore[arg-type]
-    criterion = XLPretrainingCriterion(
-        SimpleNamespace(
-            objectives={"mlm": objective}, log_keys=[("mlm", "en")], language_modeling={"mlm"}, update_num=0
-        )
-    )
+    criterion = XLPretrainingCriterion(SimpleNamespace())
+    criterion.set_objectives({"mlm": objective}, {"mlm": ["en"]})
 
     def loss(batch: Batch) -> tuple[Tensor, int]:
         inputs = {

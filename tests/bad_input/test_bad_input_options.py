@@ -13,7 +13,7 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 import fairseq_xl
-from fairseq_xl.criterions import pretraining as pretraining_criterion
+from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import RANGES, UserError
 from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
@@ -587,12 +587,12 @@ def test_validation_that_is_nan(place, tmp_path, monkeypatch):
     line = pretraining(place.data, tmp_path, *metric, objectives="mlm")
     run_train([*line, "--max-update", 1])
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    monkeypatch.setattr(pretraining_criterion, "log_terms", nan_perplexity)
+    monkeypatch.setattr(CombinedCriterion, "log", nan_perplexity)
     refused(line, "validation after update 2: mlm_ppl is NaN", tmp_path / "checkpoint_last.pt", "is unchanged")
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-def nan_perplexity(metrics, logging_outputs, names):
+def nan_perplexity(criterion, metrics, logging_outputs):
     metrics.average("loss", 1.0)
     metrics.average("mlm_ppl", math.nan)
 

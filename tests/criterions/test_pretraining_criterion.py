@@ -8,11 +8,11 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 
 import fairseq_xl
-from fairseq_xl.criterions.pretraining import XLPretrainingCriterion, log_terms
+from fairseq_xl.criterions.combined import XLPretrainingCriterion
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.ranks import sum_over_ranks
-from fairseq_xl.objectives import Term
+from fairseq_xl.objectives import Objective, Term
 from tests.waits import Waits, no_waits
 
 fairseq_xl.register()
@@ -42,27 +42,34 @@ def model():
     return Sums()
 
 
+class Stand(Objective):
+    """An objective with some of these terms, which logs those of `LOG_KEYS`."""
+
+    def __init__(self, name, weight, terms, modeling):
+        self.name, self.schedule, self.own_terms, self.modeling = name, [(0, weight)], terms, modeling
+
+    terms = property(lambda self: self.own_terms)
+    language_modeling = property(lambda self: self.modeling)
+
+    def loss(self, model, batch):
+        raise NotImplementedError
+
+    def logged_keys(self, corpora):
+        return [(term, corpus) for term, corpus in corpora if term in self.terms]
+
+
+def build(dictionary, log_keys=LOG_KEYS, modeling=("mlm", "tlm", "bits")):
+    """The criterion of MLM, and of TLM with a second term."""
+    terms = {"mlm": ("mlm",), "tlm": ("tlm", "bits"), "broken": ()}
+    objectives = {name: Stand(name, WEIGHTS[name], own, modeling) for name, own in terms.items()}
+    criterion = XLPretrainingCriterion(SimpleNamespace(target_dictionary=dictionary))
+    criterion.set_objectives(objectives, dict.fromkeys(objectives, log_keys))
+    return criterion
+
+
 @pytest.fixture
 def criterion(dictionary):
-    objectives = {
-        name: SimpleNamespace(
-            weight=lambda update, weight=weight: weight / (1 + update),
-            full_weight=weight,
-            is_trained=weight > 0,
-            loss=None,
-        )
-        for name, weight in WEIGHTS.items()
-    }
-    language_modeling = {"mlm", "tlm", "bits"}
-    return XLPretrainingCriterion(
-        SimpleNamespace(
-            objectives=objectives,
-            log_keys=LOG_KEYS,
-            language_modeling=language_modeling,
-            target_dictionary=dictionary,
-            update_num=0,
-        )
-    )
+    return build(dictionary)
 
 
 def sample(objective, corpus, batch):
@@ -105,27 +112,30 @@ class TestCombining:
         assert path == [(1.0, 0.9), (0.9, 0.9), (0.8, 0.9), (0.8, 0.8)]
 
     def test_a_term_that_would_vanish_from_the_log_is_an_error(self, criterion, model):
-        with pytest.raises(UserError, match="the loss of mlm returned terms that its `terms` do not name: bits$"):
+        with pytest.raises(UserError, match="the loss of mlm returned terms that its `terms` do not name: bits of de$"):
             criterion(model, sample("mlm", "de", {"mlm": (12.0, 4), "bits": (1.0, 1)}))
 
 
-def reduced(*updates):
+def reduced(*updates, modeling=("mlm", "tlm", "bits", "pairs")):
     """The log of updates, each a list of the logging outputs of micro-steps: {key: number}.
 
-    "sum mlm de" and "count mlm de" of a logging output stand for the places of that name in "sums" and "counts".
+    "sum mlm de" and "count mlm de" of a logging output stand for the positions of that name in "sums" and "counts".
     """
     every = [log for update in updates for log in update]
     names = list(dict.fromkeys(key.split(" ", 1)[1] for log in every for key in log if " " in key))
+    keys = [tuple(name.split(" ")) for name in names]
 
     def output(log):
         kinds = {kind: [float(log.get(f"{kind} {name}", 0)) for name in names] for kind in ("sum", "count")}
         tensors = {f"{kind}s": torch.tensor(values, dtype=torch.double) for kind, values in kinds.items()}
         return {"loss": torch.tensor(log["loss"]), "sample_size": 1} | tensors
 
-    names_of_update = ["loss", *names]
+    criterion = XLPretrainingCriterion(SimpleNamespace(target_dictionary=None))
+    stand = Stand("any", 1.0, tuple(dict.fromkeys(term for term, _ in keys)), modeling)
+    criterion.set_objectives({"any": stand}, {"any": keys})
     metrics = Metrics()
     for update in updates:
-        log_terms(metrics, [output(each) for each in update], names_of_update)
+        criterion.log(metrics, [output(each) for each in update])
     return metrics.values()
 
 
@@ -172,9 +182,9 @@ class TestLogging:
         """((4 + 8) / 2 + 2 + 1) / 3 (X8)"""
         assert smoothed["ppl"] == pytest.approx(3)
 
-    def test_ppl_leaves_out_terms_that_predict_no_words(self, criterion, model):
+    def test_ppl_leaves_out_terms_that_predict_no_words(self, dictionary, model):
         """MLM at 8 bits: 256. The binary term at 1 bit has a perplexity of 2, is logged, and does not count."""
-        criterion.task.language_modeling = {"mlm", "tlm"}
+        criterion = build(dictionary, modeling=("mlm", "tlm"))
         log = criterion(model, sample("tlm", "de-en", {"tlm": (8 * 4 * LN2, 4), "bits": (3 * LN2, 3)}))[2]
         metrics = Metrics()
         criterion.log(metrics, [log])
@@ -184,9 +194,9 @@ class TestLogging:
 
     def test_ppl_without_terms_that_predict_words_is_the_mean_over_all(self):
         """(4 + 2) / 2"""
-        bits = {"sum pairs de-en not-lm": 2 * LN2, "count pairs de-en not-lm": 1}
-        bits |= {"sum follows de not-lm": LN2, "count follows de not-lm": 1}
-        assert reduced([{"loss": 3 * LN2} | bits])["ppl"] == pytest.approx(3)
+        bits = {"sum pairs de-en": 2 * LN2, "count pairs de-en": 1}
+        bits |= {"sum follows de": LN2, "count follows de": 1}
+        assert reduced([{"loss": 3 * LN2} | bits], modeling=())["ppl"] == pytest.approx(3)
 
     def test_nothing_predicted_has_no_value(self):
         nothing = {"loss": 0.0, "sum mlm de": 0.0, "count mlm de": 0}
@@ -214,16 +224,16 @@ class TestLogging:
         assert values["ppl"] == values["mlm_de_ppl"] == math.inf
 
 
-@pytest.mark.parametrize("training, expected", [(True, [1.5, 0.75, 0.375]), (False, [1.5, 1.5, 1.5])])
-def test_the_weight_is_that_of_the_update_in_training_alone(criterion, model, training, expected):
-    losses = []
-    for criterion.task.update_num in (0, 1, 3):
-        losses.append(criterion(model.train(training), sample("tlm", "de-en", {"tlm": (12.0, 4)}))[0].item())
-    assert losses == expected
+def test_the_weight_is_that_of_the_batch_or_else_the_largest(criterion, model):
+    losses = [
+        criterion(model, sample("tlm", "de-en", {"tlm": (12.0, 4)}) | weight)[0].item()
+        for weight in ({"weight": 0.5}, {"weight": 0.125}, {})
+    ]
+    assert losses == [1.5, 0.375, 1.5]
 
 
 def test_an_objective_that_is_not_trained_does_not_count(criterion, model):
-    criterion.task.objectives["tlm"].is_trained, criterion.task.objectives["tlm"].full_weight = False, 0.0
+    criterion.objectives["tlm"].schedule = [(0, 0.0)]
     loss, size, log = criterion(model.eval(), sample("tlm", "de-en", {"tlm": (12.0, 4)}))
     assert (loss.item(), size, log["sample_size"], log["sums"].tolist()) == (0, 0, 0, [0, 0, 12, 0])
 
@@ -237,7 +247,7 @@ def update(metrics, criterion, model, objective, corpus, batch):
 
 
 @pytest.fixture
-def logged(criterion, model, monkeypatch):
+def logged(dictionary, model, monkeypatch):
     """A function: keys of the log -> statistics, operators and all-reduced sizes of two updates, without syncs."""
     monkeypatch.setattr(distributed_utils, "all_reduce", lambda tensor, group: sizes.append(tensor.numel()))
     monkeypatch.setattr(distributed_utils, "get_data_parallel_group", lambda: None)
@@ -245,9 +255,7 @@ def logged(criterion, model, monkeypatch):
 
     def run(log_keys):
         metrics = Metrics(INTERVAL, EPOCH)
-        criterion.task.log_keys = log_keys
-        for name in ("positions", "names"):
-            vars(criterion).pop(name, None)
+        criterion = build(dictionary, log_keys)
         batch = {"tlm": (12.0, 4), "bits": (6.0, 2, 1.0)}
         for _ in range(2):
             sizes.clear()

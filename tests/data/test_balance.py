@@ -1,4 +1,4 @@
-"""Order of batches by size, numbers of tokens, and what the log says of both."""
+"""Order of batches by size, and what the log says of it."""
 
 import logging
 
@@ -9,7 +9,6 @@ from fairseq_xl.data.balance import (
     balanced_order,
     log_padding_and_waiting,
     padding_share,
-    token_counts,
     waiting_share,
 )
 
@@ -29,37 +28,9 @@ def test_one_batch_in_an_update_stays_in_the_order_drawn():
     assert order_of([64, 8, 30, 60], 1) == [0, 1, 2, 3]
 
 
-def test_each_update_keeps_its_number_of_batches_of_each_kind():
-    """Two kinds in turn, each of sizes 8, 16, …, 64: equal sizes go to the same update, in another order of updates."""
-    rng = np.random.default_rng(2)
-    sizes = np.stack([8 * (1 + rng.permutation(8)) for _ in range(2)], axis=1).reshape(-1)
-    order = balanced_order(sizes, 2, np.random.default_rng(1), kinds=np.tile([0, 1], 8)).reshape(-1, 2)
-    assert sorted(order.reshape(-1).tolist()) == list(range(16)) and (order % 2 == [0, 1]).all()
-    of_updates = sizes[order]
-    assert (of_updates[:, 0] == of_updates[:, 1]).all() and of_updates[:, 0].tolist() != list(range(8, 72, 8))
-    # updates of other mixes: three, two and one batch of the first kind
-    sizes, kinds = np.array([60, 10, 50, 40, 8, 20, 30, 64, 16]), np.array([0, 0, 0, 0, 0, 1, 0, 1, 1])
-    order = balanced_order(sizes, 3, np.random.default_rng(1), kinds=kinds).reshape(-1, 3)
-    assert kinds[order].sum(axis=1).tolist() == [0, 1, 2] and (np.diff(sizes[order], axis=1) > 0).all()
-    first = [sizes[update[kinds[update] == 0]].tolist() for update in order]
-    assert sorted(sum(sorted(first), [])) == sum(sorted(first), [])  # each has a run of the sorted sizes
-
-
-def test_kinds_that_are_one_change_nothing():
-    sizes = np.random.default_rng(3).integers(1, 100, 700)
-    one = balanced_order(sizes, 4, np.random.default_rng(1), kinds=np.full(700, 5))
-    assert one.tolist() == order_of(sizes, 4)
-
-
-def test_numbers_of_tokens_by_hand():
-    """Three examples on two sides, of 3 + 2, 1 + 4 and 2 + 2 tokens: batches of 2 x (3 + 4) and 1 x (2 + 2)."""
-    sides = np.array([[3, 2], [1, 4], [2, 2]])
-    tokens, padded = token_counts([[1, 0], [2]], sides.sum(axis=1), np.ones(3, dtype=int), sides)
-    assert (tokens.tolist(), padded.tolist()) == ([10, 4], [14, 4])
-    # an example of two inputs of 3 and 2 tokens, and one of one of 4: 3 x 4
-    tokens, padded = token_counts([[0, 1]], np.array([5, 4]), np.array([2, 1]), np.array([[3], [4]]))
-    assert (tokens.tolist(), padded.tolist()) == ([9], [12])
-    assert padding_share(tokens, padded) == 0.25
+def test_share_of_padding_by_hand():
+    """Of 2 x 7 and 1 x 4 tokens with padding 10 and 4 are tokens."""
+    assert padding_share(np.array([10, 4]), np.array([14, 4])) == pytest.approx(4 / 18)
 
 
 def test_ranks_without_a_batch_wait_too():

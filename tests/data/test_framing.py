@@ -49,13 +49,15 @@ def test_mbart_ends_in_the_language(dictionary):
 def test_generation(data_bin):
     """Decoder input ``[xx] y``, output ``y </s>``; the source is a sentence."""
     from fairseq_xl.data.dictionary import XLDictionary
-    from fairseq_xl.data.translation import Direction, TranslationDataset
+    from fairseq_xl.data.plan import BatchSpec
+    from fairseq_xl.data.text_pairs import TextPairs
+    from fairseq_xl.objectives.sequence import Generation, GenerationConfig, net_input
 
     dictionary = XLDictionary.load(data_bin / "dict.txt")
     german = dictionary.language_symbol("de")
-    direction = Direction([[5, END]], [[6, 7, END]], [[2, 3]], [0], dictionary.language_id("en"), german)
-    dataset = TranslationDataset([direction], Framing.of("xl", dictionary), PAD, shuffle=False)
-    batch = dataset.collater([dataset[0]])
+    pairs = TextPairs([[5, END]], [[6, 7, END]], [[2, 3]], ("en", "de"))
+    spec = BatchSpec("generation", "en-de", np.arange(1), np.zeros(1, dtype=np.uint64))
+    batch = net_input(Generation(GenerationConfig(), dictionary, Framing.of("xl", dictionary)).collate(spec, pairs))
     assert batch["net_input"]["src_tokens"].tolist() == [[S, 5, END]]
     assert batch["net_input"]["prev_output_tokens"].tolist() == [[german, 6, 7]]
     assert batch["target"].tolist() == [[6, 7, END]]

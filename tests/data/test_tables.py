@@ -19,13 +19,18 @@ FIRST = np.array([[1, 2], [3, 4]])
 SECOND = np.array([[5, 6]])
 
 
+@pytest.fixture(autouse=True)
+def files_for_short_texts(monkeypatch):
+    monkeypatch.setattr(tables, "IN_MEMORY_LINES", 0)
+
+
 @pytest.fixture
 def text(tmp_path):
     """A binarized text, and a function that returns its table, computed as the rows given unless a file has it."""
     prefix = str(write_items(tmp_path / "train", [[4, 2], [5, 2]] * 50))
 
     def read(rows, **more):
-        return table(f"{prefix}.table", [prefix], 100, lambda: [rows], 2, always_file=True, **more).tolist()
+        return table(f"{prefix}.table", [prefix], 100, lambda: [rows], 2, **more).tolist()
 
     return tmp_path / "train.bin", read
 
@@ -64,7 +69,7 @@ def test_a_copy_of_a_data_folder_keeps_its_tables(tmp_path):
     read = {}
     for folder in (data, copy):
         prefix = str(folder / "en/train")
-        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [path], 2, lambda: [rows], 2, always_file=True)
+        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [path], 2, lambda: [rows], 2)
     write_items(data / "en/train", [[4, 2], [5, 2]])
     write_manifest(data)
     read[data](FIRST)
@@ -82,9 +87,9 @@ def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
     write_items(tmp_path / "en/train", [[4, 2], [5, 2]])
     write_manifest(tmp_path)
     prefix = str(tmp_path / "en/train")
-    table(f"{prefix}.table", [prefix], 2, lambda: [FIRST], 2, always_file=True)
+    table(f"{prefix}.table", [prefix], 2, lambda: [FIRST], 2)
     write_items(tmp_path / "en/train", [[4, 2], [6, 2]])
-    found = table(f"{prefix}.table", [prefix], 2, lambda: [SECOND], 2, always_file=True)
+    found = table(f"{prefix}.table", [prefix], 2, lambda: [SECOND], 2)
     assert found.tolist() == SECOND.tolist()
 
 

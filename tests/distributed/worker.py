@@ -2,8 +2,8 @@
 
 Each writes FOLDER/NAME.RANK.json: {"losses": {update: its micro-steps' losses as float.hex}, "loss": the log's,
 "scores": {name in `SCORES`: the log's}, "waits": for each update what would wait for a GPU}. Only the updates of jobs
-whose names begin with "sync" are watched for "waits"; those whose names begin with "mapped" map their bitext, and those
-whose names begin with "overflow" have an `overflow`.
+whose names begin with "sync" are watched for "waits"; those whose names begin with "chunks" read it in chunks, and
+those whose names begin with "overflow" have an `overflow`.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
-from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+from fairseq_xl.data import passes
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.objectives import OBJECTIVES
-from fairseq_xl.tasks import translation
+from fairseq_xl.tasks.base import XLTask
 from tests.commands import CPU, configuration, one_run
 from tests.distributed.headed import Headed
 from tests.waits import Waits
@@ -43,32 +43,44 @@ def scores_of(output):
 
 
 @contextlib.contextmanager
-def mapped_bitext():
-    """Maps the lengths of bitext of any size, as of more than `IN_MEMORY_LINES` lines."""
-    before, translation.IN_MEMORY_LINES = translation.IN_MEMORY_LINES, 0
+def chunks():
+    """Reads text in chunks of 50 lines."""
+    before, passes.CHUNK = passes.CHUNK, 50
     try:
         yield
     finally:
-        translation.IN_MEMORY_LINES = before
+        passes.CHUNK = before
 
 
 @contextlib.contextmanager
 def overflow():
     """Makes the gradients of the second update of pre-training infinite, once, on the last rank only."""
-    forward, done = XLPretrainingCriterion.forward, []
+    step, done = XLTask.train_step, []
 
-    def infinite(self, model, sample, reduce=True):
-        loss, size, log = forward(self, model, sample, reduce)
+    class Infinite:
+        """The optimizer of the run, with losses that are infinite on the last rank."""
+
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def __getattr__(self, name):
+            return getattr(self.optimizer, name)
+
+        def backward(self, loss):
+            self.optimizer.backward(loss * math.inf)
+
+    def step_with_overflow(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
         last = distributed_utils.get_global_rank() == distributed_utils.get_global_world_size() - 1
-        overflows = model.training and self.task.update_num == 1 and not done
+        overflows = update_num == 1 and not done
         done.extend([1] * overflows)
-        return loss * (math.inf if last and overflows else 1.0), size, log
+        optimizer = Infinite(optimizer) if last and overflows else optimizer
+        return step(self, sample, model, criterion, optimizer, update_num, ignore_grad)
 
-    XLPretrainingCriterion.forward = infinite
+    XLTask.train_step = step_with_overflow
     try:
         yield
     finally:
-        XLPretrainingCriterion.forward = forward
+        XLTask.train_step = step
 
 
 @contextlib.contextmanager
@@ -96,9 +108,9 @@ def main():
         sys.stderr.write(f"{name}\n")
         sys.stderr.flush()
         watched = watched_updates() if name.startswith("sync") else contextlib.nullcontext([])
-        mapped = mapped_bitext() if name.startswith("mapped") else contextlib.nullcontext()
+        in_chunks = chunks() if name.startswith("chunks") else contextlib.nullcontext()
         overflows = overflow() if name.startswith("overflow") else contextlib.nullcontext()
-        with one_run() as output, watched as waits, mapped, overflows:
+        with one_run() as output, watched as waits, in_chunks, overflows:
             distributed_utils.call_main(configuration(options.get_training_parser(), [*line, *CPU]), train.main)
         result = {
             "losses": output.updates,

@@ -10,15 +10,14 @@ from fairseq import checkpoint_utils, utils
 from fairseq.optim import FP16Optimizer
 from omegaconf import OmegaConf
 
-from fairseq_xl.criterions.pretraining import XLPretrainingCriterion
+from fairseq_xl.criterions.combined import XLPretrainingCriterion
 from fairseq_xl.engine import divergence
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.encoder import XLVecoModel
-from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.optimizers import precision
 from fairseq_xl.optimizers.adam import XLAdam
-from tests.commands import ON, equal_parameters, load, pretraining, run_train, translation
+from tests.commands import ON, equal_parameters, load, pretraining, run_train, translation, unlabelled
 from tests.devices import DEVICES, no_sync
 from tests.tasks.test_resume import SAVING, losses_after
 from tests.waits import Waits
@@ -64,7 +63,7 @@ def test_sync_of_an_update_is_one_read_of_the_norm(data_bin, tmp_path, reads, fo
 
 def test_no_objective_of_encoders_reads_more(data_bin, tmp_path, reads):
     """Each makes two updates."""
-    names = [name for name, each in OBJECTIVES.items() if issubclass(XLVecoModel, each.model_class)]
+    names = unlabelled(XLVecoModel)
     more = ["--arch", "xl_veco_tiny", "--max-update", 2 * len(names)]
     run_train(line(data_bin, tmp_path, *more, objectives=",".join(names)))
     assert len(names) >= 8 and [len(names) for names in reads] == [1] * 2 * len(names)

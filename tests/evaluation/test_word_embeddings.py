@@ -8,7 +8,6 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.word_embeddings import (
     cosines,
     dictionary_scores,
-    distances,
     nearest_in_dictionary,
     read_dictionary,
     read_similarities,
@@ -46,7 +45,6 @@ def test_mistakes(tmp_path):
 def test_distances_by_hand():
     one, two = np.array([[3.0, 4.0], [1.0, 0.0], [0.0, 0.0]]), np.array([[4.0, 3.0], [-2.0, 0.0], [3.0, 4.0]])
     assert cosines(one, two).tolist() == pytest.approx([24 / 25, -1, 0])
-    assert distances(one, two).tolist() == pytest.approx([2**0.5, 3, 5])
     found = dictionary_scores(np.array([True, False, True]), one, two)
     assert found["n"] == 3 and found["no_common_piece"]["n"] == 2
     assert found["cosine"]["score"] == pytest.approx((0.96 - 1) / 3, abs=6e-4)

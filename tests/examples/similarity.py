@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_xl.data.finetuning import frame
+from fairseq_xl.data.labelled import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
@@ -68,15 +68,15 @@ class Similarity(TaskType):
         """One number."""
         return 1
 
-    def outputs(self, model, sample):
+    def outputs(self, model, batch):
         """Similarities (B,) from 0 to 1."""
-        return model.heads[self.head_name](model.encode(**sample["batch"])[:, 0]).squeeze(-1).sigmoid()
+        return model.heads[self.head_name](self.encode(model, batch)[:, 0]).squeeze(-1).sigmoid()
 
-    def loss(self, outputs, sample):
+    def loss(self, outputs, batch):
         """Squared error."""
-        return ((outputs.float() - sample["target"]["similarity"]) ** 2).sum(), len(outputs)
+        return ((outputs.float() - batch["target"]["similarity"]) ** 2).sum(), len(outputs)
 
-    def predict(self, outputs, sample, inputs):
+    def predict(self, outputs, batch, inputs):
         """The similarity of each pair."""
         return (self.cfg.largest * outputs.float()).tolist()
 

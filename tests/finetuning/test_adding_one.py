@@ -15,7 +15,7 @@ from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
 
 from fairseq_xl import finetuning
 from fairseq_xl.commands import predict
-from fairseq_xl.criterions.finetuning import define_criterions
+from fairseq_xl.criterions.combined import define_criterions
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.classification import Classification

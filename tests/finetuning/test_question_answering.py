@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.data.finetuning import Input
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.labelled import Input
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question, read_questions
 from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens, best_span
@@ -162,7 +162,7 @@ def test_the_loss_by_hand(task):
         def encode(self, tokens):
             return torch.zeros(1, 8, 2)
 
-    logits = task.outputs(Model(), {"batch": {"tokens": None}, "target": target})
+    logits = task.outputs(Model(), {"tokens": None, "target": target})
     loss, count = task.loss(logits, {"target": target})
     assert count == 1 and loss.item() == pytest.approx(np.log(4))  # <s> and three letters
 

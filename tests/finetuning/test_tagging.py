@@ -87,7 +87,7 @@ def test_a_batch_and_its_loss_by_hand(task):
             assert tokens.shape == (2, 5)
             return torch.arange(10.0).view(2, 5, 1).expand(2, 5, 4)
 
-    sample = {"batch": {"tokens": torch.zeros(2, 5)}, "target": target}
+    sample = {"tokens": torch.zeros(2, 5), "target": target}
     assert task.outputs(Model(), sample)[:, 0].tolist() == [1, 3, 6]
     logits = torch.zeros(3, 3)
     logits[1, task.labels.index("O")] = 1.0

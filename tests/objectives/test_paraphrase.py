@@ -113,9 +113,7 @@ def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, 
     np.savez(negatives_file(pairs.prefix), negatives=lines, text=pairs.fingerprint)
     objective = build("paraphrase", f"paraphrase.length=64 paraphrase.negatives={'mined' if mined else 'random'}")
     corpus = MixedCorpus({"en-de": pairs}, 0) if mixed else pairs
-    sampler = ObjectiveSampler(
-        "paraphrase", {"any": corpus}, InputLength(64, 2, 65), 512, None, 0, objective.collated_lengths
-    )
+    sampler = ObjectiveSampler("paraphrase", {"any": corpus}, InputLength(64, 2, 65), 512, None, 0, objective.lengths)
     padded = [
         objective.collate(batch, corpus)["tokens"].numel()
         for batch in training_plan([sampler], "cycle", 1, 1, 60, 1, 1)

@@ -9,7 +9,9 @@ import pytest
 from fairseq_xl import objectives
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
+from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.objectives import OBJECTIVES, Objective, build_objectives
+from fairseq_xl.tasks.pretraining import ONE_LANGUAGE, TWO_LANGUAGES
 
 NEW = """
 from fairseq_xl.objectives.base import Objective
@@ -49,7 +51,7 @@ def test_which_terms_predict_no_words(build):
     built = build(",".join(OBJECTIVES)).values()
     assert all(set(objective.language_modeling) <= set(objective.terms) for objective in built)
     others = {term for objective in built for term in set(objective.terms) - set(objective.language_modeling)}
-    assert others == {"nsp", "paraphrase", "paraphrase_similarity"}
+    assert others == {"nsp", "paraphrase", "paraphrase_similarity", *TASK_TYPES}
 
 
 def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):
@@ -74,7 +76,7 @@ def test_a_name_is_registered_once():
 def test_every_objective_says_what_it_is():
     for name, objective in OBJECTIVES.items():
         assert objective.name == name
-        assert objective.corpus_type in ("monolingual", "sentences", "documents", "parallel", "parallel_documents")
+        assert objective.corpus_type in (*ONE_LANGUAGE, *TWO_LANGUAGES, "labelled")
         assert objective.collate is not Objective.collate and objective.loss is not Objective.loss
         assert objective.__doc__
 

@@ -11,7 +11,7 @@ from fairseq_xl.data.framing import decoder_target
 from fairseq_xl.models.config import BackboneConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import sequence_losses, sequence_terms
 
 TARGET = torch.tensor([[3, 4, 2], [4, 2, 1]])  # 1 is padding
 
@@ -71,11 +71,13 @@ def test_a_stream_may_have_nothing_to_predict():
 
 def test_label_smoothing_is_fairseqs():
     """0.1 of the probability goes to the four other symbols, 0.025 each."""
-    (term,) = sequence_terms(Streams([[spread(3, 0.6)]]), decoder_target(torch.tensor([[3]]), 1), label_smoothing=0.1)
-    assert term.sum.item() == pytest.approx(-0.9 * math.log(0.6) - 4 * 0.025 * math.log(0.1), rel=1e-5)
+    batch = decoder_target(torch.tensor([[3]]), 1)
+    ((loss, nll, count),) = sequence_losses(Streams([[spread(3, 0.6)]]), batch, label_smoothing=0.1)
+    assert loss.item() == pytest.approx(-0.9 * math.log(0.6) - 4 * 0.025 * math.log(0.1), rel=1e-5)
+    assert nll.item() == pytest.approx(-math.log(0.6), rel=1e-5) and count == 1
     hidden = Streams(torch.rand(2, 3, 5).tolist())
-    (term,) = sequence_terms(hidden, decoder_target(TARGET, 1), label_smoothing=0.2)
+    ((loss, *_),) = sequence_losses(hidden, decoder_target(TARGET, 1), label_smoothing=0.2)
     logits, target = hidden.hidden[0][TARGET.ne(1)], TARGET[TARGET.ne(1)]
     wanted = torch.full((5, 5), 0.2 / 4)
     wanted[torch.arange(5), target] = 0.8
-    torch.testing.assert_close(term.sum, F.cross_entropy(logits, wanted, reduction="sum"))
+    torch.testing.assert_close(loss, F.cross_entropy(logits, wanted, reduction="sum"))

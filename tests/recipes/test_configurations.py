@@ -161,7 +161,7 @@ def test_xlms_training_ends_after_ten_looks_at_200000_sentences(dictionary):
     for size in ("paper", "paper-mt"):
         cfg = configuration(PRETRAINING[size])
         streams = objectives_of(cfg, dictionary)["mlm"].cfg.batch_sentences
-        assert cfg.task.updates_per_epoch * streams == 200000 and cfg.checkpoint.patience == 10
+        assert int(cfg.task.updates_per_epoch) * streams == 200000 and cfg.checkpoint.patience == 10
         assert cfg.checkpoint.save_interval_updates == 0 and cfg.dataset.validate_interval == 1
     cfg = configuration(TRANSLATION["paper-mt"], "-s", "en", "-t", "de")
     assert cfg.checkpoint.patience == 10 and cfg.dataset.max_tokens == 2000

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.data.finetuning import segments
+from fairseq_xl.data.labelled import segments
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning.ranking import Ranking
 from fairseq_xl.finetuning.tagging import Tagging
@@ -155,8 +155,11 @@ def test_outputs_that_are_not_there(task, translator):
         graphs_of(encoder, task, "head")
     with pytest.raises(UserError, match="--output logits: an encoder-decoder has no choice of outputs"):
         graphs_of(translator[0], task, "logits")
-    several = SimpleNamespace(dictionary=task.dictionary, type=SimpleNamespace(name="multitask"))
-    with pytest.raises(UserError, match="a head of multitask cannot be exported: expected classification, ranking"):
+    other = SimpleNamespace(dictionary=task.dictionary, types={"sts": SimpleNamespace(name="similarity")})
+    with pytest.raises(UserError, match="a head of similarity cannot be exported: expected classification, ranking"):
+        graphs_of(encoder, other)
+    several = SimpleNamespace(dictionary=task.dictionary, types={"nc": None, "ner": None})
+    with pytest.raises(UserError, match="several heads, nc, ner, cannot be exported: expected --output hidden"):
         graphs_of(encoder, several)
     assert graphs_of(encoder, several, "logits")[0] == "masked-lm"
     with pytest.raises(UserError, match="Identity cannot be exported: expected an encoder or an encoder-decoder"):

@@ -259,7 +259,7 @@ def examples(output):
     """Sources of the first epoch, as tuples of ids without padding."""
     found = []
     for (sample,) in output.samples.values():
-        found += [tuple(row[row != 1].tolist()) for row in sample["net_input"]["src_tokens"]]
+        found += [tuple(row[row != 1].tolist()) for row in sample["batch"]["tokens"]]
     return found
 
 

@@ -11,8 +11,7 @@ import torch
 from fairseq import checkpoint_utils
 
 from fairseq_xl.commands import score_classification, score_ranking, score_tagging
-from fairseq_xl.criterions.finetuning import FineTuningCriterion
-from fairseq_xl.data.finetuning import FineTuningDataset
+from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
 from fairseq_xl.finetuning.classification import Classification
@@ -118,15 +117,12 @@ def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_
 
 
 def test_predictions_of_some_examples_only_are_refused(data_bin, task_files, learned, tmp_path, monkeypatch):
-    """fairseq skips what --max-valid-steps leaves out, and what the model has no position for; no file is written."""
+    """Those that --max-valid-steps leaves out are missing; no file is written."""
     to = ["--predictions-to", tmp_path / "to"]
     line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 2, "--no-save", *to)
     refused(
-        [*line, "--max-valid-steps", 1], "--max-valid-steps 1 skipped", "of 31 examples of en", "of the split valid"
+        [*line, "--max-valid-steps", 1], "--max-valid-steps 1 skipped", "31 of 31 examples of de", "of the split valid"
     )
-    monkeypatch.setattr(FineTuningDataset, "filter_indices_by_size", lambda _, indices, size: (indices[:-3], [1]))
-    with pytest.raises(UserError, match="--skip-invalid-size-inputs-valid-test skipped . of 31 examples of .*valid"):
-        validate(data_bin, learned[1][0] / "checkpoint_best.pt", "--skip-invalid-size-inputs-valid-test", *to)
     assert not (tmp_path / "to").exists()
 
 
@@ -207,7 +203,7 @@ def test_the_head_reads_the_first_token():
     hidden = torch.tensor([[[1.0, 2.0], [50.0, 60.0]], [[3.0, 4.0], [70.0, 80.0]]])
     Model.heads["classification"].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     task = Classification(None, None)
-    assert task.outputs(Model(), {"batch": {"tokens": None}}).tolist() == [[1, 2, 3], [3, 4, 7]]
+    assert task.outputs(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
 
 
 @pytest.mark.parametrize("sides", [1, 2])
@@ -316,10 +312,10 @@ def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_pat
         for split in ("train", "valid"):
             (files / f"{split}.{code}.tsv").write_bytes((task_files[1] / f"train.{code}.tsv").read_bytes())
     logs, predict, predicted = [], Classification.predict, []
-    log = FineTuningCriterion.log
+    log = CombinedCriterion.log
     monkeypatch.setattr(Classification, "predict", lambda task, *given: predicted.append(1) or predict(task, *given))
     monkeypatch.setattr(
-        FineTuningCriterion, "log", staticmethod(lambda metrics, found: logs.extend(found) or log(metrics, found))
+        CombinedCriterion, "log", lambda self, metrics, found: logs.extend(found) or log(self, metrics, found)
     )
     line = classification(data_bin, files, tmp_path / "run", "--max-epoch", 1, "--no-save", "--lr", 0, *LEARNING)
     output = run_train([*line, "--log-interval", 100])
@@ -327,14 +323,14 @@ def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_pat
     (valid,) = validation_losses(output)
     for name in ("accuracy", "accuracy_en", "accuracy_de"):
         assert f'"train_{name}": "{valid[name]}"' in whole, whole
-    counts = {"loss", "sample_size", "ntokens", "nsentences"}
-    assert len(logs) == 30 and len(predicted) == 15
-    training = [log for log in logs if "counted" in log]
-    assert len(training) == 15 and all(log.keys() == counts | {"counted"} for log in training)
-    assert all(log["counted"].shape == (2, 3) for log in training)
-    names = ("examples", "correct", "predicted 0", "predicted 1", "gold 0", "gold 1")
-    sums = {f"_{name} {code}" for name in names for code in ("en", "de")}
-    assert all(log.keys() == counts | sums for log in logs if "counted" not in log)
+    training, validation = logs[:15], logs[15:]
+    assert len(predicted) == len(validation) == 16  # a batch of validation has one language
+    assert all(log.keys() == {"loss", "sample_size", "ntokens", "nsentences", "sums", "counts"} for log in logs)
+    sums = [sum(log["sums"] for log in part).reshape(6, 3) for part in (training, validation)]
+    assert (
+        torch.equal(sums[0][:2], sums[1][:2]) and not sums[0][2:].any()
+    )  # "examples" and "correct" of three languages
+    assert sums[1][2:4].sum() == sums[1][4:].sum() == sums[1][0].sum()  # as predicted and as labels
 
 
 # Fine-tuning and mistakes
@@ -431,7 +427,7 @@ def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, senten
 
 
 def test_mistakes_are_found_before_anything_is_encoded(data_bin, task_files, changed, tmp_path, monkeypatch):
-    monkeypatch.setattr("fairseq_xl.tasks.finetuning.TextEncoder", None)
+    monkeypatch.setattr("fairseq_xl.tasks.labelled.TextEncoder", None)
     line = classification(data_bin, task_files[1], tmp_path / "run")
     refused([*line, "--best-checkpoint-metric", "f1"], "--best-checkpoint-metric f1: choose one of accuracy")
     refused([*line, "--valid-subset", "valid,valid1"], "valid1.en.tsv: no such file")

@@ -9,19 +9,17 @@ import pytest
 import sacrebleu
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import data_utils
 from tiny_data import write_data_bin, write_items
 
+from fairseq_xl.data import passes
 from fairseq_xl.data.back_translated import back_translated_prefix, note_path
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.translation import Direction, TranslationDataset
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
-from fairseq_xl.tasks import translation as translation_task
 from fairseq_xl.tasks.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, translation
@@ -54,13 +52,12 @@ def train(data, folder, *more):
 
 def drawn(output, data, updates):
     """The examples of some updates, by the code of their target language."""
-    symbols = XLDictionary.load(data / "dict.txt").symbols
-    found = {}
+    codes, found = XLDictionary.load(data / "dict.txt").languages, {}
     for update in updates:
         (sample,) = output.samples[update]
-        starts = sample["net_input"]["prev_output_tokens"][:, 0].tolist()
-        for start, number in zip(starts, sample["id"].tolist()):
-            found.setdefault(symbols[start].strip("[]"), []).append(number)
+        targets = sample["batch"]["other_languages"][:, 0].tolist()
+        for target, number in zip(targets, sample["id"].tolist()):
+            found.setdefault(codes[target], []).append(number)
     return found
 
 
@@ -78,14 +75,6 @@ def test_a_temperature_draws_rare_directions_more_often(data, tmp_path):
     assert {code: len(numbers) for code, numbers in found.items()} == {"de": 50, "fr": 25}
     assert len(set(found["de"])) == 50
     assert set(Counter(found["fr"]).values()) == {1, 2} and len(set(found["fr"])) == FEW
-
-
-def test_a_direction_that_almost_vanishes_keeps_a_line():
-    """One line, read 0.2 times in an epoch, beside 100."""
-    few, many = (Direction([], None, np.ones((n, 2)), np.arange(n), 0, 5, upsampling=0.2) for n in (1, 100))
-    with data_utils.numpy_seed(1):
-        order = TranslationDataset([few, many], None, 1, shuffle=True).ordered_indices()
-    assert len(order) == 1 + 20 and (order == 0).sum() == 1
 
 
 def test_back_translated_pairs_belong_to_their_direction(data, tmp_path):
@@ -120,15 +109,13 @@ def test_epochs_differ_and_a_stopped_run_resumes(data, tmp_path):
         check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
 
 
-def test_training_on_mapped_lengths(data, tmp_path, monkeypatch):
-    """As with lengths in memory: all pairs once; with a temperature 50 and 25; a stopped run resumes, other epochs."""
-    data = shutil.copytree(data, tmp_path / "data-bin")
-    monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
+def test_an_epoch_in_chunks(data, tmp_path, monkeypatch):
+    """As in one chunk: all pairs once; with a temperature 50 and 25; a stopped run resumes, with workers too."""
+    monkeypatch.setattr(passes, "CHUNK", 20)
     output = run_train(train(data, tmp_path / "all", "--max-epoch", 1))
     found = drawn(output, data, output.updates)
     assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": MANY, "fr": FEW}
     assert sum(map(len, found.values())) == MANY + FEW
-    assert (data / "en-fr/train.en-fr.en-fr.order.table").is_file()
 
     def line(folder, *more):
         return train(data, folder, *cli(sampling_temperature=2, save_interval_updates=1), *more)
@@ -139,8 +126,7 @@ def test_training_on_mapped_lengths(data, tmp_path, monkeypatch):
     first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
     assert {code: len(numbers) for code, numbers in first.items()} == {"de": 50, "fr": 25}
     assert set(first["de"]) != set(second["de"])
-    for stop in (3, end + 3):
-        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
+    check_stop(line, tmp_path / "parts", (tmp_path / "whole", whole), end + 3, 30)
     workers = ["--cpu", "--num-workers", 2, "--no-progress-bar"]
     parts = [run_train(line(tmp_path / "workers", "--max-update", last), workers) for last in (3, 6)]
     assert sum((part.losses for part in parts), []) == whole.losses[:6]

@@ -168,10 +168,10 @@ def test_batches_name_their_languages(data_bin, tmp_path, monkeypatch):
     pad, directions = dictionary.pad(), set()
     line = translation(data_bin, tmp_path, "--lang-pairs", "en-de,de-en", "--max-epoch", 1, "--disable-validation")
     for sample in (sample for samples in run_train(line).samples.values() for sample in samples):
-        net_input, target = sample["net_input"], sample["target"]
-        given, followed = net_input["prev_output_tokens"], target[:, 1:] != pad
+        batch, target = sample["batch"], sample["batch"]["target"]
+        given, followed = batch["prev_output_tokens"], target[:, 1:] != pad
         assert torch.equal(given[:, 1:][followed], target[:, :-1][followed])
-        for start, source, tokens in zip(given[:, 0], net_input["src_languages"], net_input["src_tokens"], strict=True):
+        for start, source, tokens in zip(given[:, 0], batch["languages"][:, 0], batch["tokens"], strict=True):
             words = dictionary.string(tokens[tokens != pad], "sentencepiece").removeprefix("<s>").split()
             assert words and set(words) <= set(WORDS[dictionary.languages[source]])
             directions.add((dictionary.languages[source], dictionary[start]))

@@ -90,10 +90,9 @@ def test_each_batch_is_of_one_task_and_each_example_in_one(learned, folders):
     samples = [sample for update in range(1, len(output.samples) // 8 + 1) for sample in output.samples[update]]
     seen = {name: [] for name in TYPES}
     for sample in samples:
-        seen[sample["target"]["subtask"]] += sample["id"].tolist()
+        seen[sample["objective"]] += sample["id"].tolist()
     assert len(seen["nc"]) == 240 and len(seen["ner"]) == 100 and len(seen["qa"]) >= 100
-    every = [index for of_one in seen.values() for index in of_one]
-    assert sorted(every) == list(range(len(every)))
+    assert all(sorted(numbers) == list(range(len(numbers))) for numbers in seen.values())
 
 
 def test_predictions_are_written_for_each_task(data_bin, learned, folders, tmp_path, capsys):
@@ -131,7 +130,7 @@ def test_the_loss_of_a_batch_is_that_of_the_task_by_itself(data_bin, folders, tm
     for update, (one,) in several.samples.items():
         (other,) = alone.samples[update]
         assert torch.equal(one["batch"]["tokens"], other["batch"]["tokens"])
-        size = other["target"]["labeled"]
+        size = other["batch"]["target"]["labeled"]
         expected = float.fromhex(alone.updates[update][0]) * len(one["id"]) / size
         assert float.fromhex(several.updates[update][0]) == pytest.approx(expected, rel=1e-5)
     one, other = (load(tmp_path / folder / "checkpoint_last.pt") for folder in ("several", "alone"))

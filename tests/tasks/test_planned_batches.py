@@ -8,7 +8,8 @@ from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
 def test_a_task_that_forgot_no_plans_has_none():
     task, dataset = PlannedTask(), PlannedBatches({}, {})
     task.cfg, task.objectives, task.datasets = SimpleNamespace(validation_examples=0), {}, {"valid": dataset}
-    assert task.get_batch_iterator(dataset, 100).frozen_batches == ()
+    task.evaluates = task.training_begun = False
+    assert task.get_batch_iterator(dataset, 100).specs == []
     (plan,) = task._validation_plans.values()
     assert plan == []
     task.forget_plans()

@@ -278,7 +278,7 @@ def test_subtasks(data_bin, task_files, tmp_path, run):
 def translator(data_bin, tmp_path_factory):
     """A checkpoint of en-de and de-en."""
     folder = tmp_path_factory.mktemp("translator")
-    options = cli(lang_pairs="en-de,de-en", max_epoch=12, max_tokens=512, lr=0.01, no_epoch_checkpoints=True)
+    options = cli(lang_pairs="en-de,de-en", max_epoch=16, max_tokens=512, lr=0.01, no_epoch_checkpoints=True)
     run_train(translation(data_bin, folder, *options, "--disable-validation"))
     return folder / "checkpoint_last.pt"
 

@@ -367,10 +367,10 @@ def test_all_streams_are_fine_tuned_and_the_first_one_is_scored(data_bin, task_f
             assert float.fromhex(output.updates[number][0]) == pytest.approx(total, rel=1e-5)
         task.load_dataset("valid")
         found = validation_losses(output)[0]
-        valid = task.datasets["valid"]
-        for number, code in enumerate(("en", "de")):
-            batch = valid.collater([valid[n] for n in range(len(valid)) if valid.direction_of(n) == number])["batch"]
-            first = sequence_terms(model, batch)[0]
+        epochs = task.get_batch_iterator(task.datasets["valid"], max_sentences=1000)
+        batches = {sample["corpus"]: sample["batch"] for sample in epochs.next_epoch_itr(shuffle=False)}
+        for code in ("en", "de"):
+            first = sequence_terms(model, batches[code])[0]
             assert float(found[f"ppl_{code}"]) == pytest.approx(math.exp(first.sum / first.count), rel=1e-3)
     assert len(generate(data_bin, task_files, checkpoint, "de").lines("D")) == SPLITS["test"]
 

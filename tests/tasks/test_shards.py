@@ -1,7 +1,6 @@
 """Shards of `python -m preprocess` in training, evaluation and the commands that read a data folder."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from fairseq import options
 
 import fairseq_xl
 from fairseq_xl.commands import describe, embed, mine_negatives, skipgram
+from fairseq_xl.data import passes
 from fairseq_xl.errors import UserError
-from fairseq_xl.tasks import translation as translation_task
 from tests.commands import (
     configuration,
     dan,
@@ -68,8 +67,8 @@ def test_all_ways_to_name_the_shards(shards, tmp_path, whole, written):
     assert [found.updates[number] for number in range(1, 11)] == [
         whole("pretraining")[1].updates[number] for number in range(1, 11)
     ]
-    logged = [line for line in found.log.splitlines() if ", shard " in line]  # fairseq opens the next before it stops
-    assert logged == [f"epoch {epoch} reads {shards / str(epoch - 1)}, shard {epoch} of 3" for epoch in (1, 2, 3)]
+    logged = [line for line in found.log.splitlines() if ", shard " in line]
+    assert logged == [f"epoch {epoch} reads {shards / str(epoch - 1)}, shard {epoch} of 3" for epoch in (1, 2)]
 
 
 def test_an_epoch_reads_one_shard(shards, tmp_path, whole):
@@ -101,30 +100,25 @@ def test_resume_is_exact_in_every_shard(shards, tmp_path, whole, kind, stop):
     check_stop(line, tmp_path, whole(kind), stop, 4 * UPDATES)
 
 
-def test_mapped_bitext_resumes_in_every_shard(shards, tmp_path, monkeypatch):
-    """As long bitext is read: lengths and order are in table files, which each shard has."""
-    monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
-    data = shutil.copytree(shards, tmp_path / "shards")
+def test_long_bitext_resumes_in_every_shard(shards, tmp_path, monkeypatch):
+    """It is planned in chunks, here of 15 pairs."""
+    monkeypatch.setattr(passes, "CHUNK", 15)
 
     def line(folder, *more):
         more = ["--save-interval-updates", 1, "--no-epoch-checkpoints", *more]
-        return line_of("translation", f"{data}/*", folder, *more)
+        return line_of("translation", f"{shards}/*", folder, *more)
 
     output = run_train(line(tmp_path / "whole", "--max-epoch", 4))
-    assert len(list(data.glob("*/*/train.*.en-de.order.table"))) == SHARDS
-    lines = [number for update in range(1, UPDATES + 1) for number in output.samples[update][0]["id"].tolist()]
-    assert sorted(lines) == list(range(30)) and len(output.updates) == 4 * UPDATES
-    for stop in (UPDATES + 2, 2 * UPDATES + 4):
-        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", output), stop, 4 * UPDATES)
+    updates = len(output.updates) // 4
+    lines = [number for update in range(1, updates + 1) for number in output.samples[update][0]["id"].tolist()]
+    assert sorted(lines) == list(range(30))
+    for stop in (updates + 2, 2 * updates + 4):
+        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", output), stop, 4 * updates)
 
 
 @pytest.mark.parametrize("data", ["*", "0"])
-@pytest.mark.parametrize("mapped", [False, True])
-def test_an_epoch_without_a_batch_left_is_followed_by_the_next(shards, tmp_path, monkeypatch, data, mapped):
+def test_an_epoch_without_a_batch_left_is_followed_by_the_next(shards, tmp_path, data):
     """A checkpoint that says that five processes have read a batch each: these are all batches of the epoch."""
-    if mapped:
-        monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
-    shards = shutil.copytree(shards, tmp_path / "shards")  # tables are written beside its text
 
     def run(folder, *more):
         more = ["--save-interval-updates", 1, "--no-epoch-checkpoints", *more]

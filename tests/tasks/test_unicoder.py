@@ -105,7 +105,8 @@ def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_p
     task.load_dataset("train")
     read = {name: set(sources) for name, sources in task.datasets["train"].corpora.items()}
     assert read == {"tlm": {"en-de", "en-fr"}, "cross_lingual_mlm": {"en-de"}}
-    assert ("tlm", "en-fr") in task.log_keys and ("cross_lingual_mlm", "en-fr") not in task.log_keys
+    corpora = task.corpora_of_objectives()
+    assert "en-fr" in corpora["tlm"] and "en-fr" not in corpora["cross_lingual_mlm"]
     for wrong, sentence in (
         ("en-xx", "has no text of en-xx; expected one of en-de, en-fr"),
         ("en-fr,en", "has no text of en; expected one of en-de, en-fr"),

@@ -5,12 +5,10 @@ import re
 import pytest
 from fairseq.tasks import FairseqTask
 
-from fairseq_xl.data.finetuning import FineTuningDataset
-from fairseq_xl.data.translation import TranslationExamples
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.task_files import read_queries
-from fairseq_xl.tasks import translation as translation_task
 from fairseq_xl.tasks.finetuning import FineTuningTask
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.command_line import cli
 from tests.commands import classification, generation, labeled, load, run_train, run_validate, translation
 from tests.tasks.test_classification import write_task
@@ -46,12 +44,12 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def validated(monkeypatch):
-    """The numbers of the examples that are validated, in order."""
+    """(corpus, number) of the examples that are validated, in order."""
     found = []
     for owner in (FairseqTask, FineTuningTask):
 
         def recorded(self, sample, *more, step=owner.valid_step):
-            found.extend(sample["id"].tolist())
+            found.extend((f"{sample['objective']} {sample['corpus']}", number) for number in sample["id"].tolist())
             return step(self, sample, *more)
 
         monkeypatch.setattr(owner, "valid_step", recorded)
@@ -60,20 +58,17 @@ def validated(monkeypatch):
 
 @pytest.fixture
 def collated(monkeypatch):
-    """The numbers of the examples of which batches are made outside of training."""
+    """(corpus, number) of the examples of which batches are made outside of training."""
     found = set()
-    fine_tuning, text = FineTuningDataset.collater, TranslationExamples.collater
+    for kind in (PlannedBatches, EvaluationDataset):
 
-    def of_fine_tuning(self, indices):
-        found.update(indices if self.split != "train" else ())
-        return fine_tuning(self, indices)
+        def of_plan(self, spec, kind=kind, planned=kind.__getitem__):
+            sample = planned(self, spec)
+            if type(self) is kind and self.split != "train":
+                found.update((f"{spec.objective} {spec.corpus_name}", index) for index in sample["id"].tolist())
+            return sample
 
-    def of_text(self, samples):
-        found.update(sample["id"] for sample in samples if not self.shuffle)
-        return text(self, samples)
-
-    monkeypatch.setattr(FineTuningDataset, "collater", of_fine_tuning)
-    monkeypatch.setattr(TranslationExamples, "collater", of_text)
+        monkeypatch.setattr(kind, "__getitem__", of_plan)
     return found
 
 
@@ -117,12 +112,12 @@ def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(
     assert sorted(validated) == sample
     validated.clear()
     resumed = run_train([*line(data_bin, files, tmp_path / "one"), *short, *cli(max_epoch=3, validation_examples=0)])
-    assert sorted(validated) == list(range(int(every)))
+    assert len(set(validated)) == len(validated) == int(every)
     assert "fixed sample" not in resumed.log and "other settings" not in resumed.log
     validated.clear()
     evaluated = cli(task=name, path=tmp_path / "two" / LAST, user_dir="fairseq_xl", batch_size=8)
     whole = run_validate([data_bin, *evaluated])
-    assert sorted(validated) == list(range(int(every))) and "fixed sample" not in whole.log
+    assert len(set(validated)) == len(validated) == int(every) and "fixed sample" not in whole.log
     both = run_validate([data_bin, *evaluated, "--valid-subset", "train,valid"])
     assert "fixed sample" not in both.log and "batches of epoch" not in both.log
 
@@ -131,13 +126,13 @@ def test_a_training_validates_on_a_fixed_sample_and_fairseq_validate_on_all(
 def test_sets_of_at_most_the_limit_are_read_whole(data_bin, files, validated, tmp_path, more):
     """31 examples of each language; by default 5,000 are the limit."""
     output = run_train([*classification(data_bin, files["nc"], tmp_path), "--max-update", 1, *more])
-    assert sorted(validated) == list(range(62)) and "fixed sample" not in output.log
+    assert len(set(validated)) == len(validated) == 62 and "fixed sample" not in output.log
 
 
 def test_a_training_that_writes_predictions_validates_on_all_examples(data_bin, files, validated, tmp_path):
     more = cli(max_update=1, validation_examples=3, predictions_to=tmp_path / "predictions")
     output = run_train([*classification(data_bin, files["nc"], tmp_path / "run"), *more])
-    assert sorted(validated) == list(range(62)) and "fixed sample" not in output.log
+    assert len(set(validated)) == len(validated) == 62 and "fixed sample" not in output.log
     assert len((tmp_path / "predictions/valid.de.tsv").read_text(encoding="utf-8").splitlines()) == 31
 
 
@@ -154,11 +149,11 @@ def test_the_metric_of_a_sample_is_that_of_its_whole_queries(data_bin, files, va
             ),
         ]
     )
-    for first, code in ((0, "en"), (QUERIES, "de")):
+    for code in ("en", "de"):
         queries = read_queries(files["queries"] / f"valid.{code}.tsv", code)
         rows = [row.split("\t") for row in (to / f"valid.{code}.tsv").read_text(encoding="utf-8").splitlines()]
         scores = {int(row[0]): float(row[3]) for row in rows}
-        drawn = [queries[index - first] for index in sample if first <= index < first + QUERIES]
+        drawn = [queries[index] for corpus, index in sample if corpus == f"ranking {code}"]
         values = [ndcg(query.relevance, [scores[number] for number in query.lines]) for query in drawn]
         assert len(values) == 4 and all(len(query.texts) == 4 for query in drawn)
         assert float(found[f"ndcg_{code}"]) == pytest.approx(25 * sum(values), abs=0.01)
@@ -169,10 +164,7 @@ def drawn(output):
     return [sorted(index for each in samples for index in each["id"].tolist()) for samples in output.samples.values()]
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_the_log_of_each_epoch_of_translation_has_its_padding(data_bin, tmp_path, monkeypatch, mapped):
-    if mapped:
-        monkeypatch.setattr(translation_task, "IN_MEMORY_LINES", 0)
+def test_the_log_of_each_epoch_of_translation_has_its_padding(data_bin, tmp_path):
     more = cli(lang_pairs="en-de,de-en", max_epoch=2, disable_validation=True, no_epoch_checkpoints=True)
     output = run_train(translation(data_bin, tmp_path, *more, "--update-freq", "1,2"))
     assert EPOCH.findall(output.log) == ["1", "2"]

@@ -13,8 +13,8 @@ from fairseq_xl.checkpoints.formats.subwords import bpe_merges
 from fairseq_xl.checkpoints.formats.tokenizer import write_tokenizer
 from fairseq_xl.checkpoints.sentencepiece_models import Piece
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.finetuning import segments
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.labelled import segments
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
 from tests.checkpoints.formats.many_languages import LINES, ODD, TEXTS, trained, write_data

@@ -1,0 +1,103 @@
+"""Sources and targets of translation and generation. n examples."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.data.corpus import ListedExamples, Numbers
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.text import cut
+
+
+class DirectedPairs(SentencePairs):
+    """Sentence pairs from a source into a target language; sizes of sources count what is put in front of them.
+
+    Args:
+        tag: the id of a symbol in front of each source, after ``<s>``, for generated ones (Caswell et al. 2019); None:
+            no symbol.
+        others: the arguments of `SentencePairs`.
+    """
+
+    def __init__(self, tag: int | None, *others: Any):
+        self.tag, self.added = tag, 1 + (tag is not None)
+        super().__init__(*others)
+
+    def __reduce__(self) -> Any:
+        return DirectedPairs, (self.tag, *super().__reduce__()[1])
+
+    def _sides_of(self, lines: Numbers) -> Numbers:
+        """Numbers of tokens of framed sources and of targets of lines: (n, 2); an empty source stays empty."""
+        return self._framed(super()._sides_of(lines))
+
+    def _blocks(self) -> Iterator[tuple[int, Numbers]]:
+        """Yields the first line of each block of the text, and these numbers: (b, 2)."""
+        return ((first, self._framed(sizes)) for first, sizes in super()._blocks())
+
+    def _framed(self, sizes: Numbers) -> Numbers:
+        return sizes + self.added * np.array([1, 0]) * (sizes > 1)
+
+    @property
+    def raw_sizes(self) -> Numbers:
+        """Numbers of tokens of both sides of all lines, without what is added: (lines, 2)."""
+        return np.concatenate([sizes for _, sizes in super()._blocks()])
+
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """Source, with the tag, and target of each line."""
+        pairs = super().texts(lines, length)
+        return pairs if self.tag is None else [(np.append(self.tag, source), target) for source, target in pairs]
+
+
+class TextPairs(ListedExamples):
+    """Sources, and their targets if there are any, whose lengths are in memory; all lines or chosen ones are examples.
+
+    Longer texts than `longest` are truncated, and keep their ``</s>``.
+
+    Args:
+        sources, targets: indexable token sequences that end in ``</s>``; targets or None.
+        sizes: (lines, 2) their numbers of tokens; 1 for targets that are not there.
+        codes: languages of source and target.
+        lines: (n,) the lines that are examples; None: all.
+        constraints: of generation, a tensor for each line; None: none.
+        positions: of each source those that the decoder predicts; None: it writes a whole text.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        targets: Sequence[Any] | None,
+        sizes: Numbers,
+        codes: tuple[str, str],
+        lines: Numbers | None = None,
+        constraints: Any = None,
+        positions: Sequence[Numbers | None] | None = None,
+    ):
+        self.sources, self.targets, self.sizes, self.codes = sources, targets, np.asarray(sizes), codes
+        super().__init__(np.arange(len(self.sizes)) if lines is None else lines)
+        self.constraints, self.masked_positions = constraints, positions
+        self.longest: tuple[int, int] = (np.iinfo(np.int64).max,) * 2  # of source and target, in tokens
+
+    def truncated(self) -> Numbers:
+        """The lines (k,) that are longer than `longest`."""
+        found: Numbers = self.numbers[(self.sizes[self.numbers] > self.longest).any(axis=1)]
+        return found
+
+    def sides_of(self, lines: Numbers) -> Numbers:
+        """Numbers of tokens of framed sources and of targets of lines (n,), as they are truncated: (n, 2)."""
+        return np.minimum(self.sizes[lines], self.longest) + (1, 0)  # noqa: RUF005  an array
+
+    def sizes_of(self, lines: Numbers) -> Numbers:
+        """Numbers of tokens of lines (n,), both texts together."""
+        return self.sides_of(lines).sum(axis=1)
+
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Any, ...]]:
+        """Source and target (None: there is none) of each line."""
+        targets = [None if self.targets is None else self._cut(self.targets, line, 1) for line in lines]
+        return [(self._cut(self.sources, line, 0), target) for line, target in zip(lines, targets, strict=True)]
+
+    def _cut(self, texts: Sequence[Any], line: int, side: int) -> Numbers:
+        return cut(np.asarray(texts[line]), self.longest[side])
+
+    def languages(self, lines: Numbers, length: int) -> list[tuple[str, ...]]:
+        """Source and target language of each line."""
+        return [self.codes] * len(lines)

@@ -32,30 +32,31 @@ class ErrorsAsItems(Dataset[Any]):
 def read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
     """Yields the batches of a loader of `ErrorsAsItems`, of which a thread reads `size`, at least one, ahead.
 
-    The workers of the loader end before its last batch is used. Python waits at its end for the
-    thread of an executor; it aborts where a thread is inside torch.
+    The workers of the loader end before its last batch is used. Python waits at its end for the thread of an executor;
+    it aborts where a thread is inside torch. An iteration that is given up may be collected in any thread, so nothing
+    here waits then: the thread ends when its executor is collected.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
     try:
         batches = iter(loader)  # starts the workers, which a signal would end before they can ignore it
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with ThreadPoolExecutor(1) as thread:
-        if torch.cuda.is_initialized():
-            thread.submit(torch.cuda.set_device, torch.cuda.current_device())  # where memory is pinned
-        ready = deque(thread.submit(next, batches, _END) for _ in range(max(1, size)))
-        try:
-            for left in reversed(range(len(loader))):
-                batch = ready.popleft().result()
-                if isinstance(batch, UserError):
-                    raise batch
-                ready.append(thread.submit(next, batches, _END))
-                if not left:
-                    ready[0].result()  # ends the workers
-                yield batch
-        finally:
-            for future in ready:
-                future.cancel()
+    thread = ThreadPoolExecutor(1)
+    if torch.cuda.is_initialized():
+        thread.submit(torch.cuda.set_device, torch.cuda.current_device())  # where memory is pinned
+    ready = deque(thread.submit(next, batches, _END) for _ in range(max(1, size)))
+    try:
+        for left in reversed(range(len(loader))):
+            batch = ready.popleft().result()
+            if isinstance(batch, UserError):
+                raise batch
+            ready.append(thread.submit(next, batches, _END))
+            if not left:
+                ready[0].result()  # ends the workers
+            yield batch
+    finally:
+        for future in ready:
+            future.cancel()
 
 
 def leave_signals_to_the_parent(worker: int) -> None:

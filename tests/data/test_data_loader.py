@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import threading
 
 import pytest
 import torch
@@ -75,6 +76,25 @@ def test_workers_end_with_the_last_batch():
         assert set(multiprocessing.active_children()) <= before
     finally:
         gc.enable()
+
+
+def test_an_iteration_that_is_given_up_waits_for_no_thread():
+    """The garbage collector may find it inside a lock of `threading`, as in the start of a thread."""
+    resume, given_up = threading.Event(), threading.Event()
+
+    class Slow:
+        def __getitem__(self, number):
+            assert number == 0 or resume.wait(60)
+            return number
+
+    batches = Epochs(Slow(), lambda *_: range(9)).next_epoch_itr()
+    assert next(batches) == 0
+    closing = threading.Thread(target=lambda: (batches._itr.close(), given_up.set()))
+    closing.start()
+    closed = given_up.wait(30)
+    resume.set()
+    closing.join()
+    assert closed
 
 
 def test_workers_outlive_a_signal_from_their_start(monkeypatch):

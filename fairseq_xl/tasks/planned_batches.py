@@ -13,7 +13,6 @@ from torch.utils.data import Dataset
 
 from fairseq_xl.data.balance import log_padding_and_waiting
 from fairseq_xl.data.corpus import Corpus
-from fairseq_xl.data.epochs import Epochs, Plan
 from fairseq_xl.data.passes import AUTO, ObjectivePass, PassPlan
 from fairseq_xl.data.plan import (
     BatchSpec,
@@ -24,6 +23,7 @@ from fairseq_xl.data.plan import (
     validation_plan,
 )
 from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.engine.epochs import Epochs, Plan
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.sequence import net_input

@@ -7,12 +7,12 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.data import passes
-from fairseq_xl.data.epochs import Epochs
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.passes import ObjectivePass, PassPlan
 from fairseq_xl.data.plan import Lengths, ObjectiveSampler
+from fairseq_xl.engine.epochs import Epochs
 from fairseq_xl.errors import UserError
 
 LONGEST = 8

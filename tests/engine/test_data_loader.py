@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.data import FairseqDataset, iterators
 
-from fairseq_xl.data.epochs import Epochs
+from fairseq_xl.engine.epochs import Epochs
 from tests.warm_python import python
 
 
@@ -115,7 +115,7 @@ def test_python_ends_while_a_thread_reads_ahead():
     """A thread that wakes up inside torch after Python's end would abort the process: status -6."""
     code = """
 import time, torch
-from fairseq_xl.data.epochs import Epochs
+from fairseq_xl.engine.epochs import Epochs
 from torch.utils.data import Dataset
 class Products(Dataset):
     def __getitem__(self, index):

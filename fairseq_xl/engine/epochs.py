@@ -9,14 +9,13 @@ import torch
 from fairseq.data import iterators
 from torch.utils.data import DataLoader, Sampler
 
-from fairseq_xl.data.data_loader import ErrorsAsItems, leave_signals_to_the_parent, read_ahead
-from fairseq_xl.data.plan import BatchSpec
+from fairseq_xl.engine.data_loader import ErrorsAsItems, leave_signals_to_the_parent, read_ahead
 from fairseq_xl.errors import UserError
 
 MOST_AHEAD = 20  # batches that are read ahead, as in fairseq
 
-#: batch specifications of all ranks; None: a micro-step has no batch for a rank
-Plan = Sequence[BatchSpec | None]
+#: batch specifications (dataclasses with `is_dummy`) of all ranks; None: a micro-step has no batch for a rank
+Plan = Sequence[Any]
 
 
 class Epochs(iterators.EpochBatchIterating):
@@ -27,7 +26,7 @@ class Epochs(iterators.EpochBatchIterating):
     other numbers.
 
     Args:
-        dataset: maps a `BatchSpec` to a batch, and None to {}.
+        dataset: maps a batch specification to a batch, and None to {}.
         plan: a function from an epoch, the number of ranks, and the number of micro-steps in an update to the plan.
         ranks, rank: the number of processes, and that of this one.
         micro_steps: of an update, by epoch (--update-freq); the last number applies to all later epochs.
@@ -157,7 +156,7 @@ class Epochs(iterators.EpochBatchIterating):
         return iterators.CountingIterator(read_ahead(loader, self.buffer_size), start=offset, total=total)
 
 
-class _RankSpecs(Sampler[BatchSpec | None]):
+class _RankSpecs(Sampler[Any]):
     """The specifications of a rank in micro-steps; where it has none, a dummy of those of the others, or None."""
 
     def __init__(self, specs: Plan, steps: range, ranks: int, rank: int, pads: bool):
@@ -166,8 +165,8 @@ class _RankSpecs(Sampler[BatchSpec | None]):
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __iter__(self) -> Iterator[BatchSpec | None]:
-        latest: BatchSpec | None = None
+    def __iter__(self) -> Iterator[Any]:
+        latest = None
         for step in self.steps:
             own = self._at(step * self.ranks + self.rank)
             if own is None and self.pads:
@@ -178,7 +177,7 @@ class _RankSpecs(Sampler[BatchSpec | None]):
                 latest = own or latest
                 yield own
 
-    def _at(self, position: int) -> BatchSpec | None:
+    def _at(self, position: int) -> Any:
         return self.specs[position] if position < len(self.specs) else None
 
 

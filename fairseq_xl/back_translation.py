@@ -20,16 +20,16 @@ from fairseq import checkpoint_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.data.back_translated import back_translated_prefix, lock_path, note_path, parts_path, read_note
-from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.indexed import Text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.data.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
+from fairseq_xl.io.arrays import read_arrays
 from fairseq_xl.io.files import replacing, sha256_of, write_json
+from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.locks import locked
 from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 

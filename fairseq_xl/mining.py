@@ -20,17 +20,17 @@ import numpy as np
 import torch
 
 from fairseq_xl import load
-from fairseq_xl.data.arrays import read_arrays
-from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.indexed import is_begun
 from fairseq_xl.data.negatives import LengthRange, RandomNegatives, hashes_of_block, negatives_file, read_negatives
 from fairseq_xl.data.shards import data_folders
-from fairseq_xl.data.tables import new_array, table
+from fairseq_xl.data.tables import table
 from fairseq_xl.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts as parts_folder
+from fairseq_xl.io.arrays import new_array, read_arrays
 from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.nearest import import_faiss
 from fairseq_xl.retrieval import batches

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.data.fingerprints import FORMAT, blocks, fingerprint
 from fairseq_xl.data.manifest import notes, writer
 from fairseq_xl.data.shards import check_shard
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
+from fairseq_xl.io.fingerprints import FORMAT, blocks, fingerprint
 
 __all__ = ["FORMAT", "fingerprint", "verify"]
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.data import vectors
+from fairseq_xl.checkpoints import embedding_files
 from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, lines_of, text_of
@@ -81,7 +81,7 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
 
 def _arrays(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the known symbols of a .npz file and their vectors (C,)."""
-    content = vectors.read(path)
+    content = embedding_files.read(path)
     if content.rows.shape[1] != channels:
         raise UserError(f"{path}: vectors of {content.rows.shape[1]} numbers, --embed-dim is {channels}")
     for symbol, row in zip(content.symbols, content.rows):
@@ -134,7 +134,7 @@ def sizes(path: str) -> tuple[int, int]:
     Raises `UserError` for a file that cannot be read or holds anything else than symbols and vectors of equal length.
     """
     if path.endswith(ARRAYS):
-        rows, channels = vectors.read(path).rows.shape
+        rows, channels = embedding_files.read(path).rows.shape
         return rows, channels
     rows, channels = 0, 0
     for number, line in enumerate(_lines(path), start=1):

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from fairseq_xl.data.vectors import Vectors, read, space_of, write
+from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
 from fairseq_xl.errors import UserError, in_range, positive_integer
 

@@ -18,7 +18,6 @@ from fairseq_xl.checkpoints.cut_subwords import cut_subwords
 from fairseq_xl.checkpoints.vocabulary import Rows, change_vocabulary, read_checkpoint
 from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.encoding import encoding_of
-from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.renumbered import renumber
 from fairseq_xl.data.shards import one_folder
@@ -29,6 +28,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)

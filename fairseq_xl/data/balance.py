@@ -4,13 +4,9 @@ The size of a batch is its number of tokens without padding, for which packed la
 (`modules/packing.py`). n batches.
 """
 
-import logging
-
 import numpy as np
 
 from fairseq_xl.data.corpus import Numbers
-
-logger = logging.getLogger(__name__)
 
 REORDERED_UPDATES = 64  # updates within which batches are reordered
 #: number of size classes, of equal width from 0 to the largest size; batches of one class keep the order drawn
@@ -51,45 +47,3 @@ def balanced_order(
         rows = reordered.reshape(window.shape)
         window[:] = np.take_along_axis(rows, np.argsort(classes[rows], axis=1, kind="stable"), axis=1)
     return order
-
-
-def padding_share(tokens: Numbers, padded_tokens: Numbers) -> float:
-    """Share of the tokens of batches that is padding, from their numbers without and with padding (n,)."""
-    return float(1 - tokens.sum() / padded_tokens.sum())
-
-
-def waiting_share(sizes: Numbers, world_size: int) -> float:
-    """Estimated share of the ranks' time spent waiting for the largest batch of a micro-step.
-
-    The estimate takes time as proportional to tokens without padding. Ranks without a batch in the last micro-step
-    wait too.
-
-    Args:
-        sizes: (n,) tokens of the batches in the order in which they are dealt out to ranks.
-        world_size: number of ranks.
-    """
-    largest = np.maximum.reduceat(sizes, np.arange(0, len(sizes), world_size))
-    return float(1 - sizes.sum() / (world_size * largest.sum()))
-
-
-def log_padding_and_waiting(
-    epoch: int, ranks: int, drawn: Numbers | None, balanced: Numbers, padded_tokens: Numbers, sample: str = ""
-) -> None:
-    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as the ranks get them.
-
-    Args:
-        drawn: (n,) tokens of the batches without padding, in the order drawn; None: they are not reordered.
-        balanced: (n,) tokens without padding, in the order of the epoch.
-        padded_tokens: (n,) tokens with padding, in any order.
-        sample: end of the message, which names the batches counted; empty: all.
-    """
-    waiting = ""
-    if ranks > 1:
-        waiting = (
-            f"; estimated from token counts, the {ranks} ranks wait {100 * waiting_share(balanced, ranks):.1f} % of "
-            "the time for the largest batch of a micro-step"
-        )
-    if ranks > 1 and drawn is not None:
-        waiting += f" ({100 * waiting_share(drawn, ranks):.1f} % without reordering batches by size)"
-    share = 100 * padding_share(balanced, padded_tokens)
-    logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s%s", epoch, share, waiting, sample)

@@ -5,15 +5,12 @@ the entry ``fingerprints``.
 """
 
 import functools
-import hashlib
 import json
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, read_whole
-
-#: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)
-SAMPLES, SAMPLE_BYTES = 256, 4096
+from fairseq_xl.io.fingerprints import sampled
 
 
 def read_manifest(folder):
@@ -107,16 +104,3 @@ def writer(path):
     if path.name.startswith("back-"):
         return "`fairseq-xl back-translate`"
     return "`fairseq-xl mine-negatives`" if ".negatives." in path.name else "`python -m preprocess`"
-
-
-def sampled(path):
-    """Hash of evenly spaced samples of a file, or of the whole file if it is no larger than the samples together."""
-    size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
-        if size <= SAMPLES * SAMPLE_BYTES:
-            digest.update(file.read())
-        else:
-            for number in range(SAMPLES):
-                file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
-                digest.update(file.read(SAMPLE_BYTES))
-    return digest.hexdigest()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.arrays import map_arrays, read_arrays
 from fairseq_xl.data.indexed import BLOCK_TOKENS
 from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.data.randomness import NEGATIVE_SENTENCE, mix, uniforms
 from fairseq_xl.data.tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import map_arrays, read_arrays
 
 # A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
 # twentieth (SHARE) of all, but at least LEAST_REACH.

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.fingerprints import fingerprint
 from fairseq_xl.data.index_header import TOKEN_TYPES, Header, read_header, read_sizes
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.fingerprints import fingerprint
 
 CODES = (4, 8, 9)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32, uint16 and uint32
 SMALL = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -12,9 +11,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fairseq_xl.data.indexed import mapped_bytes
-from fairseq_xl.data.manifest import sampled, stored_fingerprint
+from fairseq_xl.data.manifest import stored_fingerprint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing, room_problem
+from fairseq_xl.io.files import replacing
+from fairseq_xl.io.fingerprints import sampled
 from fairseq_xl.io.locks import locked
 
 logger = logging.getLogger(__name__)
@@ -120,19 +120,3 @@ def _mapped(path: str, columns: int | None) -> np.ndarray:
     kind = np.uint64 if columns is None else np.int64
     rows = np.frombuffer(mapped_bytes(path), kind, offset=START)
     return rows if columns is None else rows.reshape(-1, columns)
-
-
-def new_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-    """Makes a .npy file of zeros, and maps it for reading and writing.
-
-    Its room on the disk is reserved at once: written to a full disk, a mapped file ends the process (SIGBUS).
-    Raises `UserError` if there is no room.
-    """
-    try:
-        found = np.lib.format.open_memmap(path, "w+", dtype, shape)
-        if found.size and hasattr(os, "posix_fallocate"):
-            with open(path, "r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-    except OSError as error:  # numpy's does not name the file
-        raise UserError(f"{path} was not written: {room_problem(error) or error.strerror}") from error
-    return found

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_xl.checkpoints import embedding_files
 from fairseq_xl.checkpoints.identity import check_identity
 from fairseq_xl.checkpoints.keys import TOKENS
-from fairseq_xl.data import vectors
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.symbols import WORD_START
 from fairseq_xl.data.text import TextEncoder
@@ -39,7 +39,7 @@ class WordEmbeddings:
         """The embedding matrix (V, C), and which rows are known, (V,). V vocabulary, C channels."""
         is_piece = self.dictionary.is_piece
         if file.endswith(ARRAYS):
-            found = vectors.read(file)
+            found = embedding_files.read(file)
             table = np.zeros((len(self.dictionary), found.rows.shape[1]), dtype=np.float32)
             indices = np.array([self.dictionary.indices.get(symbol, -1) for symbol in found.symbols])
             table[indices[indices >= 0]] = found.rows[indices >= 0]

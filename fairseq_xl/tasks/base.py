@@ -20,13 +20,13 @@ from fairseq_xl.criterions.combined import CombinedCriterion, total
 from fairseq_xl.data.dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, XLDictionary
 from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.framing import FRAMINGS, Framing
-from fairseq_xl.data.inputs import Inputs, binarized_fingerprint
-from fairseq_xl.data.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.manifest import check_fingerprint, read_manifest, stored_fingerprint
 from fairseq_xl.data.passes import AUTO, number_of_updates
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
 from fairseq_xl.engine import save_dir
+from fairseq_xl.engine.inputs import Inputs, binarized_fingerprint
 from fairseq_xl.engine.log import ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
@@ -97,7 +97,7 @@ class XLTask(FairseqTask):
     """Base of all tasks.
 
     A checkpoint stores its identity (`fairseq_xl.checkpoints.identity`) and the files that it was trained on
-    (`fairseq_xl.data.inputs`). A resumed run refuses a checkpoint of another format, dictionary, framing, class of
+    (`fairseq_xl.engine.inputs`). A resumed run refuses a checkpoint of another format, dictionary, framing, class of
     model or number of attention heads, and of other sub-words or files. Evaluation refuses one of another format or
     dictionary or of other sub-words, and takes over its framing.
     """
@@ -171,7 +171,9 @@ class XLTask(FairseqTask):
         folders = self.cfg.data.split(os.pathsep)
         prefix = f"{folders.index(str(folder))}/" if len(folders) > 1 else ""
         for path in paths:
-            self.inputs.add(split, f"{prefix}{path.parent.name}/{path.name}", path, binarized_fingerprint(path))
+            name = f"{path.parent.name}/{path.name}"
+            entry = stored_fingerprint(path.parent.parent, name)
+            self.inputs.add(split, f"{prefix}{name}", path, binarized_fingerprint(path, entry))
 
     @property
     def evaluates(self):

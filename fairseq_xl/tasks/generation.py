@@ -11,13 +11,12 @@ import torch
 from fairseq.tasks import register_task
 
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.data.dictionary import SENTENCEPIECE
 from fairseq_xl.data.generation import read_pairs, read_texts
-from fairseq_xl.data.inputs import text_fingerprint
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.engine.inputs import text_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import LineSample, described, other_languages
 from fairseq_xl.io.compressed import stored
@@ -26,6 +25,7 @@ from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
+from fairseq_xl.objectives.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.objectives.sequence import Generation, GenerationConfig
 from fairseq_xl.options import option
 from fairseq_xl.tasks.base import named_languages, run_config

@@ -12,9 +12,9 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
 from fairseq_xl.criterions.combined import CombinedCriterion
-from fairseq_xl.data.inputs import text_fingerprint
 from fairseq_xl.data.labelled import LabelledExamples
 from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.engine.inputs import text_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import write_predictions
 from fairseq_xl.evaluation.task_files import file_in

@@ -11,7 +11,6 @@ import torch
 from fairseq.data import FairseqDataset
 from torch.utils.data import Dataset
 
-from fairseq_xl.data.balance import log_padding_and_waiting
 from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.passes import AUTO, ObjectivePass, PassPlan
 from fairseq_xl.data.plan import (
@@ -24,6 +23,7 @@ from fairseq_xl.data.plan import (
 )
 from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.engine.epochs import Epochs, Plan
+from fairseq_xl.engine.waiting import log_padding_and_waiting
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.sequence import net_input

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_xl.checkpoints.embedding_files import Vectors, write
 from fairseq_xl.checkpoints.word_vectors import check_not_binary, is_word_vectors, read
-from fairseq_xl.data import vectors
 from fairseq_xl.errors import UserError
 
 SYMBOLS = ["<s>", "<pad>", "▁a", "▁b", "c"]
@@ -37,7 +37,7 @@ def test_rows_of_known_symbols_are_replaced(tmp_path, header, ending):
 def test_vectors_of_skipgram_are_read(tmp_path):
     """Two rows are 3 4 and 0 0, mean square 25 / 4, in place of 4 5 and 6 7: the factor is the root of 126 / 25."""
     path = str(tmp_path / "x.npz")
-    vectors.write(vectors.Vectors(["y", "▁b", "▁a"], np.array([[1, 1], [3, 4], [0, 0]], dtype=np.float32)), path)
+    write(Vectors(["y", "▁b", "▁a"], np.array([[1, 1], [3, 4], [0, 0]], dtype=np.float32)), path)
     rows, count = read(path, SYMBOLS, TABLE)
     assert is_word_vectors(path) and count == 2
     factor = (126 / 25) ** 0.5

@@ -7,12 +7,12 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.data.corpus import Corpus, CorpusWithMinedNegatives, CorpusWithNegatives, Texts
-from fairseq_xl.data.corrupted_test import Lines
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.parallel_documents import ParallelDocuments
+from fairseq_xl.objectives.corrupted_test import Lines
 
 LINES = {
     "en": [[4, 5, 6, 2], [7, 2], [2], [8, 9, 2], [10, 2]],

@@ -9,11 +9,12 @@ import pytest
 from numpy.lib import format as npy
 from tiny_data import write_items
 
-from fairseq_xl.data import arrays, negatives, parallel, tables
+from fairseq_xl.data import negatives, parallel, tables
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import arrays
 
 # Lines 0 and 1 have one source, 0 and 2 one target; line 4's target is line 0's source; line 3 is a boundary.
 ENGLISH = [[5, 2], [5, 2], [7, 2], [2], [8, 2], [9, 9, 2]]
@@ -280,21 +281,6 @@ def test_a_file_that_is_not_of_this_text(pairs, monkeypatch, damage, message, ma
     damage(negatives_file(pairs.prefix))
     with pytest.raises(UserError, match=message):
         read_negatives(pairs)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_are_mapped(tmp_path, order):
-    arrays_of_file = {"negatives": np.asarray(np.arange(30).reshape(6, 5), order=order), "text": np.array(7)}
-    np.savez(tmp_path / "file.npz", **arrays_of_file)
-    found = arrays.map_arrays(tmp_path / "file.npz")
-    assert {name: array.tolist() for name, array in found.items()} == {
-        name: array.tolist() for name, array in arrays_of_file.items()
-    }
-    assert all(isinstance(array, np.memmap) for array in found.values())
-    whole = (tmp_path / "file.npz").read_bytes()
-    for content in (whole + b"x", b"x" + whole, whole * 2):
-        (tmp_path / "file.npz").write_bytes(content)
-        assert arrays.map_arrays(tmp_path / "file.npz") is arrays.read_arrays(tmp_path / "file.npz") is None
 
 
 @pytest.fixture

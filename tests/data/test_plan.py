@@ -7,7 +7,6 @@ import pytest
 from fairseq.data import iterators
 from tiny_data import write_items
 
-from fairseq_xl.data import balance
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.parallel import SentencePairs
@@ -19,6 +18,7 @@ from fairseq_xl.data.plan import (
     training_plan,
     validation_plan,
 )
+from fairseq_xl.engine import waiting
 from fairseq_xl.errors import UserError
 
 
@@ -272,11 +272,11 @@ def sized(*sizes, objective="mlm"):
 
 def padding_share(plan):
     tokens, padded = (np.array([getattr(spec, name) for spec in plan]) for name in ("tokens", "padded_tokens"))
-    return balance.padding_share(tokens, padded)
+    return waiting.padding_share(tokens, padded)
 
 
 def waiting_share(plan, ranks):
-    return balance.waiting_share(np.array([spec.tokens for spec in plan]), ranks)
+    return waiting.waiting_share(np.array([spec.tokens for spec in plan]), ranks)
 
 
 class TestRanks:

@@ -1,6 +1,5 @@
 """Table files: which text and version they belong to."""
 
-import errno
 import os
 import shutil
 
@@ -10,10 +9,9 @@ from tiny_data import write_items
 
 from fairseq_xl.data import tables
 from fairseq_xl.data.documents import AdjacentSegments
-from fairseq_xl.data.fingerprints import fingerprint
-from fairseq_xl.data.tables import new_array, table
-from fairseq_xl.errors import UserError
+from fairseq_xl.data.tables import table
 from fairseq_xl.io.files import write_json
+from fairseq_xl.io.fingerprints import fingerprint
 
 FIRST = np.array([[1, 2], [3, 4]])
 SECOND = np.array([[5, 6]])
@@ -108,21 +106,3 @@ def test_another_version_of_windows_makes_a_new_table(tmp_path, monkeypatch):
     monkeypatch.setattr(AdjacentSegments, "version", 2)
     AdjacentSegments(prefix, "en").windows(8)
     assert path.read_bytes()[:64] != before[:64] and path.read_bytes()[64:] == before[64:]
-
-
-def test_an_array_without_room_is_one_sentence(tmp_path, monkeypatch):
-    """Its room is reserved when it is made: the disk is not found to be full when a page of it is written back."""
-    array = new_array(tmp_path / "some.npy", np.int64, (3, 2))
-    array[1] = 7
-    array.flush()
-    assert np.load(tmp_path / "some.npy").tolist() == [[0, 0], [7, 7], [0, 0]]
-    assert new_array(tmp_path / "empty.npy", np.int32, (0,)).shape == (0,)
-    new_array(tmp_path / "large.npy", np.int64, (1 << 17,))
-    assert (tmp_path / "large.npy").stat().st_blocks * 512 >= 1 << 20  # not sparse
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(UserError, match=r"other\.npy was not written: no room is left on its disk"):
-        new_array(tmp_path / "other.npy", np.int64, (3,))

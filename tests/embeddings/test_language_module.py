@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from fairseq_xl.checkpoints import keys
+from fairseq_xl.checkpoints.embedding_files import Vectors, read
 from fairseq_xl.checkpoints.language_modules import LanguageModule
 from fairseq_xl.commands import language_module as command, skipgram
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.vectors import Vectors, read
 from fairseq_xl.embeddings import language_module
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_data_bin, write_dictionary, write_items

@@ -6,8 +6,8 @@ import zipfile
 import numpy as np
 import pytest
 
+from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
 from fairseq_xl.commands import map_embeddings
-from fairseq_xl.data.vectors import Vectors, read, space_of, write
 from fairseq_xl.embeddings import mapping
 from fairseq_xl.embeddings.mapping import SelfLearning
 from fairseq_xl.errors import UserError

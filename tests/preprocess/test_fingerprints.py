@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from tiny_corpus import content, write_corpus
 
-from fairseq_xl.data import fingerprints, manifest
+from fairseq_xl.data import manifest
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import fingerprints
+from fairseq_xl.io.fingerprints import SAMPLE_BYTES, SAMPLES
 from preprocess import disjoint
 from preprocess.__main__ import main, parse_arguments
 from preprocess.fingerprints import fingerprint, verify
@@ -154,8 +156,8 @@ def test_a_long_change_of_a_large_file_is_seen_and_a_short_one_by_verify(tmp_pat
 
 
 def _is_read(place, size):
-    starts = ((size - manifest.SAMPLE_BYTES) * number // (manifest.SAMPLES - 1) for number in range(manifest.SAMPLES))
-    return any(start <= place < start + manifest.SAMPLE_BYTES for start in starts)
+    starts = ((size - SAMPLE_BYTES) * number // (SAMPLES - 1) for number in range(SAMPLES))
+    return any(start <= place < start + SAMPLE_BYTES for start in starts)
 
 
 def test_a_file_of_any_size_has_few_hashes(tmp_path, monkeypatch):

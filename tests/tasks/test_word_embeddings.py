@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from fairseq_xl.checkpoints.embedding_files import Vectors, write as write_vectors
 from fairseq_xl.commands import main
-from fairseq_xl.data.vectors import Vectors, write as write_vectors
 from fairseq_xl.embeddings.words import WordEmbeddings
 from fairseq_xl.errors import UserError
 from tests.commands import load, pretraining, run_train

@@ -1,4 +1,4 @@
-"""Reading .npz files as plain data."""
+"""Files of numpy: reading .npz files as plain data, and making mapped .npy files."""
 
 import math
 import os
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import room_problem
 from fairseq_xl.io.zip_files import is_whole_file
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -77,3 +78,19 @@ def _sizes_agree(parts: zipfile.ZipFile, size: int) -> bool:
             if part.file_size != stream.tell() + math.prod(shape) * kind.itemsize:
                 return False
     return sum(part.file_size for part in parts.infolist()) <= size and is_whole_file(parts)
+
+
+def new_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
+    """Makes a .npy file of zeros, and maps it for reading and writing.
+
+    Its room on the disk is reserved at once: written to a full disk, a mapped file ends the process (SIGBUS).
+    Raises `UserError` if there is no room.
+    """
+    try:
+        found = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        if found.size and hasattr(os, "posix_fallocate"):
+            with open(path, "r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    except OSError as error:  # numpy's does not name the file
+        raise UserError(f"{path} was not written: {room_problem(error) or error.strerror}") from error
+    return found

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.data.manifest import sampled, stored_fingerprint
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import read_text
+from fairseq_xl.io.fingerprints import sampled
 
 UNKNOWN = "-"  # part of a fingerprint that is not known
 REMEDY = "restore it, choose another --save-dir, or begin an epoch of other files with --reset-dataloader"
@@ -68,9 +68,9 @@ def _is_fingerprint(value: Any) -> bool:
     return isinstance(value, str) and len(value.split()) == 3
 
 
-def binarized_fingerprint(path: Path) -> str:
-    """The fingerprint of a file of a data folder, from its manifest or from samples of the file."""
-    entry: Mapping[str, Any] = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}") or {}
+def binarized_fingerprint(path: Path, entry: Mapping[str, Any] | None) -> str:
+    """The fingerprint of a file of a data folder, from that of its manifest, or None, and from samples of the file."""
+    entry = entry or {}
     blocks = entry.get("blocks")
     whole = _digest(" ".join(map(str, blocks)).encode()) if isinstance(blocks, list) else UNKNOWN
     return f"{entry.get('bytes', path.stat().st_size)} {entry.get('sampled') or sampled(path)} {whole}"

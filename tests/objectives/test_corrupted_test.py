@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.data.corrupted_test import TOGETHER, Lines, corrupted, filled
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
+from fairseq_xl.objectives.corrupted_test import TOGETHER, Lines, corrupted, filled
 
 
 @pytest.fixture(scope="module")

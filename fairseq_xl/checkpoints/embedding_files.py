@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairseq_xl.data.arrays import read_arrays
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import read_arrays
 from fairseq_xl.io.files import replacing
 
 

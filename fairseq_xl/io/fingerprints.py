@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.data.manifest import sampled
-
 FORMAT = 1  # of fingerprints; those of another format are computed again
 MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # maximum number of hashes of a file, and minimum bytes of a block
 READ = 1 << 20  # bytes in memory at a time
+#: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)
+SAMPLES, SAMPLE_BYTES = 256, 4096
 
 
 def fingerprint(path: Path, **counts: int) -> dict[str, Any]:
@@ -33,3 +33,16 @@ def blocks(path: Path, block: int, progress: Callable[[int], object] | None = No
                     progress(len(part))
                 part = file.read(min(READ, left)) if left else b""
             yield digest.hexdigest()
+
+
+def sampled(path: Path) -> str:
+    """Hash of evenly spaced samples of a file, or of the whole file if it is no larger than the samples together."""
+    size, digest = path.stat().st_size, hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as file:
+        if size <= SAMPLES * SAMPLE_BYTES:
+            digest.update(file.read())
+        else:
+            for number in range(SAMPLES):
+                file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
+                digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()

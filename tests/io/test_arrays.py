@@ -1,0 +1,44 @@
+"""Files of numpy: mapped, damaged, without room on the disk."""
+
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io import arrays
+from fairseq_xl.io.arrays import new_array
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_mapped(tmp_path, order):
+    arrays_of_file = {"negatives": np.asarray(np.arange(30).reshape(6, 5), order=order), "text": np.array(7)}
+    np.savez(tmp_path / "file.npz", **arrays_of_file)
+    found = arrays.map_arrays(tmp_path / "file.npz")
+    assert {name: array.tolist() for name, array in found.items()} == {
+        name: array.tolist() for name, array in arrays_of_file.items()
+    }
+    assert all(isinstance(array, np.memmap) for array in found.values())
+    whole = (tmp_path / "file.npz").read_bytes()
+    for content in (whole + b"x", b"x" + whole, whole * 2):
+        (tmp_path / "file.npz").write_bytes(content)
+        assert arrays.map_arrays(tmp_path / "file.npz") is arrays.read_arrays(tmp_path / "file.npz") is None
+
+
+def test_an_array_without_room_is_one_sentence(tmp_path, monkeypatch):
+    """Its room is reserved when it is made: the disk is not found to be full when a page of it is written back."""
+    array = new_array(tmp_path / "some.npy", np.int64, (3, 2))
+    array[1] = 7
+    array.flush()
+    assert np.load(tmp_path / "some.npy").tolist() == [[0, 0], [7, 7], [0, 0]]
+    assert new_array(tmp_path / "empty.npy", np.int32, (0,)).shape == (0,)
+    new_array(tmp_path / "large.npy", np.int64, (1 << 17,))
+    assert (tmp_path / "large.npy").stat().st_blocks * 512 >= 1 << 20  # not sparse
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"other\.npy was not written: no room is left on its disk"):
+        new_array(tmp_path / "other.npy", np.int64, (3,))

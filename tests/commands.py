@@ -29,8 +29,8 @@ from fairseq_xl.engine import main
 from tests.command_line import cli
 
 fairseq_xl.register()
+from fairseq_xl.engine.arguments import TASKS  # noqa: E402
 from fairseq_xl.objectives import OBJECTIVES  # noqa: E402
-from fairseq_xl.tasks import command_line  # noqa: E402
 from fairseq_xl.tasks.base import XLTask  # noqa: E402
 
 CPU = ["--cpu", "--num-workers", "0", "--no-progress-bar"]
@@ -185,7 +185,7 @@ def run_train(arguments, defaults=CPU):
     """fairseq-train."""
     with one_run() as output:
         cfg = configuration(options.get_training_parser(), [*arguments, *defaults])
-        (main.main if cfg.task._name.startswith(command_line.TASKS) else train.main)(cfg)
+        (main.main if cfg.task._name.startswith(TASKS) else train.main)(cfg)
     return output
 
 

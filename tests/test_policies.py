@@ -28,8 +28,8 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 #: each part may import itself, the parts named and EVERYONES
 LAYERS = {
     "registration": {"patches"},
-    "patches": set(),
-    "engine": {"checkpoints", "modules", "optimizers", "register"},
+    "patches": {"engine"},
+    "engine": {"data", "checkpoints", "modules", "optimizers", "register"},
     "data": set(),
     "modules": {"data"},
     "models": {"data", "modules", "checkpoints"},

@@ -29,18 +29,17 @@ class Task(Protocol):
     state_dict: Callable[[], dict[str, Any]]
     begin_valid_epoch: Callable[[int, nn.Module], None]
 
-    @staticmethod
-    def check_options(run: DictConfig) -> None:
-        """Raises `UserError` for wrong options of a training. Called before the task is made."""
-
     def stored_options(self) -> dict[str, Any]:
         """The task's options that the run and its checkpoints have with other values than were given."""
 
     def begin_training(self) -> None:
         """Called once, before a checkpoint is restored."""
 
-    def check_selection(self) -> None:
-        """Raises `UserError` unless --best-checkpoint-metric is a validation metric. Called before the first epoch."""
+    def metrics(self) -> list[str] | None:
+        """Names of the validation metrics, for --best-checkpoint-metric; None: the criterion has its own."""
+
+    def options_without_effect(self, run: DictConfig) -> dict[str, str]:
+        """Options of the task that have no effect on a training: {``--option value``: reason}."""
 
     def check_fits(self, state: dict[str, Any], path: str) -> None:
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""

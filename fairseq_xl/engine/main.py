@@ -15,9 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 from fairseq_xl.engine import resume, save_dir, saving
 from fairseq_xl.engine.log import Log, shorten_console, written_to
 from fairseq_xl.engine.metrics import Metrics
-from fairseq_xl.engine.selection import Selection
+from fairseq_xl.engine.option_checks import check
+from fairseq_xl.engine.selection import Selection, check_selection
 from fairseq_xl.engine.stopping import Stopping
 from fairseq_xl.engine.trainer import Trainer
+from fairseq_xl.engine.unused_options import warn_of_unused
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which programs read
@@ -35,7 +37,7 @@ def main(cfg: DictConfig) -> bool:
     """
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
-    tasks.TASK_REGISTRY[cfg.task._name].check_options(cfg)
+    check(cfg)
     with save_dir.lock(cfg):  # before the log of another training would be written to
         _set_hydra_logging(cfg)
         shorten_console()
@@ -77,6 +79,8 @@ class Run:
         for subset in self.subsets:  # training data is loaded when its first epoch is known
             task.load_dataset(subset, combine=False, epoch=1)
         self.trainer = Trainer(cfg, task, model, criterion)
+        if not cfg.distributed_training.distributed_rank:
+            warn_of_unused(cfg, task)
         task.begin_training()
         self.selection, self.stopping = Selection(cfg.checkpoint), Stopping()
         self.epochs = resume.restore(self.trainer, self.selection)
@@ -92,7 +96,7 @@ class Run:
                 pass
         with self.stopping:
             if not resume.is_finished(self.trainer, self.selection):
-                self.task.check_selection()
+                check_selection(self.cfg, self.task)
                 self._train_epochs()
             logger.info("done training in %.1f seconds", self.trainer.wall())
         return self.stopping.requested

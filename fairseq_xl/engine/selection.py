@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from fairseq_xl.engine.divergence import advice
+from fairseq_xl.engine.interfaces import Task
 from fairseq_xl.errors import UserError
 
 if TYPE_CHECKING:
     from fairseq_xl.engine.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+
+#: validation metrics, and beginnings of their names by language or direction
+HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip_bleu", "score")
 
 
 class Selection:
@@ -91,3 +95,26 @@ class Selection:
         awaited, waited = found.get("best"), found.get("num_runs")
         if isinstance(awaited, numbers.Real) and isinstance(waited, numbers.Integral):
             self._patience_best, self.waited = float(awaited), int(waited)
+
+
+def check_selection(run: Any, task: Task) -> None:
+    """Raises `UserError` unless --best-checkpoint-metric is a validation metric of the task, with its best value.
+
+    Args:
+        run: the configuration of the training; None for a task created without a command.
+    """
+    known = None if run is None or run.dataset.disable_validation else task.metrics()
+    if known is None:
+        return
+    metric, maximize = run.checkpoint.best_checkpoint_metric, run.checkpoint.maximize_best_checkpoint_metric
+    if metric not in known:
+        raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+    if not maximize and any(metric == name or metric.startswith(f"{name}_") for name in HIGHER_IS_BETTER):
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: higher is better, so it needs --maximize-best-checkpoint-metric"
+        )
+    if maximize and {"loss", "ppl"} & {metric, metric.split("_")[0], metric.split("_")[-1]}:
+        raise UserError(
+            f"--best-checkpoint-metric {metric}: lower is better, so leave out --maximize-best-checkpoint-metric (in "
+            "YAML, maximize-best-checkpoint-metric: false)"
+        )

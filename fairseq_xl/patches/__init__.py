@@ -19,11 +19,11 @@ from fairseq_xl.errors import UserError
 VERSION = "0.12.3.1"  # of fairseq-fixed
 #: (function of fairseq, its parameters, what replaces it)
 TABLE = (
-    ("fairseq.distributed.utils:call_main", "cfg main kwargs", "fairseq_xl.tasks.command_line:call_main"),
+    ("fairseq.distributed.utils:call_main", "cfg main kwargs", "fairseq_xl.patches.command_line:call_main"),
     (
         "fairseq.options:parse_args_and_arch",
         "parser input_args parse_known suppress_defaults modify_parser",
-        "fairseq_xl.tasks.command_line:parse_args_and_arch",
+        "fairseq_xl.patches.command_line:parse_args_and_arch",
     ),
     (
         "fairseq.checkpoint_utils:load_checkpoint_to_cpu",
@@ -48,7 +48,7 @@ TABLE = (
     (
         "fairseq.logging.progress_bar:BaseProgressBar._format_stats",
         "self stats",
-        "fairseq_xl.tasks.command_line:format_stats",
+        "fairseq_xl.patches.command_line:format_stats",
     ),
     ("fairseq_cli.interactive:buffered_read", "input buffer_size", "fairseq_xl.io.lines:buffered_read"),
 )

@@ -21,7 +21,7 @@ from fairseq_xl.data.dictionary import BPE, JOINING, SENTENCEPIECE, WORDPIECE, X
 from fairseq_xl.data.encoding import check_pieces, encoding_of
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.manifest import check_fingerprint, read_manifest, stored_fingerprint
-from fairseq_xl.data.passes import AUTO, number_of_updates
+from fairseq_xl.data.passes import number_of_updates
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES, open_model, vocabulary_kind
 from fairseq_xl.data.text import languages_apart
@@ -29,28 +29,17 @@ from fairseq_xl.engine import save_dir
 from fairseq_xl.engine.inputs import Inputs, binarized_fingerprint
 from fairseq_xl.engine.log import ordered
 from fairseq_xl.engine.metrics import Metrics
-from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, check_ranges, names_of
+from fairseq_xl.engine.option_checks import check_command
+from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_ranges, names_of
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
-from fairseq_xl.options import option, option_name
-from fairseq_xl.tasks.option_checks import check
+from fairseq_xl.options import option
 from fairseq_xl.tasks.subwords import XLSubwords
-from fairseq_xl.tasks.training_options import without_effect
 
 logger = logging.getLogger(__name__)
-
-#: valid ranges of fairseq options that fairseq does not check
-NUMBERS = {
-    "optimization": {"lr": "0 or more", "update_freq": "1 or more", "clip_norm": "0 or more"},
-    "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
-}
-#: options that say which examples an epoch has, where it is a pass over the data
-OF_A_PASS = ("examples_per_epoch", "subtask_alpha", "upsample_primary")
-#: validation metrics, and beginnings of their names by language or direction
-HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip_bleu", "score")
 
 
 @dataclass
@@ -122,17 +111,12 @@ class XLTask(FairseqTask):
         self.training_begun = False  # whether fairseq-train has begun, which limits validation to a sample
         self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
 
-    @staticmethod
-    def check_options(run):
-        """Raises `UserError` for options of a training that are missing, contradict each other or are not supported."""
-        check(run)
-
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Loads ``dict.txt``; raises `UserError` unless it is the dictionary of all data folders and of their text."""
         run = run_config(cfg)
         if run is not None:
-            _check_run(run, cfg._name, {cls.criterion, *cls.other_criterions})
+            check_command(run, cfg._name, {cls.criterion, *cls.other_criterions})
         if not cfg.data:
             raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
         folders = data_folders(cfg.data)
@@ -457,33 +441,13 @@ class XLTask(FairseqTask):
         checkpoints refer to them.
         """
         self.training_begun = True
-        run = run_config(self.cfg)
-        if run is not None and not run.distributed_training.distributed_rank:
-            unused = self.options_without_effect(run)
-            if unused:
-                logger.warning("no effect: %s", "; ".join(f"{option} ({reason})" for option, reason in unused.items()))
         for name in chain.from_iterable(FILES.values()):
             if (self.folder() / name).is_file():
                 check_fingerprint(self.folder(), name)
 
-    def check_selection(self):
-        """Raises `UserError` unless --best-checkpoint-metric is a validation metric, with its best value."""
-        run = run_config(self.cfg)
-        known = None if run is None or run.dataset.disable_validation else self.metrics()
-        if known is not None:
-            metric = run.checkpoint.best_checkpoint_metric
-            if metric not in known:
-                raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
-            _check_maximize(metric, run.checkpoint.maximize_best_checkpoint_metric)
-
     def options_without_effect(self, run):
-        """Options that have no effect on this training: {``--option value``: reason}."""
-        passes = self.cfg.updates_per_epoch == AUTO
-        found = without_effect(run, passes)
-        for name, field in getattr(type(self), "__dataclass").__dataclass_fields__.items():
-            if not passes and name in OF_A_PASS and self.cfg[name] != field.default:
-                found[f"{option_name(name)} {self.cfg[name]}"] = "it is for --updates-per-epoch auto"
-        return found
+        """Options of the task that have no effect on this training: {``--option value``: reason}."""
+        return {}
 
     def build_criterion(self, cfg, from_checkpoint=False):
         """Builds the criterion, and gives it the objectives and the names of their corpora."""
@@ -562,42 +526,6 @@ def _architectures(kind):
 def run_config(cfg):
     """Returns the run's configuration, whose section `task` is `cfg`; None for a task created without a command."""
     return cfg._get_parent() if OmegaConf.is_config(cfg) else None
-
-
-def _check_run(run, task, criterions):
-    """Raises `UserError` for wrong options that fairseq accepts.
-
-    Args:
-        run: the configuration of a command, or of a checkpoint, which may lack some options.
-        task: name of the task.
-        criterions: names of the criterions that can train it.
-    """
-    split = OmegaConf.select(run, "dataset.train_subset", default="train")
-    if split != "train":
-        raise UserError(f"--train-subset {split}: only the split 'train' can be trained on")
-    criterion = OmegaConf.select(run, "criterion._name")
-    if OmegaConf.select(run, "optimizer") is not None and criterion not in criterions:
-        raise UserError(f"{task} needs --criterion {' or '.join(sorted(criterions))}, not {criterion}")
-    for section, names in NUMBERS.items():
-        for name, expected in names.items():
-            value = OmegaConf.select(run, f"{section}.{name}")
-            if OmegaConf.is_list(value) and not value:
-                raise UserError(f"--{name.replace('_', '-')}: expected one or more numbers, found none")
-            for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
-                check_number(f"--{name.replace('_', '-')}", number, expected)
-
-
-def _check_maximize(metric, maximize):
-    """Raises `UserError` if --maximize-best-checkpoint-metric contradicts a metric of this package."""
-    if not maximize and any(metric == name or metric.startswith(f"{name}_") for name in HIGHER_IS_BETTER):
-        raise UserError(
-            f"--best-checkpoint-metric {metric}: higher is better, so it needs --maximize-best-checkpoint-metric"
-        )
-    if maximize and {"loss", "ppl"} & {metric, metric.split("_")[0], metric.split("_")[-1]}:
-        raise UserError(
-            f"--best-checkpoint-metric {metric}: lower is better, so leave out --maximize-best-checkpoint-metric (in "
-            "YAML, maximize-best-checkpoint-metric: false)"
-        )
 
 
 def named_languages(option, names, dictionary):

@@ -17,6 +17,7 @@ from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.engine.inputs import text_fingerprint
+from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import LineSample, described, other_languages
 from fairseq_xl.io.compressed import stored
@@ -230,7 +231,7 @@ class XLGenerationTask(XLSeq2SeqTask):
 
         Test files may be missing. Warns of files that look like another language.
         """
-        self.check_selection()
+        check_selection(run_config(self.cfg), self)
         dataset, languages_of_files = run_config(self.cfg).dataset, {}
         validated = [] if dataset.disable_validation else dataset.valid_subset.split(",")
         for split in dict.fromkeys(("train", *validated, "test")):

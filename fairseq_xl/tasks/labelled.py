@@ -15,6 +15,7 @@ from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.data.labelled import LabelledExamples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.engine.inputs import text_fingerprint
+from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import write_predictions
 from fairseq_xl.evaluation.task_files import file_in
@@ -114,7 +115,7 @@ class LabelledTask(PlannedTask):
     def labelled_corpora(self, split, names):
         """Reads and encodes the files of task types: {name: {language, or "mixed" in training: corpus}}."""
         if self.training_files:  # before anything is encoded
-            self.check_selection()
+            check_selection(run_config(self.cfg), self)
             warn_of_files(self.training_files + self._evaluation_files())
             self.training_files = []
         if not names:

@@ -24,10 +24,10 @@ from fairseq_xl.data.text import place_of_subwords
 from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
+from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import XLSequenceGenerator
 from fairseq_xl.options import option, option_name
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
-from fairseq_xl.tasks.generation_options import check_generation, check_run
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedTask
 from fairseq_xl.tasks.subwords import XLSubwords
 
@@ -165,7 +165,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         """Builds fairseq's generator; language symbols and <mask> are stripped from its output.
 
         --print-alignment gives the attention of the decoder's last layer, averaged over heads. Raises `UserError` for
-        options without effect (`fairseq_xl.tasks.generation_options`).
+        options without effect (`fairseq_xl.models.generation_options`).
         """
         check_generation(args, len(self.dictionary))
         run = args._get_parent() if OmegaConf.is_config(args) else None

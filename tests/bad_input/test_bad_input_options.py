@@ -17,8 +17,8 @@ from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import RANGES, UserError
 from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
+from fairseq_xl.patches import command_line as checks
 from fairseq_xl.retrieval import Embedder
-from fairseq_xl.tasks import command_line as checks
 from fairseq_xl.tasks.base import XLTask
 from tests.bad_input.every_command import fails, line_of
 from tests.command_line import cli
@@ -434,7 +434,7 @@ def test_architecture_of_ours_for_a_task_of_fairseqs(data_bin, tmp_path, task, m
     line = [data_bin, "--task", task, "--arch", "xl_xlm_tiny", "--user-dir", "fairseq_xl", "--max-tokens", 256]
     sentence = [f"--task {task} does not fit --arch xl_xlm_tiny: expected one of xl_classification, xl_gen"]
     refused(line, *sentence, *(["the configuration that this one overrides"] if task == "translation" else []))
-    monkeypatch.setattr(checks, "_check", lambda args: None)  # as fairseq-hydra-train, which parses no arguments
+    monkeypatch.setattr(checks, "check_arguments", lambda args: None)  # fairseq-hydra-train parses none
     cfg = configuration(options.get_training_parser(), [*line, "--optimizer", "sgd", "--lr", 0.1])
     fails(lambda: distributed_utils.call_main(cfg, None), *sentence)
 

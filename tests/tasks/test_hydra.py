@@ -22,11 +22,11 @@ from omegaconf.errors import OmegaConfBaseException
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.passes import number_of_updates
+from fairseq_xl.engine import option_checks
 from fairseq_xl.engine.saving import LOOP
 from fairseq_xl.error_reporting import message
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.tasks import option_checks as training_options
 from recipes.launch import flags
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train
@@ -289,7 +289,7 @@ def test_a_learning_rate_that_is_fairseqs_default_is_distinguished_from_a_given_
         cfg = compose(config_name="pretrain", overrides=overrides, return_hydra_config=True)
         try:
             HydraConfig.instance().set_config(cfg)
-            assert training_options._is_set_in_hydra("optimization.lr") is given
+            assert option_checks._is_set_in_hydra("optimization.lr") is given
             assert cfg.optimization.lr == ([0.25] if "0.25" in f"{line}{overrides}" or not given else [0.004])
         finally:
             HydraConfig.instance().cfg = None
@@ -325,11 +325,11 @@ def test_hydras_warnings_are_not_shown(here):
 
 def test_a_precision_of_the_command_line_replaces_that_of_the_file(monkeypatch):
     job = SimpleNamespace(overrides=SimpleNamespace(task=["common.bf16=true"]), job=SimpleNamespace(config_name="mine"))
-    monkeypatch.setattr(training_options, "HydraConfig", SimpleNamespace(initialized=lambda: True, get=lambda: job))
+    monkeypatch.setattr(option_checks, "HydraConfig", SimpleNamespace(initialized=lambda: True, get=lambda: job))
     common = CommonConfig(memory_efficient_fp16=True, bf16=True)
     found = OmegaConf.structured(common)
-    training_options._choose_precision(found)
+    option_checks._choose_precision(found)
     assert (found.fp16, found.memory_efficient_fp16, found.bf16) == (False, False, True)
     job.overrides.task = []
     with pytest.raises(UserError, match="mine: --fp16, --bf16 and --amp"):
-        training_options._choose_precision(OmegaConf.structured(common))
+        option_checks._choose_precision(OmegaConf.structured(common))

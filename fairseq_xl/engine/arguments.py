@@ -1,143 +1,33 @@
-"""Checks of the options of fairseq's commands."""
+"""Checks of the arguments of fairseq's commands, before anything is built."""
 
 import argparse
 import dataclasses
 import difflib
-import functools
 import os
 import re
-import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-from fairseq import options, utils
-from fairseq.distributed import utils as distributed_utils
-from fairseq.logging import progress_bar
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
-from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl import error_reporting
-from fairseq_xl.engine import launch
-from fairseq_xl.engine.log import shorten_console
+from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, check_betas, is_ours
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
-from fairseq_xl.io.changed_settings import options_of
-from fairseq_xl.io.checkpoints import load_checkpoint
-from fairseq_xl.io.literals import check_literals, literal, literal_type
-from fairseq_xl.io.signals import end_by_exception
-from fairseq_xl.tasks.option_checks import (
-    BOTH_PRECISIONS,
-    MISSING_LR,
-    PRECISIONS,
-    check_arch,
-    check_betas,
-    is_ours,
-)
+from fairseq_xl.io.literals import check_literals, literal
+from fairseq_xl.options import option_name
 
 TASKS = "xl_"  # the beginning of the names of this package's tasks
-_call_main = distributed_utils.call_main
-_parse_args_and_arch = options.parse_args_and_arch
-_format_stats = progress_bar.BaseProgressBar._format_stats
 
 
-def call_main(cfg: DictConfig, main: Callable[..., Any], **kwargs: Any) -> Any:
-    """Runs a command, in place of fairseq's function, through which all of its commands go.
-
-    A training of a task of this package runs `fairseq_xl.engine.main.main` in place of fairseq's; an evaluation of one
-    without CUDA runs in one process; everything else is fairseq's.
-
-    Raises `UserError` for text in options and for a file of --ema-seed-model that fairseq would run as Python, and for
-    an architecture that does not fit the task.
-    """
-    plain: Any = OmegaConf.to_container(cfg, enum_to_str=True)
-    check_literals(plain)
-    check_arch(*(options_of(cfg, section).get("_name") for section in ("model", "task")))
-    if seed := OmegaConf.select(cfg, "ema.ema_seed_model"):
-        load_checkpoint(seed)  # fairseq reads it as torch does
-    if str(cfg.task._name).startswith(TASKS):
-        shorten_console()
-        if hasattr(sys.modules.get(getattr(main, "__module__", "")), "validate_and_save"):  # fairseq_cli.train
-            return launch.train(cfg)
-        if cfg.common.cpu or not torch.cuda.is_available():
-            _evaluate_alone(cfg.distributed_training)
-    return _call_main(cfg, main, **kwargs)
-
-
-def _evaluate_alone(training: DictConfig) -> None:
-    """Evaluates in one process without CUDA; fairseq would start as many as there are GPUs: none."""
-    if training.distributed_world_size > 1 and not launch.only_counts_gpus(training):
-        count = training.distributed_world_size
-        raise UserError(f"--distributed-world-size {count}: evaluation without CUDA takes one process")
-    training.distributed_world_size, training.distributed_init_method = 1, None
-
-
-def format_stats(self: Any, stats: dict[str, Any]) -> Any:
-    """Formats the statistics that are numbers: fairseq-validate also shows sums of all languages, which are vectors.
-
-    It replaces `BaseProgressBar._format_stats` of fairseq.
-    """
-    numbers = {name: value for name, value in stats.items() if value is not None and not getattr(value, "ndim", 0)}
-    return _format_stats(self, numbers)
-
-
-def parse_args_and_arch(
-    parser: argparse.ArgumentParser,
-    input_args: Sequence[Any] | None = None,
-    parse_known: bool = False,
-    suppress_defaults: bool = False,
-    modify_parser: Callable[[argparse.ArgumentParser], None] | None = None,
-) -> Any:
-    """Parses arguments as fairseq does, whose function it replaces, and checks them.
-
-    Text is never run as Python, --lr has no default for tasks of this package, and --bf16 does not ask for TPUs. Errors
-    show neither argparse's hundreds of lines of usage nor fairseq's names.
-    """
-    if suppress_defaults:  # fairseq parses twice; the first time it calls this function
-        return _parse_args_and_arch(parser, input_args, parse_known, suppress_defaults, modify_parser)
-    if input_args is None:  # a command, not a program that calls fairseq
-        error_reporting.install()
-        end_by_exception()
-    arguments = list(map(str, sys.argv[1:] if input_args is None else input_args))
-    parser.error = functools.partial(_refuse_arguments, parser, arguments)  # type: ignore[method-assign]
-    for action in parser._actions:
-        if action.dest in ("arch", "task") and action.default is None:  # fairseq would fail on None
-            action.required = True
-    lr = utils.eval_str_list(parser.get_default("lr"))  # None in commands that do not train
-    if lr is not None:
-        parser.set_defaults(lr=lr)
-
-    def modify(parser: argparse.ArgumentParser) -> None:
-        """Makes the parser read literals, where fairseq evaluates text as Python."""
-        if modify_parser is not None:
-            modify_parser(parser)
-        for action in parser._actions:
-            action.type = literal_type(action.type)
-
-    try:
-        parsed = _parse_args_and_arch(parser, input_args, parse_known, modify_parser=modify)
-    except ValueError as error:
-        if not str(error).startswith("Cannot combine --fp16 and --tpu"):  # fairseq treats --bf16 as --tpu here
-            raise
-        raise UserError(BOTH_PRECISIONS) from error
-    args = parsed[0] if parse_known else parsed
-    args.tpu = args.tpu and "--tpu" in arguments
-    if lr is not None and getattr(args, "lr", None) is lr and str(args.task).startswith(TASKS):
-        raise UserError(MISSING_LR)
-    _check(vars(args))
-    return parsed
-
-
-def _check(args: dict[str, Any]) -> None:
+def check_arguments(args: dict[str, Any]) -> None:
     """Raises `UserError` for arguments that fairseq checks late or by an assertion."""
     if args.get("adam_betas") is not None:
         check_betas(args["adam_betas"])
     for name in ("model_overrides", "optimizer_overrides"):
         if args.get(name) is not None:
-            _check_overrides(f"--{name.replace('_', '-')}", args[name])
+            _check_overrides(option_name(name), args[name])
     check_literals(args)
     if sum(bool(args.get(kind)) for kind in PRECISIONS) > 1:
         raise UserError(BOTH_PRECISIONS)
@@ -145,7 +35,7 @@ def _check(args: dict[str, Any]) -> None:
         dataclass = REGISTRIES[kind]["dataclass_registry"].get(args.get(kind))
         for field in dataclasses.fields(dataclass) if dataclass else ():
             if field.type is str and args.get(field.name, "") is None:
-                raise UserError(f"--{kind} {args[kind]}: --{field.name.replace('_', '-')} is missing")
+                raise UserError(f"--{kind} {args[kind]}: {option_name(field.name)} is missing")
     if args.get("path", "") is None:
         raise UserError("--path is missing: name the checkpoint to load")
     check_arch(args.get("arch"), args.get("task"))
@@ -205,7 +95,7 @@ def _check_evaluation(args: dict[str, Any], command: str) -> None:
         defaults["valid_subset"] = "valid"
     for name, default in defaults.items():
         if args.get(name, default) != default:
-            raise UserError(f"--{name.replace('_', '-')} {args[name]} has no effect in {command}: leave it out")
+            raise UserError(f"{option_name(name)} {args[name]} has no effect in {command}: leave it out")
 
 
 def _check_shards(args: dict[str, Any]) -> None:
@@ -284,7 +174,7 @@ def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> 
     return f"{before[-1]} takes one value; several are joined by commas"
 
 
-def _refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], message: str) -> NoReturn:
+def refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], message: str) -> NoReturn:
     """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours.
 
     Args:

@@ -5,7 +5,6 @@ build the generator with them too.
 """
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 from fairseq.dataclass.configs import CommonConfig, CommonEvalConfig, DatasetConfig, GenerationConfig
@@ -13,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.bounds import LARGEST, LARGEST_BEAM
-from fairseq_xl.options import option_name
+from fairseq_xl.options import changed, option_name
 
 logger = logging.getLogger(__name__)
 
@@ -151,12 +150,3 @@ def _check_unused(sections: dict[str, Any], unused: dict[str, dict[str, str]]) -
         for name in changed(sections[section], SECTIONS[section]) if section in sections else ():
             if name in names:
                 raise UserError(f"{option_name(name)} has no effect on generation: {names[name]}; leave it out")
-
-
-def changed(options: Any, dataclass: type) -> Iterable[str]:
-    """The names of the options that are not at their default."""
-    fields = dataclass.__dataclass_fields__  # type: ignore[attr-defined]
-    for name, field in fields.items():
-        default = field.default
-        if not (isinstance(default, str) and default.startswith("${")) and getattr(options, name, default) != default:
-            yield name

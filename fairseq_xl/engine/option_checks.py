@@ -1,6 +1,7 @@
 """Options of a training that fairseq accepts, or fails on later."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -10,9 +11,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.literals import literal
 from fairseq_xl.modules.data_parallel import BACKENDS
+from fairseq_xl.options import option_name
 
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
@@ -34,6 +36,12 @@ UNSUPPORTED: dict[str, dict[str, tuple[Any, ...]]] = {
         "heartbeat_timeout": (-1,),
     },
     "optimization": {"use_bmuf": (False,), "debug_param_names": (False,)},
+}
+
+#: valid ranges of fairseq options that fairseq does not check
+NUMBERS: dict[str, dict[str, str]] = {
+    "optimization": {"lr": "0 or more", "update_freq": "1 or more", "clip_norm": "0 or more"},
+    "dataset": {"max_tokens": "1 or more", "batch_size": "1 or more"},
 }
 
 
@@ -61,7 +69,30 @@ def check(cfg: DictConfig) -> None:
         for name, supported in values.items():
             value = OmegaConf.select(cfg, f"{section}.{name}", default=supported[0])
             if value not in supported:
-                raise UserError(f"--{name.replace('_', '-')} {value} is not supported by the tasks of this package")
+                raise UserError(f"{option_name(name)} {value} is not supported by the tasks of this package")
+
+
+def check_command(run: Any, task: str, criterions: Collection[str]) -> None:
+    """Raises `UserError` for wrong options that fairseq accepts.
+
+    Args:
+        run: the configuration of a command, or of a checkpoint, which may lack some options.
+        task: name of the task.
+        criterions: names of the criterions that can train it.
+    """
+    split = OmegaConf.select(run, "dataset.train_subset", default="train")
+    if split != "train":
+        raise UserError(f"--train-subset {split}: only the split 'train' can be trained on")
+    criterion = OmegaConf.select(run, "criterion._name")
+    if OmegaConf.select(run, "optimizer") is not None and criterion not in criterions:
+        raise UserError(f"{task} needs --criterion {' or '.join(sorted(criterions))}, not {criterion}")
+    for section, names in NUMBERS.items():
+        for name, expected in names.items():
+            value = OmegaConf.select(run, f"{section}.{name}")
+            if OmegaConf.is_list(value) and not value:
+                raise UserError(f"{option_name(name)}: expected one or more numbers, found none")
+            for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
+                check_number(option_name(name), number, expected)
 
 
 def check_arch(arch: str | None, task: str | None) -> None:

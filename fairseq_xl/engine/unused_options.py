@@ -1,11 +1,16 @@
 """Options of fairseq-train that have no effect on a run, for a warning."""
 
+import logging
 from typing import Any
 
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-from fairseq_xl.options import option_name
-from fairseq_xl.tasks.generation_options import changed
+from fairseq_xl.data.passes import AUTO
+from fairseq_xl.engine.interfaces import Task
+from fairseq_xl.options import changed, option_name
+
+logger = logging.getLogger(__name__)
 
 #: section -> option without effect -> reason
 UNUSED: dict[str, dict[str, str]] = {
@@ -42,7 +47,10 @@ NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
 }
 _ORDER = ("curriculum", "grouped_shuffling", "update_ordered_indices_seed")
 #: section -> options without effect, since batches are planned: where an epoch is a number of updates, or a pass
-PLANNED = {False: {"dataset": _ORDER, "optimization": ("skip_remainder_batch",)}, True: {"dataset": _ORDER}}
+PLANNED: dict[bool, dict[str, tuple[str, ...]]] = {
+    False: {"dataset": _ORDER, "optimization": ("skip_remainder_batch",)},
+    True: {"dataset": _ORDER},
+}
 #: options of a section that have no effect with a flag of a section -> the flag
 REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("dataset", "disable_validation"): {
@@ -52,11 +60,20 @@ REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("checkpoint", "no_epoch_checkpoints"): {"checkpoint": ("keep_last_epochs",)},
     ("checkpoint", "no_save"): {"checkpoint": ("save_interval_updates", "keep_last_epochs", "keep_best_checkpoints")},
 }
+#: options that say which examples an epoch has, where it is a pass over the data
+OF_A_PASS = ("examples_per_epoch", "subtask_alpha", "upsample_primary")
 HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask for what is done
 
 
+def warn_of_unused(run: Any, task: Task) -> None:
+    """Logs a warning that names the options without effect on a training: fairseq's and the task's."""
+    unused = without_effect(run, run.task.updates_per_epoch == AUTO) | task.options_without_effect(run)
+    if unused:
+        logger.warning("no effect: %s", "; ".join(f"{option} ({reason})" for option, reason in unused.items()))
+
+
 def without_effect(run: Any, passes: bool) -> dict[str, str]:
-    """Options of fairseq's sections that are not at their default and have no effect: {``--option value``: reason}.
+    """Options that are not at their default and have no effect: {``--option value``: reason}.
 
     Args:
         run: the configuration of a training by a task of this package.
@@ -84,6 +101,9 @@ def without_effect(run: Any, passes: bool) -> dict[str, str]:
         reasons[f"--max-update {most}"] = f"the learning rate is 0 after --total-num-update {total:g}"
     if run.optimization.sentence_avg and "sentence_avg" not in run.criterion:
         reasons["--sentence-avg"] = "a loss is a mean over predictions"
+    for name in () if passes else changed(run.task, TASK_DATACLASS_REGISTRY[run.task._name]):
+        if name in OF_A_PASS:
+            reasons[f"{option_name(name)} {run.task[name]}"] = "it is for --updates-per-epoch auto"
     return reasons
 
 

@@ -1,4 +1,4 @@
-"""The interface of a corpus: what objectives sample training examples from.
+"""The base of corpora: what objectives sample training examples from.
 
 An example is identified by a number: the start of a block, the line of a sentence or pair, or the number of a window.
 `length` is the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens
@@ -27,47 +27,63 @@ class Texts(Protocol):
         """The k language codes of each example."""
 
 
-@runtime_checkable
-class Corpus(Texts, Protocol):
-    """Texts that training samples from; validation reads them in full or takes a fixed sample."""
+class Corpus:
+    """Texts that training samples from; validation reads them in full or takes a fixed sample.
+
+    A subclass defines `texts`, `mean_size`, `number_of_examples` and `examples_at`, and `codes` or `languages`.
+    """
 
     #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
     sentences: int
+    #: the k language codes, if they are those of all examples
+    codes: tuple[str, ...]
+
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """The k token arrays (t,) of each example."""
+        raise NotImplementedError(f"{type(self).__name__}.texts")
+
+    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
+        """The k language codes of each example."""
+        return [self.codes] * len(examples)
 
     def mean_size(self, length: int) -> float:
         """Mean number of tokens of an example, all its texts together."""
-
-    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
-        """Random examples (count,), without replacement within a pass over the corpus, and their sizes (count,)."""
-
-    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
-        """All examples (n,) in order and their sizes (n,)."""
+        raise NotImplementedError(f"{type(self).__name__}.mean_size")
 
     def number_of_examples(self, length: int) -> int:
         """Number of `all_examples` (estimated for a long text)."""
+        raise NotImplementedError(f"{type(self).__name__}.number_of_examples")
+
+    def number_of_positions(self, length: int) -> int:
+        """Number of positions of a pass over the corpus, at each of which there is an example or none."""
+        return self.number_of_examples(length)
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        """The examples that are at positions (n,), in this order, and their sizes: (m,) each, m at most n."""
+        raise NotImplementedError(f"{type(self).__name__}.examples_at")
+
+    def positions(self, examples: Numbers, length: int) -> Numbers:
+        """Positions (n,) of examples (n,) among `all_examples`; for lines, their numbers in the text."""
+        return examples
+
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
+        """All examples (n,) in order and their sizes (n,)."""
+        return self.examples_at(np.arange(self.number_of_examples(length)), length)
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random examples (count,), without replacement within a pass over the corpus, and their sizes (count,)."""
+        return self.examples_at(draw_passes(rng, self.number_of_examples(length), count), length)
 
     def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random `count` of `all_examples`, in order, and their sizes (count,), without arrays of all examples.
 
         `count` is at most `number_of_examples`; where that is estimated, there may be fewer.
         """
-
-    def positions(self, examples: Numbers, length: int) -> Numbers:
-        """Positions (n,) of examples (n,) among `all_examples`; for lines, their numbers in the text."""
-
-
-class CorpusWithPositions(Corpus, Protocol):
-    """A corpus that a pass over the data reads, in a random order of its positions."""
-
-    def number_of_positions(self, length: int) -> int:
-        """Number of positions of a pass over the corpus, at each of which there is an example or none."""
-
-    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
-        """The examples that are at positions (n,), in this order, and their sizes: (m,) each, m at most n."""
+        return self.examples_at(np.sort(draw_passes(rng, self.number_of_examples(length), count)), length)
 
 
 @runtime_checkable
-class CorpusWithNegatives(Corpus, Protocol):
+class CorpusWithNegatives(Protocol):
     """A corpus of pairs that also samples negatives: second texts that do not belong to the first text."""
 
     def negatives(self, examples: Numbers, length: int, keys: Numbers) -> list[Numbers]:
@@ -78,7 +94,7 @@ class CorpusWithNegatives(Corpus, Protocol):
 
 
 @runtime_checkable
-class CorpusWithMinedNegatives(Corpus, Protocol):
+class CorpusWithMinedNegatives(Protocol):
     """A corpus of sentence pairs whose negatives are mined, or sampled from all sentences of similar length."""
 
     def prepare_negatives(self, length: int, mined: bool) -> None:
@@ -91,7 +107,7 @@ class CorpusWithMinedNegatives(Corpus, Protocol):
         """Sizes (n,) of the examples (n,) with the longest negative that each may get."""
 
 
-class ListedExamples:
+class ListedExamples(Corpus):
     """Base of corpora in memory: some of the numbered examples, whose sizes `sizes_of` gives.
 
     Args:
@@ -107,32 +123,14 @@ class ListedExamples:
         raise NotImplementedError(f"{type(self).__name__}.sizes_of")
 
     def mean_size(self, length: int) -> float:
-        """Mean number of tokens of an example, all its texts together."""
         return float(self.sizes_of(self.numbers).mean())
 
-    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
-        """Random examples (count,), without replacement within a pass, and their sizes (count,)."""
-        return self.examples_at(draw_passes(rng, len(self.numbers), count), length)
-
-    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
-        """All examples (n,) in order and their sizes (n,)."""
-        return self.numbers, self.sizes_of(self.numbers)
-
     def number_of_examples(self, length: int) -> int:
-        """Number of examples."""
         return len(self.numbers)
 
-    number_of_positions = number_of_examples
-
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
-        """The examples at positions (n,), and their sizes (n,)."""
         numbers = self.numbers[positions]
         return numbers, self.sizes_of(numbers)
 
-    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
-        """Random `count` examples, in order, and their sizes (count,)."""
-        return self.examples_at(np.sort(draw_passes(rng, len(self.numbers), count)), length)
-
     def positions(self, examples: Numbers, length: int) -> Numbers:
-        """Positions (n,) of examples (n,)."""
         return np.searchsorted(self.numbers, examples)

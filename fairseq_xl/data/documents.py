@@ -7,18 +7,19 @@ from functools import lru_cache
 
 import numpy as np
 
+from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.indexed import BLOCK_LINES
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.negatives import TRIES, LengthRange, length_codes
 from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
-from fairseq_xl.data.sampling import draw_passes, evenly_spaced
+from fairseq_xl.data.sampling import evenly_spaced
 from fairseq_xl.data.tables import table
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
 
-class Windows:
+class Windows(Corpus):
     """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
 
     A subclass defines the methods `rows_of`, which computes the table, `sizes_of` and `none`.
@@ -67,33 +68,11 @@ class Windows:
         windows = self.windows(length)
         return self.sizes_of(windows[evenly_spaced(len(windows))], length).mean()
 
-    def sample(self, rng, count, length):
-        """Random examples, without replacement within a pass: examples (count,), sizes (count,)."""
-        return self.examples_at(draw_passes(rng, self.number_of_examples(length), count), length)
-
-    def all_examples(self, length):
-        """All examples in order: examples (n,), sizes of all their texts together (n,)."""
-        return self.examples_at(np.arange(self.number_of_examples(length)), length)
-
-    def number_of_positions(self, length):
-        """Number of windows."""
-        return self.number_of_examples(length)
-
-    def examples_at(self, positions, length):
-        """The windows with these numbers (n,) and the sizes (n,) of all their texts together."""
-        return positions, self.sizes_of(self.windows(length)[positions], length)
-
     def number_of_examples(self, length):
-        """Number of windows."""
         return len(self.windows(length))
 
-    def sample_of_all(self, rng, count, length):
-        """Random `count` windows, in order: examples (count,), sizes (count,)."""
-        return self.examples_at(np.sort(self.sample(rng, count, length)[0]), length)
-
-    def positions(self, examples, length):
-        """The examples (n,) themselves."""
-        return examples
+    def examples_at(self, positions, length):
+        return positions, self.sizes_of(self.windows(length)[positions], length)
 
 
 def follow_jumps(following):
@@ -127,7 +106,7 @@ class OneLanguageWindows(Windows):
         super().__init__()
         self.stream = TokenStream(path, language, symbols)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
-        self.text, self.table_prefixes = self.stream.text, [self.path]
+        self.text, self.table_prefixes, self.codes = self.stream.text, [self.path], (language,)
         self.lines = len(self.text)
 
     def sizes_from(self, line, count):
@@ -156,6 +135,7 @@ class AdjacentSegments(OneLanguageWindows):
 
     def __init__(self, path, language, symbols=None):
         super().__init__(path, language, symbols)
+        self.codes = (language, language)
         self.range = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
 
     def rows_of(self, length):
@@ -207,10 +187,6 @@ class AdjacentSegments(OneLanguageWindows):
             (read(max(begin, cut - length), cut), read(cut, min(end, cut + length)))
             for begin, cut, end in self.windows(length)[examples, :3].tolist()
         ]
-
-    def languages(self, examples, length):
-        """The language of both segments of each example: a list of pairs."""
-        return [(self.language, self.language)] * len(examples)
 
     def sizes_of(self, windows, length):
         """Tokens of both segments of windows (n, 4) together, (n,)."""

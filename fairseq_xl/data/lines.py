@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_xl.data.corpus import Numbers
+from fairseq_xl.data.corpus import Corpus, Numbers
 from fairseq_xl.data.sampling import draw_passes, evenly_spaced
 from fairseq_xl.errors import UserError
 
@@ -20,7 +20,7 @@ Sizes = Callable[[Any], Numbers]
 Blocks = Callable[[], Iterable[tuple[int, Numbers]]]
 
 
-class LineCorpus:
+class LineCorpus(Corpus):
     """Lines that are neither empty nor too long.
 
     Lines are drawn at random and skipped if they do not qualify; no list is kept. Counts and means are exact up to
@@ -68,7 +68,6 @@ class LineCorpus:
         return fits.mean(), sizes[fits].sum(1).mean()
 
     def mean_size(self, length: int) -> float:
-        """Mean number of tokens of a line, all its texts together."""
         return self.measured(length)[1]
 
     def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
@@ -96,7 +95,6 @@ class LineCorpus:
         return np.concatenate(lines), np.concatenate(totals)
 
     def number_of_positions(self, length: int) -> int:
-        """Number of all lines."""
         return self.lines
 
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
@@ -113,10 +111,6 @@ class LineCorpus:
         """Random `count` of these lines, in order, and their sizes (count,); fewer if there are fewer."""
         lines = np.unique(self.sample(rng, count, length)[0])
         return lines, self.sides_of(lines).sum(1)
-
-    def positions(self, lines: Numbers, length: int) -> Numbers:
-        """The lines (n,) themselves."""
-        return lines
 
 
 def filled_lines(lines: int, sides_of: Sizes, blocks: Blocks) -> int:

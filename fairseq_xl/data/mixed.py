@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.sampling import permutation, smoothed_shares
 
 _EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
 
 
-class MixedCorpus:
+class MixedCorpus(Corpus):
     """Several corpora as one: the language or pair of each example is sampled independently.
 
     The number of an example is the number of its corpus times 2^48 plus its number in that corpus.
@@ -34,21 +35,18 @@ class MixedCorpus:
         return np.concatenate([sides for _, sides in found])[order]
 
     def mean_size(self, length):
-        """Mean number of tokens of an example."""
         return sum(share * corpus.mean_size(length) for share, corpus in zip(self.shares, self.corpora))
 
     def all_examples(self, length):
-        """All examples in the order of the corpora: examples (n,) and sizes (n,)."""
+        """All examples in the order of the corpora, and their sizes."""
         found = [corpus.all_examples(length) for corpus in self.corpora]
         numbered = [self.numbered(number, examples) for number, (examples, _) in enumerate(found)]
         return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
 
     def number_of_examples(self, length):
-        """Number of examples of all corpora."""
         return sum(corpus.number_of_examples(length) for corpus in self.corpora)
 
     def sample_of_all(self, rng, count, length):
-        """Random `count` of all examples, in order: examples (count,) and sizes (count,)."""
         numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
         # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
         drawn = permutation(rng, sum(numbers))(np.arange(count))
@@ -70,7 +68,7 @@ class MixedCorpus:
         return found
 
     def sample(self, rng, count, length):
-        """Random examples (count,), without replacement within a pass over each corpus, and their sizes (count,)."""
+        """Random examples, without replacement within a pass over each corpus, and their sizes."""
         numbers = rng.choice(len(self.corpora), count, p=self.shares)
         examples, sizes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
         for number, corpus in enumerate(self.corpora):
@@ -81,28 +79,22 @@ class MixedCorpus:
         return examples, sizes
 
     def texts(self, examples, length):
-        """The texts of each example."""
-        return self._of_each(examples, lambda corpus, numbers: corpus.texts(numbers, length))
+        return self._of_each(examples, lambda corpus, numbers, rows: corpus.texts(numbers, length))
 
     def languages(self, examples, length):
-        """The languages of the texts of each example."""
-        return self._of_each(examples, lambda corpus, numbers: corpus.languages(numbers, length))
+        return self._of_each(examples, lambda corpus, numbers, rows: corpus.languages(numbers, length))
 
     def _of_each(self, examples, function):
-        """What a function of a corpus and its examples returns for each of them, in the order of the examples."""
+        """What a function of a corpus, its examples and their rows returns for each of them, in their order."""
         found = [None] * len(examples)
         for corpus, rows, numbers in self._by_corpus(examples):
-            for row, value in zip(rows.tolist(), function(corpus, numbers), strict=True):
+            for row, value in zip(rows.tolist(), function(corpus, numbers, rows), strict=True):
                 found[row] = value
         return found
 
     def negatives(self, examples, length, keys, *mined):
         """A negative of each example, from its own corpus."""
-        found = [None] * len(examples)
-        for corpus, rows, numbers in self._by_corpus(examples):
-            for row, negative in zip(rows, corpus.negatives(numbers, length, keys[rows], *mined)):
-                found[row] = negative
-        return found
+        return self._of_each(examples, lambda part, numbers, rows: part.negatives(numbers, length, keys[rows], *mined))
 
     def sizes_with_negatives(self, examples, length, *mined):
         """Sizes (n,) of the examples with the longest negative that each may get."""

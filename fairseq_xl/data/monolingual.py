@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.indexed import BLOCK_TOKENS, check_numbers, is_begun, open_text
 from fairseq_xl.data.lines import filled_lines
 from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 
-class TokenStream:
+class TokenStream(Corpus):
     """The binarized text of one language as a stream of sentences, each of which ends in ``</s>``.
 
     An example is a block of the stream; its number is the index of its first token. An empty line (a document boundary)
@@ -24,7 +25,7 @@ class TokenStream:
     """
 
     def __init__(self, path, language, symbols=None):
-        self.path, self.language, self.symbols = str(path), language, symbols
+        self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)
         self.text = open_text(self.path, language, symbols)
         self.size = len(self.text.tokens)
         self.sentences = filled_lines(len(self.text), self.text.sides_of, self.text.blocks)
@@ -47,36 +48,18 @@ class TokenStream:
         """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
         return self.text.read(begin, end)
 
-    def languages(self, starts, length):
-        """The language of each block, a list of 1-tuples."""
-        return [(self.language,)] * len(starts)
-
-    def all_examples(self, length):
-        """All blocks in order: starts (n,) and sizes (n,)."""
-        return self.examples_at(np.arange(self.number_of_examples(length)), length)
-
-    def number_of_positions(self, length):
-        """Number of blocks."""
-        return self.number_of_examples(length)
-
     def examples_at(self, positions, length):
         """Blocks with these numbers (n,): starts (n,) and sizes (n,)."""
         return length * positions, np.minimum(length, self.size - length * positions)
 
     def number_of_examples(self, length):
-        """Number of blocks."""
         return -(-self.size // length)
-
-    def sample_of_all(self, rng, count, length):
-        """Random `count` of all blocks, in order: starts (count,) and sizes (count,)."""
-        return self.examples_at(np.sort(draw_passes(rng, self.number_of_examples(length), count)), length)
 
     def positions(self, starts, length):
         """Positions (n,) of blocks among all: starts (n,) that are multiples of `length`, divided by it."""
         return starts // length
 
     def mean_size(self, length):
-        """Mean number of tokens of a block."""
         return self.size / self.number_of_examples(length)
 
     def sample(self, rng, count, length):

@@ -47,19 +47,15 @@ class SentencePairs(LineCorpus):
         for (first, one), (_, other) in zip(*(side.blocks() for side in self.sides), strict=True):
             yield first, np.concatenate((one, other), axis=1)
 
-    @cached_property
+    @property
     def sizes(self):
         """Numbers of tokens of both sides of all lines, (lines, 2) int32: 8 bytes a line."""
-        return np.concatenate([sizes.astype(np.int32) for _, sizes in self.blocks()])
+        return np.stack([side.sizes for side in self.sides], axis=1)
 
     @cached_property
     def filled(self):
         """All lines that are pairs, (n,) int64: 8 bytes a pair."""
         return np.concatenate([first + np.flatnonzero((sizes > 1).all(axis=1)) for first, sizes in self.blocks()])
-
-    def fitting(self, length):
-        """All pairs with sides of at most `length` tokens, (n,): 8 bytes a pair. `UserError` if there are none."""
-        return self.all_examples(length)[0]
 
     def sorted_by_length(self, length):
         """All pairs with sides of at most `length` tokens, sorted by the second side's length: (n,) `length_codes`."""
@@ -80,10 +76,6 @@ class SentencePairs(LineCorpus):
     def texts(self, lines, length):
         """The two sentences of each line, which end in ``</s>``: a list of pairs of int64 arrays."""
         return [tuple(side[line].numpy() for side in self.sides) for line in lines]
-
-    def languages(self, lines, length):
-        """The two languages of each pair: a list of pairs."""
-        return [self.codes] * len(lines)
 
     @cached_property
     def candidates(self):
@@ -122,7 +114,7 @@ class SentencePairs(LineCorpus):
     def prepare_negatives(self, length, mined):
         """Reads what `negatives` needs, once and before worker processes start; raises the same `UserError`."""
         if mined and self.lines <= IN_MEMORY_LINES:  # in a longer text some pair lacks a mined one that fits
-            if self._negatives(length, mined).fitting(self.fitting(length))[1].all(axis=0)[0]:
+            if self._negatives(length, mined).fitting(self.all_examples(length)[0])[1].all(axis=0)[0]:
                 return
         _ = self._negatives(length, mined), self.candidates
 

@@ -58,7 +58,3 @@ class SentenceBlocks(OneLanguageWindows):
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The blocks of these numbers, of up to `length` tokens: a list of 1-tuples of arrays (t,)."""
         return [(self.stream.read(begin, end),) for begin, end in self.windows(length)[examples].tolist()]
-
-    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
-        """The language of each block, a list of 1-tuples."""
-        return [(self.language,)] * len(examples)

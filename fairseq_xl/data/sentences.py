@@ -20,7 +20,7 @@ class Sentences(LineCorpus):
     """
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):
-        self.text, self.language = open_text(path, language, symbols), language
+        self.text, self.language, self.codes = open_text(path, language, symbols), language, (language,)
         none = f"{path}: the text of language {language!r} has no sentence"
         super().__init__(self.text.prefix, len(self.text), self.text.sides_of, self.text.blocks, none)
 
@@ -30,7 +30,3 @@ class Sentences(LineCorpus):
     def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The sentences of these lines: a list of 1-tuples of int64 arrays (t,)."""
         return [(self.text[line].numpy(),) for line in lines.tolist()]
-
-    def languages(self, lines: Numbers, length: int) -> list[tuple[str, ...]]:
-        """The language of each sentence, a list of 1-tuples."""
-        return [(self.language,)] * len(lines)

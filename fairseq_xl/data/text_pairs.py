@@ -37,11 +37,6 @@ class DirectedPairs(SentencePairs):
     def _framed(self, sizes: Numbers) -> Numbers:
         return sizes + self.added * np.array([1, 0]) * (sizes > 1)
 
-    @property
-    def raw_sizes(self) -> Numbers:
-        """Numbers of tokens of both sides of all lines, without what is added: (lines, 2)."""
-        return np.concatenate([sizes for _, sizes in super()._blocks()])
-
     def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """Source, with the tag, and target of each line."""
         pairs = super().texts(lines, length)
@@ -97,7 +92,3 @@ class TextPairs(ListedExamples):
 
     def _cut(self, texts: Sequence[Any], line: int, side: int) -> Numbers:
         return cut(np.asarray(texts[line]), self.longest[side])
-
-    def languages(self, lines: Numbers, length: int) -> list[tuple[str, ...]]:
-        """Source and target language of each line."""
-        return [self.codes] * len(lines)

@@ -368,4 +368,4 @@ class XLTranslationTask(XLSeq2SeqTask):
 def _in_memory(pairs, split):
     """The pairs of a split for validation, without those with an empty side, or for tests."""
     lines = pairs.filled if split.startswith(("train", "valid")) else None
-    return TextPairs(*pairs.sides, pairs.raw_sizes, pairs.codes, lines)
+    return TextPairs(*pairs.sides, pairs.sizes, pairs.codes, lines)

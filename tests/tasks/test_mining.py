@@ -303,7 +303,7 @@ def test_if_all_of_similar_length_are_translations_the_length_differs(tmp_path, 
 def test_negatives_keep_the_length_limit_and_longer_pairs_have_none(unequal):
     vectors = LongSentencesFirst()
     statistics = mining.mine(vectors, unequal, 2, 10**6, 15, MADE_WITH)
-    fitting, mined = unequal.fitting(15), read_negatives(unequal)
+    fitting, mined = unequal.all_examples(15)[0], read_negatives(unequal)
     longer = np.setdiff1d(np.arange(200), fitting)
     assert (mined[longer] == -1).all() and (mined[fitting, 0] >= 0).all() and len(longer) > 10
     assert unequal.sizes[mined[mined >= 0], 1].max() == 15

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from fairseq_xl.data.corpus import Corpus
-from fairseq_xl.data.indexed import BLOCK_LINES
+from fairseq_xl.data.indexed import BLOCK_LINES, Reopened
 from fairseq_xl.data.monolingual import TokenStream
 from fairseq_xl.data.negatives import TRIES, LengthRange, length_codes
 from fairseq_xl.data.randomness import NEGATIVE_SEGMENT, uniforms
@@ -93,7 +93,7 @@ def follow_jumps(following):
     return indices, int(following[indices[-1]])
 
 
-class OneLanguageWindows(Windows):
+class OneLanguageWindows(Reopened, Windows):
     """Base of corpora that divide the text of one language into windows.
 
     Args:
@@ -117,9 +117,6 @@ class OneLanguageWindows(Windows):
                 f"{self.path}.idx is damaged: line {line + int(sizes.argmin()) + 1} has {sizes.min()} tokens"
             )
         return sizes
-
-    def __reduce__(self):
-        return type(self), (self.path, self.language, self.stream.symbols)
 
 
 class AdjacentSegments(OneLanguageWindows):

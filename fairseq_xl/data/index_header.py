@@ -15,17 +15,9 @@ VERSION = 1
 _LAYOUT = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number of items
 SIZE = _LAYOUT.size  # bytes
 #: types of tokens by the number that fairseq stores
-TOKEN_TYPES: dict[int, type[np.generic]] = {
-    1: np.uint8,
-    2: np.int8,
-    3: np.int16,
-    4: np.int32,
-    5: np.int64,
-    6: np.float64,
-    7: np.float64,
-    8: np.uint16,
-    9: np.uint32,
-    10: np.uint64,
+TOKEN_TYPES = {
+    number: np.dtype(name)
+    for number, name in enumerate("uint8 int8 int16 int32 int64 float64 float64 uint16 uint32 uint64".split(), 1)
 }
 
 
@@ -38,7 +30,7 @@ class Header(NamedTuple):
     @property
     def token_size(self) -> int:
         """Bytes of a token."""
-        return np.dtype(TOKEN_TYPES[self.code]).itemsize
+        return TOKEN_TYPES[self.code].itemsize
 
     @property
     def file_size(self) -> int:

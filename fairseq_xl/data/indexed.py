@@ -1,5 +1,6 @@
 """Opens binarized text: maps its files and reads a bounded amount of them, whatever their size."""
 
+import functools
 import mmap
 from pathlib import Path
 
@@ -25,7 +26,19 @@ def files_of(folder, prefixes):
     return [Path(folder) / f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
 
 
-class Text:
+class Reopened:
+    """Base of classes that open files: pickled, they are the arguments that they were made with."""
+
+    def __new__(cls, *arguments, **named):
+        found = super().__new__(cls)
+        found.__opened = functools.partial(cls, *arguments, **named)
+        return found
+
+    def __reduce__(self):
+        return self.__opened, ()
+
+
+class Text(Reopened):
     """The items of a binarized text, memory-mapped: tensors (t,) int64 that end in ``</s>``.
 
     Args:
@@ -42,9 +55,6 @@ class Text:
         self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
         #: the whole text
         self.tokens = np.frombuffer(mapped_bytes(f"{prefix}.bin"), TOKEN_TYPES[header.code])
-
-    def __reduce__(self):
-        return Text, (self.prefix, self.language, self.symbols)
 
     def __len__(self):
         return len(self.sizes)
@@ -73,18 +83,34 @@ class Text:
             )
         return place // width, place // width + size
 
-    def sides_of(self, lines):
-        """Numbers of tokens of the lines (n,): (n, 1)."""
-        return self.sizes[lines][:, None]
-
     def load_sizes(self, first, count):
         """Numbers of tokens of up to `count` lines from a line on, (n,) int64, read from the file."""
         count = min(count, len(self) - first)
         return np.fromfile(f"{self.prefix}.idx", np.int32, count, offset=SIZE + 4 * first).astype(np.int64)
 
-    def blocks(self):
-        """Yields the first line of each block of the text and its sizes (b, 1), read from the file."""
-        return ((first, self.load_sizes(first, BLOCK_LINES)[:, None]) for first in range(0, len(self), BLOCK_LINES))
+    def counts(self, tokens=None):
+        """Number of occurrences of each of the V symbols, (V,), in this many tokens from the beginning; None: in all.
+
+        Raises `UserError` for an id outside the dictionary.
+        """
+        counts = np.zeros(self.symbols, dtype=np.int64)
+        end = len(self.tokens) if tokens is None else min(len(self.tokens), tokens)
+        for begin in range(0, end, BLOCK_TOKENS):
+            block = self.load(begin, min(begin + BLOCK_TOKENS, end))
+            check_numbers(block, self.symbols, self.prefix, self.language)
+            counts += np.bincount(block.astype(np.int64), minlength=self.symbols)
+        return counts
+
+
+def sides_of(texts, lines):
+    """Numbers of tokens of the lines (n,) of k aligned texts: (n, k)."""
+    return np.stack([text.sizes[lines] for text in texts], axis=1)
+
+
+def blocks_of(texts):
+    """Yields the first line of each block of k aligned texts, and numbers of tokens, (b, k), read from the files."""
+    for first in range(0, len(texts[0]), BLOCK_LINES):
+        yield first, np.stack([text.load_sizes(first, BLOCK_LINES) for text in texts], axis=1)
 
 
 def mapped_bytes(path):

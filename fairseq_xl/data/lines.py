@@ -1,7 +1,7 @@
 """Base of corpora whose examples are lines of a text. n lines, k texts of each: one sentence, or two."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -9,15 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_xl.data.corpus import Corpus, Numbers
+from fairseq_xl.data.indexed import Text, blocks_of, sides_of
 from fairseq_xl.data.sampling import draw_passes, evenly_spaced
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
-
-#: lines (n,) -> numbers of tokens of their texts (n, k)
-Sizes = Callable[[Any], Numbers]
-#: yields the first line of each block of the text, and the numbers of tokens of all its lines' texts (b, k)
-Blocks = Callable[[], Iterable[tuple[int, Numbers]]]
 
 
 class LineCorpus(Corpus):
@@ -28,19 +24,26 @@ class LineCorpus(Corpus):
 
     Args:
         path: prefix of the files, for messages.
-        lines: number of lines.
-        sides_of, blocks: as `Sizes` and `Blocks`.
+        sides: the k texts, which are aligned.
         none: message of the `UserError` if all lines are empty.
     """
 
     described = ("sentence", "more than")  # for messages
 
-    def __init__(self, path: str, lines: int, sides_of: Sizes, blocks: Blocks, none: str):
-        self.path, self.lines, self.sides_of, self.blocks = path, lines, sides_of, blocks
-        self.sentences = filled_lines(lines, sides_of, blocks)
+    def __init__(self, path: str, sides: list[Text], none: str):
+        self.path, self.sides, self.lines = path, sides, len(sides[0])
+        self.sentences = filled_lines(sides)
         if not self.sentences:
             raise UserError(none)
         self.measured = lru_cache(maxsize=4)(self._measure)
+
+    def sides_of(self, lines: Any) -> Numbers:
+        """Numbers of tokens of the texts of lines (n,): (n, k)."""
+        return sides_of(self.sides, lines)
+
+    def blocks(self) -> Iterator[tuple[int, Numbers]]:
+        """Yields the first line of each block of the text, and the numbers of tokens of all its lines' texts (b, k)."""
+        return blocks_of(self.sides)
 
     def _measure(self, length: int) -> tuple[float, float]:
         """Share of the lines that have texts of 2 to `length` tokens, and their mean number of tokens.
@@ -113,11 +116,11 @@ class LineCorpus(Corpus):
         return lines, self.sides_of(lines).sum(1)
 
 
-def filled_lines(lines: int, sides_of: Sizes, blocks: Blocks) -> int:
+def filled_lines(sides: list[Text]) -> int:
     """Number of the lines without an empty text, estimated as in `LineCorpus`; 0 only if there is none."""
-    share = _filled(sides_of(evenly_spaced(lines))).mean()
-    if share or any(_filled(sizes).any() for _, sizes in blocks()):
-        return max(1, round(share * lines))
+    share = _filled(sides_of(sides, evenly_spaced(len(sides[0])))).mean()
+    if share or any(_filled(sizes).any() for _, sizes in blocks_of(sides)):
+        return max(1, round(share * len(sides[0])))
     return 0
 
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.data.corpus import Corpus
-from fairseq_xl.data.indexed import BLOCK_TOKENS, check_numbers, is_begun, open_text
+from fairseq_xl.data.indexed import Reopened, is_begun, open_text
 from fairseq_xl.data.lines import filled_lines
 from fairseq_xl.data.sampling import draw_passes
 from fairseq_xl.errors import UserError
 
 
-class TokenStream(Corpus):
+class TokenStream(Reopened, Corpus):
     """The binarized text of one language as a stream of sentences, each of which ends in ``</s>``.
 
     An example is a block of the stream; its number is the index of its first token. An empty line (a document boundary)
@@ -28,12 +28,9 @@ class TokenStream(Corpus):
         self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)
         self.text = open_text(self.path, language, symbols)
         self.size = len(self.text.tokens)
-        self.sentences = filled_lines(len(self.text), self.text.sides_of, self.text.blocks)
+        self.sentences = filled_lines([self.text])
         if not self.sentences:
             raise UserError(f"{path}: the text of language {language!r} has no sentence")
-
-    def __reduce__(self):
-        return TokenStream, (self.path, self.language, self.symbols)
 
     @property
     def tokens(self):
@@ -83,13 +80,7 @@ def piece_counts(path, language, symbols, tokens=None):
     Args:
         tokens: number of tokens, from the beginning of the text, that are counted; None: all.
     """
-    stream, counts = TokenStream(path, language, symbols), np.zeros(symbols, dtype=np.int64)
-    end = stream.size if tokens is None else min(stream.size, tokens)
-    for begin in range(0, end, BLOCK_TOKENS):
-        tokens = stream.text.load(begin, min(begin + BLOCK_TOKENS, end))
-        check_numbers(tokens, symbols, stream.path, language)
-        counts += np.bincount(tokens, minlength=symbols)
-    return counts
+    return TokenStream(path, language, symbols).text.counts(tokens)
 
 
 def training_texts(folder, language):

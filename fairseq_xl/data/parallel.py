@@ -4,14 +4,14 @@ from functools import cached_property
 
 import numpy as np
 
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.indexed import Reopened, open_text
 from fairseq_xl.data.lines import LineCorpus
 from fairseq_xl.data.negatives import Candidates, MinedNegatives, RandomNegatives, fingerprint, length_codes
 from fairseq_xl.data.tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
 
 
-class SentencePairs(LineCorpus):
+class SentencePairs(Reopened, LineCorpus):
     """Binarized parallel text of one language pair, aligned line by line.
 
     An example is a line. Lines that are empty on either side (document boundaries, missing translations) are not pairs.
@@ -26,26 +26,14 @@ class SentencePairs(LineCorpus):
 
     def __init__(self, prefix, first, second, symbols=None):
         self.prefix, self.codes, self.symbols = str(prefix), (first, second), symbols
-        self.sides = [open_text(f"{prefix}.{code}", code, symbols) for code in self.codes]
-        lines = [len(side) for side in self.sides]
+        sides = [open_text(f"{prefix}.{code}", code, symbols) for code in self.codes]
+        lines = [len(side) for side in sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
-        self.table_prefixes = [side.prefix for side in self.sides]
+        self.table_prefixes = [side.prefix for side in sides]
         self._drawn = {}  # (length, mined or not) -> the sampler of negatives
         none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
-        super().__init__(self.prefix, lines[0], self._sides_of, self._blocks, none)
-
-    def __reduce__(self):
-        return SentencePairs, (self.prefix, *self.codes, self.symbols)
-
-    def _sides_of(self, lines):
-        """Numbers of tokens of both sides of the lines (n,): (n, 2)."""
-        return np.stack([side.sizes[lines] for side in self.sides], axis=1)
-
-    def _blocks(self):
-        """Yields the first line of each block of the text, and the numbers of tokens of both sides, (b, 2)."""
-        for (first, one), (_, other) in zip(*(side.blocks() for side in self.sides), strict=True):
-            yield first, np.concatenate((one, other), axis=1)
+        super().__init__(self.prefix, sides, none)
 
     @property
     def sizes(self):

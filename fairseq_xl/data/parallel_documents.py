@@ -3,11 +3,12 @@
 import numpy as np
 
 from fairseq_xl.data.documents import Windows, follow_jumps
+from fairseq_xl.data.indexed import Reopened
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.errors import UserError
 
 
-class ParallelDocuments(Windows):
+class ParallelDocuments(Reopened, Windows):
     """Windows of aligned documents in which every other sentence is replaced by its translation.
 
     A document ends where both sides have an empty line; lines that are empty on one side only are left out. A window is
@@ -29,9 +30,6 @@ class ParallelDocuments(Windows):
         self.prefix, self.codes, self.sentences = self.pairs.prefix, self.pairs.codes, self.pairs.sentences
         self.path, self.lines = self.prefix, self.pairs.lines
         self.table_prefixes = self.pairs.table_prefixes
-
-    def __reduce__(self):
-        return ParallelDocuments, (self.prefix, *self.codes, self.symbols)
 
     @property
     def name(self):

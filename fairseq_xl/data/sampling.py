@@ -48,37 +48,21 @@ def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers],
     """
     if available <= SMALL_PERMUTATION:
         return rng.permutation(available).__getitem__
-    keys = rng.integers(2**64, size=ROUNDS, dtype=np.uint64)
-    return lambda positions: _feistel(positions, np.array([available]), keys[:, None])
+    keys, side = rng.integers(2**64, size=ROUNDS, dtype=np.uint64), np.uint64(math.isqrt(available - 1) + 1)
 
+    def passed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        x, y = np.divmod(numbers, side)
+        for key in keys:
+            x, y = y, (x + mix(y ^ key) % side) % side
+        return x * side + y
 
-def permute_each(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
-    """Permutes each position (n,) among the numbers below its own `available` (n,): numbers (n,).
+    def number_at(positions: Numbers) -> Numbers:
+        numbers = passed(positions.astype(np.uint64))
+        while len(outside := np.flatnonzero(numbers >= np.uint64(available))):
+            numbers[outside] = passed(numbers[outside])
+        return numbers.astype(np.int64)
 
-    Element i uses the permutation that `available[i]` and `keys[i]`, uint64, determine; no memory is needed (see
-    `permutation`).
-    """
-    rounds = np.arange(1, ROUNDS + 1, dtype=np.uint64)[:, None]
-    return _feistel(positions, available, mix(mix(keys) + rounds))
-
-
-def _feistel(positions: Numbers, available: Numbers, keys: NDArray[np.uint64]) -> Numbers:
-    """Feistel network of positions (n,) below `available`, (n,) or (1,), with keys of its rounds, (r, n) or (r, 1)."""
-    sides = np.array([math.isqrt(each - 1) + 1 for each in available.tolist()], dtype=np.uint64)
-    numbers = _feistel_pass(positions.astype(np.uint64), sides, keys)
-    while len(outside := np.flatnonzero(numbers >= available.astype(np.uint64))):
-        own = outside if len(available) > 1 else slice(None)
-        numbers[outside] = _feistel_pass(numbers[outside], sides[own], keys[:, own])
-    return numbers.astype(np.int64)
-
-
-def _feistel_pass(
-    numbers: NDArray[np.uint64], sides: NDArray[np.uint64], keys: NDArray[np.uint64]
-) -> NDArray[np.uint64]:
-    x, y = np.divmod(numbers, sides)
-    for key in keys:
-        x, y = y, (x + mix(y ^ key) % sides) % sides
-    return x * sides + y
+    return number_at
 
 
 def draw_passes(

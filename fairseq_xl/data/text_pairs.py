@@ -23,16 +23,13 @@ class DirectedPairs(SentencePairs):
         self.tag, self.added = tag, 1 + (tag is not None)
         super().__init__(*others)
 
-    def __reduce__(self) -> Any:
-        return DirectedPairs, (self.tag, *super().__reduce__()[1])
-
-    def _sides_of(self, lines: Numbers) -> Numbers:
+    def sides_of(self, lines: Numbers) -> Numbers:
         """Numbers of tokens of framed sources and of targets of lines: (n, 2); an empty source stays empty."""
-        return self._framed(super()._sides_of(lines))
+        return self._framed(super().sides_of(lines))
 
-    def _blocks(self) -> Iterator[tuple[int, Numbers]]:
+    def blocks(self) -> Iterator[tuple[int, Numbers]]:
         """Yields the first line of each block of the text, and these numbers: (b, 2)."""
-        return ((first, self._framed(sizes)) for first, sizes in super()._blocks())
+        return ((first, self._framed(sizes)) for first, sizes in super().blocks())
 
     def _framed(self, sizes: Numbers) -> Numbers:
         return sizes + self.added * np.array([1, 0]) * (sizes > 1)

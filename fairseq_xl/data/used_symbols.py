@@ -6,13 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.index_header import TOKEN_TYPES, read_header
-from fairseq_xl.data.indexed import check_numbers, open_text
+from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
-
-BLOCK = 1 << 20  # tokens in memory at a time
 
 
 def texts_of(folder: Path) -> list[Path]:
@@ -36,12 +33,5 @@ def used_symbols(texts: list[Path], dictionary: XLDictionary) -> np.ndarray:
     for prefix in texts:
         pair = "-" in prefix.parent.name
         language = prefix.name.rpartition(".")[2] if pair else prefix.parent.name
-        open_text(str(prefix), language, len(dictionary))
-        header = read_header(f"{prefix}.idx")
-        assert header is not None, "open_text has checked it"
-        tokens = np.memmap(f"{prefix}.bin", dtype=TOKEN_TYPES[header.code], mode="r")
-        for start in range(0, len(tokens), BLOCK):
-            block = tokens[start : start + BLOCK].astype(np.int64)
-            check_numbers(block, len(dictionary), str(prefix), language)
-            used |= np.bincount(block, minlength=len(dictionary)) > 0
+        used |= open_text(prefix, language, len(dictionary)).counts() > 0
     return used

@@ -96,19 +96,3 @@ def test_what_stands_for_all(monkeypatch):
     monkeypatch.setattr(sampling, "STRETCH", 2)
     assert evenly_spaced(6).tolist() == [0, 1, 2, 3, 4, 5] and evenly_spaced(20).tolist() == [0, 1, 9, 10, 18, 19]
     assert evenly_spaced(7).tolist() == [0, 1, 2, 3, 5, 6]
-
-
-def test_many_permutations_at_once():
-    """Each a permutation of its own numbers, by its key; all six orders of three numbers."""
-    available = np.repeat([1, 2, 3, 7, 1000], [1, 2, 3, 7, 1000])
-    positions = np.concatenate([np.arange(each) for each in (1, 2, 3, 7, 1000)])
-    keys = np.arange(len(positions), dtype=np.uint64) * np.uint64(0) + available.astype(np.uint64)
-    found = sampling.permute_each(positions, available, keys)
-    for each in (1, 2, 3, 7, 1000):
-        assert sorted(found[available == each].tolist()) == list(range(each))
-    assert np.array_equal(sampling.permute_each(positions[::-1], available[::-1], keys[::-1]), found[::-1])
-    assert abs(np.corrcoef(found[available == 1000], np.arange(1000))[0, 1]) < 0.1
-    keys = np.repeat(np.arange(6000, dtype=np.uint64), 3)
-    orders = sampling.permute_each(np.tile(np.arange(3), 6000), np.full(18000, 3), keys).reshape(-1, 3)
-    counts = np.unique(orders, axis=0, return_counts=True)[1]
-    assert len(counts) == 6 and abs(counts - 1000).max() < 5 * (6000 / 6 * 5 / 6) ** 0.5

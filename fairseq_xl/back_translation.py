@@ -20,7 +20,7 @@ from fairseq import checkpoint_utils
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.dataclass.configs import GenerationConfig
 
-from fairseq_xl.data.back_translated import back_translated_prefix, lock_path, note_path, parts_path, read_note
+from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.indexed import Text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
@@ -185,7 +185,7 @@ def back_translate(
     }
     parts_of_text = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock_path(prefix), f"{prefix}: another `fairseq-xl back-translate` is writing there"):
+    with locked(Path(f"{prefix}.lock"), f"{prefix}: another `fairseq-xl back-translate` is writing there"):
         return _write_pairs(prefix, (source, target), parts_of_text, made_with, len(dictionary))
 
 

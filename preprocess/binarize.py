@@ -168,7 +168,7 @@ def kept_pairs(folder: Path, digest: str) -> list[Path]:
 
     Logs a warning if there are pairs whose dictionary does not have this digest.
     """
-    files = back_translated.all_files(folder)
+    files = sorted(path for path in folder.glob("back-*") if path.suffix != ".lock")
     source, _, target = folder.name.partition("-")
     prefix = back_translated.back_translated_prefix(folder.parent, source, target)
     if files and not back_translated.has_dictionary(prefix, digest):

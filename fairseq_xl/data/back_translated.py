@@ -26,11 +26,6 @@ def parts_path(prefix: Path) -> Path:
     return Path(f"{prefix}.part")
 
 
-def lock_path(prefix: Path) -> Path:
-    """``PREFIX.lock``, the file that a run locks; it is not removed."""
-    return Path(f"{prefix}.lock")
-
-
 def read_note(prefix: Path) -> dict[str, Any] | None:
     """The note of the pairs, or None if they are not complete."""
     note = read_json(note_path(prefix))
@@ -42,8 +37,3 @@ def has_dictionary(prefix: Path, digest: str) -> bool:
     """Whether the pairs, or those of an unfinished run, have the ids of the dictionary with this digest."""
     made_with = [(read_note(prefix) or {}).get("made_with"), read_json(parts.note_path(parts_path(prefix)))]
     return any(isinstance(each, dict) and each.get("dictionary") == digest for each in made_with)
-
-
-def all_files(folder: Path) -> list[Path]:
-    """The files of back-translated pairs, complete or not, in a subfolder of a data folder such as ``en-de``."""
-    return sorted(path for path in folder.glob("back-*") if path.suffix != ".lock")

@@ -1,7 +1,6 @@
 """Opens binarized text: maps its files and reads a bounded amount of them, whatever their size."""
 
 import functools
-import mmap
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ import torch
 from fairseq_xl.data.index_header import SIZE, TOKEN_TYPES, read_header, read_last
 from fairseq_xl.data.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.mapped_files import mapped_bytes
 
 BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
-READ_AHEAD = 1 << 20  # files up to this size (bytes) may be read ahead
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
 
@@ -111,15 +110,6 @@ def blocks_of(texts):
     """Yields the first line of each block of k aligned texts, and numbers of tokens, (b, k), read from the files."""
     for first in range(0, len(texts[0]), BLOCK_LINES):
         yield first, np.stack([text.load_sizes(first, BLOCK_LINES) for text in texts], axis=1)
-
-
-def mapped_bytes(path):
-    """The bytes of a file, mapped. A file too large to stay in memory is not read ahead of what is used."""
-    with open(path, "rb") as file:
-        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if len(found) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):
-        found.madvise(mmap.MADV_RANDOM)
-    return found
 
 
 def check_numbers(tokens, symbols, prefix, language):

@@ -1,5 +1,6 @@
 """One pass over the data: every example once, in batches of similar lengths, which are computed when they are read."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -179,10 +180,7 @@ def number_of_updates(value: Any) -> Any:
     """The value of --updates-per-epoch, a number or "auto"; raises `UserError` for any other."""
     if value == AUTO:
         return value
-    try:
-        number = int(str(value))
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise UserError(f"--updates-per-epoch {value}: auto, or a whole number that is 1 or more, is needed")
-    return number
+    with contextlib.suppress(ValueError):
+        if (number := int(str(value))) > 0:
+            return number
+    raise UserError(f"--updates-per-epoch {value}: auto, or a whole number that is 1 or more, is needed")

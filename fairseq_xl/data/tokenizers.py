@@ -124,15 +124,8 @@ def _splitter(name: str, language: str) -> Callable[[str], list[str]]:
         from fairseq_xl.data import moses
 
         return moses.splitter(language)
-    if name == "jieba":
-        import jieba
-
-        jieba.setLogLevel(logging.WARNING)  # it logs the loading of its dictionary at every start
-        return jieba.lcut
-    if name == "pythainlp":
-        from pythainlp.tokenize import word_tokenize
-
-        return functools.partial(word_tokenize, engine="newmm", keep_whitespace=False)
+    if name in ("jieba", "pythainlp"):
+        return xlm_text.segmenter(name)
     if name == XLM:
         return xlm_text.splitter(language)
     if name == SEGMENTED:

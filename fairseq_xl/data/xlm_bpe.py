@@ -85,15 +85,12 @@ def pieces_of(word: str, ranks: dict[Pair, int]) -> list[str]:
 
 def _merged(parts: list[str], pair: Pair) -> list[str]:
     """Parts of a word in which a pair is merged, from left to right."""
-    merged: list[str] = []
-    ready = False  # whether the last part may be the left one of a pair
-    for part in parts:
-        if ready and (merged[-1], part) == pair:
+    merged = parts[:1]
+    for part in parts[1:]:
+        if (merged[-1], part) == pair:  # never so for a pair that was merged just now: it is longer
             merged[-1] += part
-            ready = False
         else:
             merged.append(part)
-            ready = True
     return merged
 
 

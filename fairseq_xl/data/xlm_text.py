@@ -37,19 +37,23 @@ def splitter(language: str) -> Callable[[str], list[str]]:
     from fairseq_xl.data import moses
 
     normalize = moses.normalizer(language)
-    split: Callable[[str], list[str]]
     if language == "zh":
+        cut = segmenter("jieba")
+        return lambda line: _normalized(" ".join(cut(line)), normalize).split()
+    split = segmenter("pythainlp") if language == "th" else moses.splitter(language)
+    return lambda line: split(_normalized(line, normalize))
+
+
+def segmenter(package: str) -> Callable[[str], list[str]]:
+    """The function from a line of Chinese (jieba) or Thai (pythainlp) to its words; raises `ImportError`."""
+    if package == "jieba":
         import jieba
 
         jieba.setLogLevel(logging.WARNING)  # it logs the loading of its dictionary at every start
-        return lambda line: _normalized(" ".join(jieba.cut(line)), normalize).split()
-    if language == "th":
-        from pythainlp.tokenize import word_tokenize
+        return jieba.lcut
+    from pythainlp.tokenize import word_tokenize
 
-        split = functools.partial(word_tokenize, engine="newmm")
-    else:
-        split = moses.splitter(language)
-    return lambda line: split(_normalized(line, normalize))
+    return functools.partial(word_tokenize, engine="newmm", keep_whitespace=False)
 
 
 def _normalized(line: str, normalize: Callable[[str], str]) -> str:

@@ -12,7 +12,6 @@ from fairseq.tasks import register_task
 
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.dictionary import SENTENCEPIECE
-from fairseq_xl.data.generation import read_pairs, read_texts
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.text_pairs import TextPairs
@@ -20,6 +19,7 @@ from fairseq_xl.engine.inputs import text_fingerprint
 from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import LineSample, described, other_languages
+from fairseq_xl.evaluation.task_files import read_pairs, read_texts
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.text import is_blank

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.masked_text import around_mask
 from fairseq_xl.data.symbols import MASK
 from fairseq_xl.data.text import cut
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives.mlm import MaskedObjective
+from fairseq_xl.prediction.masked_text import around_mask
 from fairseq_xl.prediction.texts import TextPredictor
 from fairseq_xl.retrieval import Embedder
 

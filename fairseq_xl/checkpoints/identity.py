@@ -6,11 +6,13 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 
 import enum
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.checkpoints.language_modules import check_languages
-from fairseq_xl.data.encoding import check_encoding
+from fairseq_xl.data.encoding import TOKENIZER, encoding_of
 from fairseq_xl.data.framing import FRAMINGS
-from fairseq_xl.errors import UserError
+from fairseq_xl.data.subwords import FILES
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
 
 FORMAT_VERSION = 1
@@ -66,3 +68,26 @@ def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
         )
     if dictionary is not None:
         check_encoding(identity.get("encoding"), origin, Path(dictionary_file).parent)
+
+
+def check_encoding(stored: Any, origin: str, folder: Path) -> None:
+    """Raises `UserError` unless a data folder has a checkpoint's sub-words and tokenizers, as far as both are known.
+
+    Args:
+        stored: `encoding_of` the data folder that the checkpoint was trained with; None: unknown.
+        origin: the checkpoint's file, for messages.
+        folder: the data folder.
+    """
+    if not isinstance(stored, dict | None):
+        raise UserError(f"{origin} is damaged: expected a dict of sub-words, found {quoted(stored)}")
+    current = encoding_of(folder) if stored else {}
+    for name, value in (stored or {}).items():
+        if name not in current and TOKENIZER in str(name) and not (folder / "manifest.json").is_file():
+            raise UserError(f"{folder}: manifest.json is missing; {origin} needs the {name}, {quoted(value)}")
+        if current.get(name, value) != value:
+            if name.rpartition("/")[2] in sum(FILES.values(), ()):
+                raise UserError(f"{folder / name} has other sub-words than {origin} was trained with")
+            raise UserError(
+                f"{folder / 'manifest.json'}: {name}: found {quoted(current[name])}, {origin} was trained with "
+                f"{quoted(value)}"
+            )

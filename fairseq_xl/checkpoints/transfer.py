@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published, word_vectors
-from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.identity import check_encoding, check_identity
 from fairseq_xl.checkpoints.keys import TOKENS
 from fairseq_xl.checkpoints.languages import has_same_pieces, with_languages
 from fairseq_xl.checkpoints.stacks import (
@@ -25,7 +25,6 @@ from fairseq_xl.checkpoints.stacks import (
     unused_parameters,
 )
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.encoding import check_encoding
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
 from fairseq_xl.io.configuration import check_configuration, registered_model

@@ -16,35 +16,29 @@ from fairseq_xl.data.sampling import draw_passes
 Numbers: TypeAlias = NDArray[np.integer[Any]]
 
 
-@runtime_checkable
-class Texts(Protocol):
+class Texts:
     """Texts of examples: all that `Objective.collate` needs."""
 
-    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The k token arrays (t,) of each example: a block; two segments; a sentence and its translation."""
-
-    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
-        """The k language codes of each example."""
-
-
-class Corpus:
-    """Texts that training samples from; validation reads them in full or takes a fixed sample.
-
-    A subclass defines `texts`, `mean_size`, `number_of_examples` and `examples_at`, and `codes` or `languages`.
-    """
-
-    #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
-    sentences: int
-    #: the k language codes, if they are those of all examples
+    #: the k language codes, if they are those of all examples; a subclass may define `languages` instead
     codes: tuple[str, ...]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The k token arrays (t,) of each example."""
+        """The k token arrays (t,) of each example: a block; two segments; a sentence and its translation."""
         raise NotImplementedError(f"{type(self).__name__}.texts")
 
     def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
         """The k language codes of each example."""
         return [self.codes] * len(examples)
+
+
+class Corpus(Texts):
+    """Texts that training samples from; validation reads them in full or takes a fixed sample.
+
+    A subclass defines `texts`, `mean_size`, `number_of_examples`, `examples_at`, and `codes` or `languages`.
+    """
+
+    #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
+    sentences: int
 
     def mean_size(self, length: int) -> float:
         """Mean number of tokens of an example, all its texts together."""
@@ -90,20 +84,6 @@ class CorpusWithNegatives(Protocol):
         """A negative (t,) for each example (B,): a function of the example and its key (B,) uint64."""
 
     def sizes_with_negatives(self, examples: Numbers, length: int) -> Numbers:
-        """Sizes (n,) of the examples (n,) with the longest negative that each may get."""
-
-
-@runtime_checkable
-class CorpusWithMinedNegatives(Protocol):
-    """A corpus of sentence pairs whose negatives are mined, or sampled from all sentences of similar length."""
-
-    def prepare_negatives(self, length: int, mined: bool) -> None:
-        """Reads what `negatives` needs before worker processes start; raises `UserError` if it is missing."""
-
-    def negatives(self, examples: Numbers, length: int, keys: Numbers, mined: bool) -> list[Numbers]:
-        """A negative (t,) for each example (B,): a function of the example and its key (B,) uint64."""
-
-    def sizes_with_negatives(self, examples: Numbers, length: int, mined: bool) -> Numbers:
         """Sizes (n,) of the examples (n,) with the longest negative that each may get."""
 
 

@@ -179,7 +179,7 @@ class AdjacentSegments(OneLanguageWindows):
 
     def texts(self, examples, length):
         """The two segments of each example, of at most `length` tokens each: a list of pairs of arrays."""
-        read = self.stream.read
+        read = self.text.read
         return [
             (read(max(begin, cut - length), cut), read(cut, min(end, cut + length)))
             for begin, cut, end in self.windows(length)[examples, :3].tolist()

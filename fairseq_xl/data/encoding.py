@@ -1,4 +1,4 @@
-"""Sub-words and tokenizers of a data folder: checkpoints store them, and a run with others is refused.
+"""Sub-words and tokenizers of a data folder, which checkpoints store.
 
 Imports neither torch nor fairseq.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.data.subwords import FILES, OPTIONS, Subwords, vocabulary_kind
 from fairseq_xl.data.tokenizers import of_manifest
-from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import sha256_of
 
 TOKENIZER = "tokenizer of "  # prefix of a language
@@ -37,29 +37,6 @@ def encoding_of(folder: Path) -> dict[str, Any]:
             encoding[name] = digest or sha256_of(folder / name)
     tokenizers = of_manifest(manifest)
     return encoding | {f"{TOKENIZER}{language}": name for language, name in dict(tokenizers).items()}
-
-
-def check_encoding(stored: Any, origin: str, folder: Path) -> None:
-    """Raises `UserError` unless a data folder has a checkpoint's sub-words and tokenizers, as far as both are known.
-
-    Args:
-        stored: `encoding_of` the data folder that the checkpoint was trained with; None: unknown.
-        origin: the checkpoint's file, for messages.
-        folder: the data folder.
-    """
-    if not isinstance(stored, dict | None):
-        raise UserError(f"{origin} is damaged: expected a dict of sub-words, found {quoted(stored)}")
-    current = encoding_of(folder) if stored else {}
-    for name, value in (stored or {}).items():
-        if name not in current and TOKENIZER in str(name) and not (folder / "manifest.json").is_file():
-            raise UserError(f"{folder}: manifest.json is missing; {origin} needs the {name}, {quoted(value)}")
-        if current.get(name, value) != value:
-            if name.rpartition("/")[2] in sum(FILES.values(), ()):
-                raise UserError(f"{folder / name} has other sub-words than {origin} was trained with")
-            raise UserError(
-                f"{folder / 'manifest.json'}: {name}: found {quoted(current[name])}, {origin} was trained with "
-                f"{quoted(value)}"
-            )
 
 
 def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = "") -> None:

@@ -39,11 +39,7 @@ class TokenStream(Reopened, Corpus):
 
     def texts(self, starts, length):
         """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""
-        return [(self.read(start, start + length),) for start in starts]
-
-    def read(self, begin, end):
-        """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
-        return self.text.read(begin, end)
+        return [(self.text.read(start, start + length),) for start in starts]
 
     def examples_at(self, positions, length):
         """Blocks with these numbers (n,): starts (n,) and sizes (n,)."""

@@ -56,11 +56,6 @@ class SentencePairs(Reopened, LineCorpus):
         self.measured(length)
         return table(f"{self.prefix}.by-length-{length}.table", self.table_prefixes, self.lines, rows, None)
 
-    @property
-    def name(self):
-        """The name of the pair, ``en-de``."""
-        return "-".join(self.codes)
-
     def texts(self, lines, length):
         """The two sentences of each line, which end in ``</s>``: a list of pairs of int64 arrays."""
         return [tuple(side[line].numpy() for side in self.sides) for line in lines]

@@ -34,7 +34,7 @@ class ParallelDocuments(Reopened, Windows):
     @property
     def name(self):
         """The name of the pair, ``en-de``."""
-        return self.pairs.name
+        return "-".join(self.codes)
 
     @property
     def has_documents(self):
@@ -112,18 +112,8 @@ def _windows(lines, sizes, length):
         firsts = follow_jumps(following)[0] if len(indices) else indices
         following = following[firsts]
         totals = np.choose(firsts % 2, [each[following] - each[firsts] for each in sums])
-        found.append(
-            np.stack(
-                (
-                    lines[filled[firsts]],
-                    lines[filled[following - 1]] + 1,
-                    np.full(len(firsts), base),
-                    np.minimum(totals, length),
-                    following - firsts,
-                    documents[firsts],
-                ),
-                axis=1,
-            )[following - firsts > 1]
-        )
+        counts, bounds = following - firsts, (lines[filled[firsts]], lines[filled[following - 1]] + 1)
+        columns = (*bounds, np.full(len(firsts), base), np.minimum(totals, length), counts, documents[firsts])
+        found.append(np.stack(columns, axis=1)[counts > 1])
     found = np.concatenate(found)
     return found[np.argsort(found[:, 5], kind="stable"), :5]

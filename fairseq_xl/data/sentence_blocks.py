@@ -57,4 +57,4 @@ class SentenceBlocks(OneLanguageWindows):
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The blocks of these numbers, of up to `length` tokens: a list of 1-tuples of arrays (t,)."""
-        return [(self.stream.read(begin, end),) for begin, end in self.windows(length)[examples].tolist()]
+        return [(self.text.read(begin, end),) for begin, end in self.windows(length)[examples].tolist()]

@@ -2,12 +2,13 @@
 
 import numpy as np
 
+from fairseq_xl.data.corpus import Texts
 from fairseq_xl.data.plan import VALIDATION_SEED, BatchSpec
 
 TOGETHER = 64  # lines that are corrupted at a time
 
 
-class Lines:
+class Lines(Texts):
     """Encoded lines of one language as the `Texts` of an objective: the number of an example is that of its line.
 
     Args:
@@ -16,15 +17,11 @@ class Lines:
     """
 
     def __init__(self, rows, language):
-        self.rows, self.language = rows, language
+        self.rows, self.language, self.codes = rows, language, (language,)
 
     def texts(self, lines, length):
         """The lines, whatever their length: a list of 1-tuples of arrays."""
         return [(self.rows[line],) for line in lines]
-
-    def languages(self, lines, length):
-        """The language of each line: a list of 1-tuples."""
-        return [(self.language,)] * len(lines)
 
 
 def corrupted(objective, lines, numbers):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.data.corpus import Corpus, CorpusWithMinedNegatives, CorpusWithNegatives, Texts
+from fairseq_xl.data.corpus import Corpus, CorpusWithNegatives, Texts
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.monolingual import TokenStream
@@ -74,7 +74,7 @@ def parameters(function):
     return [name for name, part in inspect.signature(function).parameters.items() if part.default is part.empty]
 
 
-@pytest.mark.parametrize("protocol", [Corpus, CorpusWithNegatives, CorpusWithMinedNegatives])
+@pytest.mark.parametrize("protocol", [Corpus, CorpusWithNegatives])
 def test_methods_take_the_arguments_of_the_protocol(corpora, protocol):
     for corpus in corpora.values():
         if isinstance(corpus, protocol):
@@ -87,7 +87,7 @@ def test_methods_take_the_arguments_of_the_protocol(corpora, protocol):
 def test_which_corpora_have_negatives(corpora):
     having = {kind for kind, corpus in corpora.items() if isinstance(corpus, CorpusWithNegatives)}
     assert having == {"documents", "parallel", "mixed"}
-    mined = {kind for kind, corpus in corpora.items() if isinstance(corpus, CorpusWithMinedNegatives)}
+    mined = {kind for kind, corpus in corpora.items() if hasattr(corpus, "prepare_negatives")}
     assert mined == {"parallel"}
 
 

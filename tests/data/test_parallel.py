@@ -26,7 +26,7 @@ def pairs(tmp_path):
 
 
 def test_pairs(pairs):
-    assert (pairs.name, pairs.codes, pairs.sentences) == ("en-de", ("en", "de"), 3)
+    assert (pairs.codes, pairs.sentences) == (("en", "de"), 3)
     ((source, target),) = pairs.texts([2], 9)
     assert (source.tolist(), target.tolist()) == ([6, 7, 2], [17, 2])
     assert pairs.sizes.tolist() == [[2, 3], [1, 1], [3, 2], [1, 2], [2, 1], [5, 2]]

@@ -7,10 +7,10 @@ import pytest
 import sentencepiece
 
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.masked_text import around_mask
 from fairseq_xl.data.subwords import in_folder
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.errors import UserError
+from fairseq_xl.prediction.masked_text import around_mask
 from tests.published_text import write_wordpiece, write_xlm
 from tests.tiny_data import write_dictionary
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from fairseq_xl.checkpoints.used_symbols import texts_of, used_symbols
 from fairseq_xl.data import indexed
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.renumbered import renumber
-from fairseq_xl.data.used_symbols import texts_of, used_symbols
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_items
 

@@ -29,7 +29,7 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 LAYERS = {
     "registration": {"patches"},
     "patches": {"engine"},
-    "engine": {"data", "checkpoints", "modules", "optimizers", "register"},
+    "engine": {"checkpoints", "modules", "optimizers", "register"},
     "data": set(),
     "modules": {"data"},
     "models": {"data", "modules", "checkpoints"},

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.checkpoints.language_modules import check_languages
+from fairseq_xl.data.dictionary import XLDictionary, check_dictionary
 from fairseq_xl.data.encoding import TOKENIZER, encoding_of
 from fairseq_xl.data.framing import FRAMINGS
+from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
@@ -91,3 +93,53 @@ def check_encoding(stored: Any, origin: str, folder: Path) -> None:
                 f"{folder / 'manifest.json'}: {name}: found {quoted(current[name])}, {origin} was trained with "
                 f"{quoted(value)}"
             )
+
+
+def check_framing(framing, origin, before, named):
+    """Raises `UserError` unless the framing of a checkpoint, from the file `origin`, is that of an evaluation.
+
+    Args:
+        before: framing of the checkpoint that was loaded before it, or None.
+        named: --framing, or None.
+    """
+    if before not in (None, framing):
+        raise UserError(f"{origin} was trained with --framing {framing}, the checkpoint before it with {before}")
+    if named not in (None, framing):
+        raise UserError(f"--framing {named}: {origin} was trained with --framing {framing}")
+
+
+def check_computation(identity, origin, heads, framing):
+    """Raises `UserError` unless weights of a checkpoint mean the same with these attention heads and this framing."""
+    if identity["heads"] != heads:
+        raise UserError(
+            f"{origin} has {identity['heads']} attention heads, this model {heads}: the shapes of the weights fit, but "
+            "this model would compute something else"
+        )
+    if identity["framing"] != framing:
+        raise UserError(f"{origin} was trained with --framing {identity['framing']}, this run has {framing}")
+
+
+def check_data_folder(options, trained, found, path):
+    """Raises `UserError` unless the data folder of an evaluation exists and has a checkpoint's dictionary.
+
+    It is called before the task is made, which looks up the checkpoint's languages.
+
+    Args:
+        options: options of the task.
+        trained: DATA of the checkpoint's training.
+        found: the checkpoint's identity; {} if it has none.
+        path: the checkpoint's file.
+    """
+    if not options.data:
+        return  # `setup_task` says that it is missing
+    folder = data_folders(options.data)[0]
+    if options.data == trained and not folder.is_dir():
+        raise UserError(
+            f"{folder}: no such data folder: {path} names it, a relative one from the folder in which it was "
+            "trained; give another one, as in `fairseq-xl predict CHECKPOINT DATA`"
+        )
+    file = folder / "dict.txt"
+    if found and file.is_file() and not options.get("language_module"):
+        dictionary = XLDictionary.load(file)
+        check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
+        check_identity(found, path, dictionary, file, trained)

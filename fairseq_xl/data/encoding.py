@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.data.manifest import read_manifest
+from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.subwords import FILES, OPTIONS, Subwords, vocabulary_kind
 from fairseq_xl.data.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
@@ -80,3 +80,10 @@ def other_symbols(symbols: Iterable[str], pieces: Iterable[str]) -> list[str]:
     pieces = set(pieces)
     characters = set().union(*pieces)
     return [symbol for symbol in symbols if symbol not in pieces and not characters.isdisjoint(symbol)]
+
+
+def check_files(folder: Path) -> None:
+    """Raises `UserError` if sub-words of a data folder are not those that its manifest was written with."""
+    for name in sum(FILES.values(), ()):
+        if (folder / name).is_file():
+            check_fingerprint(folder, name)

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from fairseq.data import iterators
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
+from fairseq_xl.engine.inputs import Inputs
 from fairseq_xl.engine.metrics import Metrics
 
 #: a batch, as the task's data set collates it; None or empty where a rank has none
@@ -20,6 +21,7 @@ class Task(Protocol):
 
     cfg: Any
     dictionary: Any
+    inputs: Inputs
     # of fairseq:
     load_dataset: Callable[..., None]
     dataset: Callable[[str], Any]
@@ -43,9 +45,6 @@ class Task(Protocol):
 
     def check_fits(self, state: dict[str, Any], path: str) -> None:
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
-
-    def check_inputs(self, state: dict[str, Any], path: str) -> None:
-        """Raises `UserError` unless the epoch of a checkpoint is continued with the same files."""
 
     def describe_batch(self, sample: Sample) -> str:
         """The objective and the languages of a batch, for messages."""
@@ -71,3 +70,8 @@ class Consolidating(Protocol):
 
     def consolidate_state_dict(self) -> None:
         """Gathers the state of all ranks on rank 0."""
+
+
+def run_config(cfg: Any) -> Any:
+    """The run's configuration, whose section `task` is `cfg`; None for a task created without a command."""
+    return cfg._get_parent() if OmegaConf.is_config(cfg) else None

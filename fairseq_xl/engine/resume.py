@@ -94,7 +94,8 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
     if not resets["optimizer"] and state.get("last_optimizer_state") is not None:
         _check_optimizer(state, trainer, path)
     task.check_fits(state, path)
-    task.check_inputs(state, path)
+    if not (cfg.checkpoint.reset_dataloader or path == cfg.checkpoint.finetune_from_model):  # the epoch goes on
+        task.inputs.resume(state["task_state"].get("inputs"), path)
     return state
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-from fairseq_xl.data.passes import AUTO
 from fairseq_xl.engine.interfaces import Task
 from fairseq_xl.options import changed, option_name
 
@@ -67,7 +66,8 @@ HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask fo
 
 def warn_of_unused(run: Any, task: Task) -> None:
     """Logs a warning that names the options without effect on a training: fairseq's and the task's."""
-    unused = without_effect(run, run.task.updates_per_epoch == AUTO) | task.options_without_effect(run)
+    passes = not isinstance(run.task.updates_per_epoch, int)  # --updates-per-epoch auto
+    unused = without_effect(run, passes) | task.options_without_effect(run)
     if unused:
         logger.warning("no effect: %s", "; ".join(f"{option} ({reason})" for option, reason in unused.items()))
 

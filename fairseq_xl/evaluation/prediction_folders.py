@@ -8,7 +8,8 @@ fairseq.
 """
 
 import hashlib
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,14 @@ class Origin(NamedTuple):
     def of_checkpoint(cls, path: Any, task: str) -> "Origin":
         """The origin of predictions by a checkpoint."""
         return cls(str(path), sha256_of(path), task)
+
+    @classmethod
+    def of_ensemble(cls, origins: Sequence["Origin"]) -> "Origin":
+        """The origin of predictions by several models of one task, whose files and hashes are joined by ``:``."""
+        if len(origins) == 1:
+            return origins[0]
+        names, digests = (os.pathsep.join(map(str, parts)) for parts in zip(*(origin[:2] for origin in origins)))
+        return cls(names, digests, origins[0].task)
 
     def is_same(self, other: "Origin | None") -> bool:
         """Whether two origins have one model and one task; a copy of a checkpoint is the same model."""

@@ -7,7 +7,7 @@ from typing import Any
 import omegaconf
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -143,8 +143,14 @@ def _set_options(state: dict[str, Any], path: str, task: Any, overrides: dict[st
         return _check_model_overrides(overrides, {"model": cfg.model}, path, cfg.task)
     _check_model_overrides(literal(overrides.get("model_overrides") or "{}"), cfg, path)
     owner, trained = TASK_REGISTRY[cfg.task._name], cfg.task.data
+    known = TASK_DATACLASS_REGISTRY[cfg.task._name].__dataclass_fields__
     with omegaconf.open_dict(cfg.task):
-        owner.override_options(cfg.task, overrides, identity)
+        for name in overrides.keys() & known.keys() - {"_name"}:  # also those that are newer than the checkpoint
+            cfg.task[name] = overrides[name]
+        if "valid_langs" in known and overrides.get("eval_langs") is not None:
+            cfg.task.valid_langs = overrides.get("valid_langs")
+        if hasattr(owner, "override_options"):
+            owner.override_options(cfg.task, overrides, identity)
     owner.check_data_folder(cfg.task, trained, identity, path)
 
 

@@ -8,8 +8,9 @@ from dataclasses import field, make_dataclass
 from typing import Any, Type
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import BaseFairseqModel, register_model
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, BaseFairseqModel, register_model
 
+from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.dan import DANConfig, XLDANModel
 from fairseq_xl.models.denoising import XLBackTranslationModel, XLDenoisingModel
@@ -110,3 +111,27 @@ _XFNP = dict(layer_norm_eps=1e-5, activation_dropout=0.1, **_NO_LANGUAGES)
 for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large", 12, _1024)):
     _shape = _XFNP | _shape | depth(_layers)
     register_architecture(f"xl_xfnp_{_size}", XLNgramDecoderModel, NgramDecoderConfig, **_shape)
+
+
+def check_architecture(cfg: Any, kind: type) -> None:
+    """Raises `UserError` for the config of a model that is not of this package, and for a number out of range.
+
+    Args:
+        kind: class of the models that the error names.
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
+        raise UserError(f"--arch {name}: choose one of {', '.join(_architectures(kind))}")
+    check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
+
+
+def _architectures(kind: type) -> list[str]:
+    """The registered architectures of a class by family: ["xl_dan", "xl_mt_{base,big,small,tiny}", …]."""
+    families: dict[str, list[str]] = {}
+    for name in sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_")):
+        if not issubclass(ARCH_MODEL_REGISTRY[name], kind):
+            continue
+        family, _, size = name.rpartition("_")
+        several = size in ("tiny", "small", "base", "big", "large")
+        families.setdefault(family if several else name, []).extend([size] if several else [])
+    return [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]

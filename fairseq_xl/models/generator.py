@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BeamCaches
 
@@ -73,16 +75,20 @@ class XLSequenceGenerator(SequenceGenerator):
         """The hypotheses of each sentence, the best one first; see `SequenceGenerator.generate`.
 
         Raises:
-            UserError: --min-len above the maximum length
+            UserError: --min-len above the maximum length; --constraints without constraints, or with too long ones
         """
         if constraints is not None and not self.search.supports_constraints:
             raise NotImplementedError("this search strategy does not support constraints")
+        if constraints is None and self.search.supports_constraints:
+            raise UserError("--constraints: only fairseq-interactive reads constraints, after a TAB in its input lines")
         self.search.init_constraints(constraints, self.beam_size)
         source = sample["net_input"]["src_tokens"]
         lengths = sample["net_input"].get("src_lengths")
         if lengths is None:
             lengths = (source.ne(self.eos) & source.ne(self.pad)).sum(dim=1)
         limits = self.limits(source, lengths)
+        if constraints is not None:
+            _check_constraints(constraints, limits)
         start, found = self.eos if bos_token is None else bos_token, [[] for _ in source]
         with torch.inference_mode():  # spares a tenth of the time of small operators
             beams = self._begin(sample, lengths, limits, prefix_tokens, start)
@@ -279,6 +285,95 @@ class XLSequenceGenerator(SequenceGenerator):
                 names = ("tokens", "score", "attention", "positional_scores")
                 found[beams.rows[row]].append(dict(zip(names, values)) | {"alignment": nothing})
         return full | {row for row, _ in ends if len(found[beams.rows[row]]) == self.beam_size}
+
+
+class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
+    """The generator with alignments that count source tokens after ``<s>``."""
+
+    def __init__(self, models: Any, dictionary: XLDictionary, **options: Any):
+        super().__init__(models, dictionary, **options)
+        extract = self.extract_alignment  # type: ignore[has-type]
+
+        def without_start(attention: Tensor, source: Tensor, *others: Any) -> Any:
+            """The alignment to the source tokens after ``<s>``."""
+            return extract(attention[:, 1:], source[1:], *others)
+
+        self.extract_alignment = without_start
+
+
+def generator_of(args: Any, models: Any, dictionary: XLDictionary) -> tuple[type | None, dict[str, Any]]:
+    """The class of the generator and its further arguments; None: fairseq's, of --score-reference.
+
+    Its output lacks language symbols and ``<mask>``. With --print-alignment the models keep the attention of the
+    decoder's last layer, averaged over heads.
+
+    Args:
+        args: a `GenerationConfig`.
+    """
+    if args.score_reference:
+        if args.print_alignment:
+            raise UserError("--print-alignment does not work with --score-reference")
+        return None, {}
+    hidden = {*range(dictionary.first_language, len(dictionary)), dictionary.mask_index, dictionary.eos()}
+    options = {"symbols_to_strip_from_output": hidden}
+    if not args.print_alignment:
+        return XLSequenceGenerator, options
+    for model in models:
+        model.decoder.keep_attention()
+    return AligningGenerator, options | {"print_alignment": args.print_alignment}
+
+
+def restrict(generator: Any, allowed: NDArray[np.bool_]) -> None:
+    """Lets a generator choose only symbols that are `allowed`, (V,) bool, and ``</s>``."""
+    banned = torch.from_numpy(~allowed).to(next(generator.model.parameters()).device)
+    banned[generator.eos] = False
+    step = generator.search.step
+
+    def restricted(number: int, log_probabilities: Tensor, *others: Any, **more: Any) -> Any:
+        """A step of the search among the allowed symbols."""
+        return step(number, log_probabilities.masked_fill(banned, -math.inf), *others, **more)
+
+    generator.search.step = restricted
+
+
+def generate(
+    generator: Any, models: Any, sample: Any, dictionary: XLDictionary, pair: tuple[str, str], **more: Any
+) -> Hypotheses:
+    """The hypotheses of a batch, which begin with the symbol of the target language; those of an empty line are empty.
+
+    Args:
+        generator: fairseq's or an `XLSequenceGenerator`.
+        sample: a batch of `EvaluationDataset`, whose ``net_input`` gets the source language.
+        pair: codes of source and target language.
+        more: ``prefix_tokens`` and ``constraints`` of fairseq's generators.
+    """
+    source = sample["net_input"]["src_tokens"]  # (B, S)
+    languages = torch.full_like(source[:, 0], dictionary.language_id(pair[0]))
+    sample["net_input"] = {"src_languages": languages} | sample["net_input"]
+    with torch.no_grad():
+        found = generator.generate(models, sample, bos_token=dictionary.language_symbol(pair[1]), **more)
+    empty = source.ne(dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
+    return [
+        [_emptied(hypothesis, dictionary.eos()) for hypothesis in beam] if is_empty else beam
+        for beam, is_empty in zip(found, empty)
+    ]
+
+
+def _emptied(hypothesis: dict[str, Tensor], eos: int) -> dict[str, Tensor]:
+    tokens = hypothesis["tokens"].new_tensor([eos])
+    scores = hypothesis["positional_scores"].new_zeros(1)
+    return hypothesis | {"tokens": tokens, "positional_scores": scores, "score": scores.sum()}
+
+
+def _check_constraints(constraints: Tensor, limits: list[int]) -> None:
+    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than its output may have, (B,)."""
+    found = constraints[:, 1:].ne(0).sum(1).tolist()  # the first column is their number, 0 separates them
+    for pieces, longest in zip(found, limits, strict=True):
+        if pieces > longest:
+            raise UserError(
+                f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most "
+                f"{longest}: raise --max-len-b"
+            )
 
 
 def _extended(rows: Tensor, new: Tensor) -> Tensor:

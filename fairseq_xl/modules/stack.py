@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_xl.modules.compilation import compiled, mark_sizes
+from fairseq_xl.errors import UserError
+from fairseq_xl.modules.compilation import check_compiler, compiled, mark_sizes
 from fairseq_xl.modules.packing import Packing
 
 
@@ -81,3 +82,25 @@ class Stack(nn.ModuleList):
 def _run_layer(layer: Callable[..., Tensor], hidden: Tensor, inputs: dict[str, Any]) -> Tensor:
     """Runs one layer; all layers share the compiled graphs of this function."""
     return layer(hidden, **inputs)
+
+
+def set_up_stacks(model: Any, cfg: Any, on_gpu: bool) -> None:
+    """Makes the stacks of layers of a model train as --compile and --checkpoint-activations say.
+
+    Args:
+        cfg: options of the task.
+        on_gpu: whether the model will be trained on a GPU.
+
+    Raises `UserError` for a model without stacks and, with --compile, without a compiler.
+    """
+    if not (cfg.compile or cfg.checkpoint_activations):
+        return
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    if not stacks:
+        name = "--compile" if cfg.compile else "--checkpoint-activations"
+        raise UserError(f"{name} needs a Transformer, not {type(model).described}")
+    if cfg.compile:
+        check_compiler(cfg.compile_backend, on_gpu)
+    for stack in stacks:
+        stack.backend = cfg.compile_backend if cfg.compile else None
+        stack.checkpoint_activations = cfg.checkpoint_activations

@@ -7,24 +7,27 @@ from typing import Optional
 
 from fairseq.tasks import TASK_REGISTRY, register_task
 
+from fairseq_xl.data.dictionary import named_languages
+from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.objectives.base import ObjectiveConfig
 from fairseq_xl.objectives.labelled import SHORTEST, LabelledObjective
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import XLTask, named_languages, run_config
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.labelled import LabelledTask
-from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.tasks.planned_batches import PlannedBatches
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class FineTuningConfig(LanguageModuleConfig):
+class FineTuningConfig(LanguageModuleConfig, XLTaskConfig):
     """Options of every fine-tuning task of encoders."""
 
     task_files: Optional[str] = option(
@@ -218,9 +221,9 @@ class FineTuningTask(LabelledTask, XLTask):
         if self.cfg.freeze and not from_checkpoint:
             for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
                 model.get_parameter(name).requires_grad = False
-        if self.needs_initial_weights(from_checkpoint):
+        if needs_initial_weights(self, from_checkpoint):
             if self.cfg.init_from:
-                self.transfer_weights(model, {"encoder": self.cfg.init_from})
+                transfer_weights(self, model, {"encoder": self.cfg.init_from})
             else:
                 logger.info("the encoder has random weights: there is no --init-from")
         return model

@@ -11,11 +11,13 @@ import torch
 from fairseq.tasks import register_task
 
 from fairseq_xl.data import tokenizers
-from fairseq_xl.data.dictionary import SENTENCEPIECE
+from fairseq_xl.data.dictionary import SENTENCEPIECE, named_languages
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights
 from fairseq_xl.engine.inputs import text_fingerprint
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.languages import LineSample, described, other_languages
@@ -29,9 +31,8 @@ from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
 from fairseq_xl.objectives.corrupted_test import Lines, corrupted, filled
 from fairseq_xl.objectives.sequence import Generation, GenerationConfig
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import named_languages, run_config
 from fairseq_xl.tasks.planned_batches import MIXED, EvaluationDataset, PlannedBatches
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class XLGenerationTask(XLSeq2SeqTask):
                 f"{cfg.max_positions}: lower it with --objective-options"
             )
         self.longest = length, cfg.max_positions
-        self.transfer_initial_weights(model, self.weight_files, from_checkpoint)
+        transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
         return model
 
     # --- data --------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.data.labelled import LabelledExamples
 from fairseq_xl.data.text import TextEncoder
 from fairseq_xl.engine.inputs import text_fingerprint
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import write_predictions
@@ -22,7 +23,6 @@ from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.finetuning.file_checks import count, warn_of_files
 from fairseq_xl.io.compressed import without_suffix
 from fairseq_xl.objectives.labelled import STATISTICS, LabelledObjective
-from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.planned_batches import MIXED, PlannedTask
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
+from fairseq_xl.data.dictionary import named_languages
 from fairseq_xl.data.documents import AdjacentSegments
 from fairseq_xl.data.indexed import files_of, is_begun
 from fairseq_xl.data.mixed import MixedCorpus
@@ -22,14 +23,17 @@ from fairseq_xl.data.passes import AUTO
 from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
 from fairseq_xl.data.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.data.shards import open_other_shards
+from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError, names_of, quoted
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import XLTask, named_languages, run_config
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.labelled import LabelledTask
-from fairseq_xl.tasks.language_modules import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.tasks.planned_batches import MIXED, PlannedBatches
 
 logger = logging.getLogger(__name__)
@@ -52,7 +56,7 @@ PAIR = re.compile(r"(\w+)-(\w+)")
 
 
 @dataclass
-class XLPretrainingConfig(LanguageModuleConfig):
+class XLPretrainingConfig(LanguageModuleConfig, XLTaskConfig):
     """Options of `xl_pretraining`."""
 
     objectives: str = option("mlm", "objectives, separated by commas: mlm,tlm")
@@ -241,15 +245,15 @@ class XLPretrainingTask(LabelledTask, XLTask):
         if self.cfg.train_only and not from_checkpoint:
             freeze_others(model, self.cfg.train_only.split(","))
         self.language_module.set_trains_body(model)
-        if self.cfg.init_from and self.needs_initial_weights(from_checkpoint):
+        if self.cfg.init_from and needs_initial_weights(self, from_checkpoint):
             self._initialize(model, self.cfg.init_from)
         return model
 
     def _initialize(self, model, path):
         if isinstance(model, XLEncoderDecoderModel):
-            self.transfer_weights(model, {"encoder": path, "decoder": path}, str(self.cfg.init_decoder_layers))
+            transfer_weights(self, model, {"encoder": path, "decoder": path}, str(self.cfg.init_decoder_layers))
             return
-        (report,) = self.transfer_weights(model, {"model": path}, tokens=not self.cfg.new_language_module)
+        (report,) = transfer_weights(self, model, {"model": path}, tokens=not self.cfg.new_language_module)
         self.language_module.check_transfer(model, report)
 
     def adapt_pretrained(self, pretrained, model):
@@ -279,7 +283,7 @@ class XLPretrainingTask(LabelledTask, XLTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
-        self.open_other_shards(self._corpora, split, epoch)
+        open_other_shards(self.cfg.data, epoch, split, self.datasets, self._corpora)
         corpora = self._corpora(self.folder(epoch), split)
         corpora |= self.labelled_corpora(split, [name for name, _ in self._of_split(split) if name in self.types])
         for name, objective in self._of_split(split):
@@ -312,7 +316,7 @@ class XLPretrainingTask(LabelledTask, XLTask):
             for text, corpus in corpora[name].items():
                 objective.check(corpus)
                 if getattr(objective, "mined", False):
-                    self.add_texts(folder, split, negatives_file(folder / text / f"{split}.{text}"))
+                    self.add_texts(split, negatives_file(folder / text / f"{split}.{text}"))
         return corpora
 
     def _of_split(self, split):
@@ -327,7 +331,7 @@ class XLPretrainingTask(LabelledTask, XLTask):
             prefix, codes = f"{split}.{name}", name.split("-")
             corpus = TWO_LANGUAGES[kind](folder / name / prefix, *codes, len(self.dictionary))
             prefixes = [f"{prefix}.{code}" for code in codes]
-        self.add_texts(folder, split, *files_of(folder / name, prefixes))
+        self.add_texts(split, *files_of(folder / name, prefixes))
         return corpus
 
     def _texts(self, objective, split="train"):
@@ -382,8 +386,10 @@ class XLPretrainingTask(LabelledTask, XLTask):
 
     @classmethod
     def override_options(cls, options, overrides, identity):
-        """As the base; --objective-options override single options of the checkpoint's objectives."""
-        super().override_options(options, overrides, identity)
+        """--objective-options of an evaluation override single options of the checkpoint's objectives.
+
+        `fairseq_xl.io.loading` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
+        """
         if overrides.get("objective_options") is not None:
             named = overrides.get("objectives")
             options.objective_options = merged_options(identity, overrides["objective_options"], named)

@@ -1,74 +1,33 @@
 """Base of translation and generation: raw input and beam search."""
 
 import logging
-import math
 import os
 import types
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from typing import Optional
 
 import numpy as np
-import torch
 from fairseq.dataclass import ChoiceEnum
-from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.monolingual import piece_counts, training_texts
-from fairseq_xl.data.subwords import in_folder, vocabulary_kind
-from fairseq_xl.data.text import place_of_subwords
+from fairseq_xl.data.raw_pieces import XLSubwords
 from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.engine.initial_weights import InitialWeightsConfig
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
+from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.generation_options import check_generation, check_run
-from fairseq_xl.models.generator import XLSequenceGenerator
+from fairseq_xl.models.generator import generate, generator_of, restrict
+from fairseq_xl.models.language_pieces import LanguagePieces
 from fairseq_xl.options import option, option_name
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig, run_config
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedTask
-from fairseq_xl.tasks.subwords import XLSubwords
 
 logger = logging.getLogger(__name__)
-
-#: for --target-pieces-only: minimum share of a piece in the target language's text, relative to its share in any other
-#: language's. On LibreOffice help, with German as the target, it bans 0.4 % of German running text and 63 % of English
-MIN_RATIO = 0.05
-
-
-@dataclass
-class InitialWeightsConfig:
-    """Options of tasks with encoder-decoders: the initial weights of encoder, decoder and token embeddings."""
-
-    init_encoder_from: Optional[str] = option(
-        None,
-        "initialize the encoder from the encoder of this checkpoint, or of published weights "
-        "(Lample & Conneau 2019, sections 4.2 and 4.3)",
-    )
-    init_decoder_from: Optional[str] = option(
-        None,
-        "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
-        "decoder; cross-attention is random if the checkpoint has none",
-    )
-    init_embeddings_from: Optional[str] = option(
-        None,
-        "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
-        "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)",
-    )
-
-
-def initial_weights(cfg):
-    """{"embeddings", "encoder", "decoder": file or None}; raises `UserError` if one is given beside --init-from."""
-    parts = ("embeddings", "encoder", "decoder")
-    files = {part: getattr(cfg, f"init_{part}_from") for part in parts}
-    if getattr(cfg, "init_from", None) and any(files.values()):
-        raise UserError(
-            "--init-from initializes encoder, decoder and embeddings: leave out --init-encoder-from, "
-            "--init-decoder-from and --init-embeddings-from"
-        )
-    return files
 
 
 @dataclass
@@ -123,14 +82,6 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         if run is not None and OmegaConf.select(run, "common_eval.results_path") and "path" in state_dict:
             self.models = (*self.models, Origin.of_checkpoint(state_dict["path"], self.cfg._name))
 
-    def _write_origin(self, run):
-        """Names the checkpoints of fairseq-generate in a file beside its output."""
-        origin = self.models[0]
-        if len(self.models) > 1:  # an ensemble
-            names, digests = (os.pathsep.join(map(str, parts)) for parts in zip(*(model[:2] for model in self.models)))
-            origin = Origin(names, digests, origin.task)
-        write_origin(os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt"), origin)
-
     # --- data --------------------------------------------------------------------------------------------------
 
     def get_batch_iterator(self, dataset, **kwargs):
@@ -172,49 +123,21 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         if run is not None and OmegaConf.select(run, "common_eval.path"):  # a command, not the run of a checkpoint
             check_run(run, interactive=extra_gen_cls_kwargs is None)  # fairseq-generate passes a language model
             if self.models:
-                self._write_origin(run)
-        scores = getattr(args, "score_reference", False)
-        if getattr(args, "print_alignment", None):
-            if scores:
-                raise UserError("--print-alignment does not work with --score-reference")
-            seq_gen_cls = seq_gen_cls or AligningGenerator
-            extra_gen_cls_kwargs = {"print_alignment": args.print_alignment} | (extra_gen_cls_kwargs or {})
-            for model in models:
-                model.decoder.keep_attention()
-        if not scores:
-            seq_gen_cls = seq_gen_cls or XLSequenceGenerator
-            symbols = set(range(self.dictionary.first_language, len(self.dictionary)))
-            hidden = symbols | {self.dictionary.mask_index, self.dictionary.eos()}
-            extra_gen_cls_kwargs = {"symbols_to_strip_from_output": hidden} | (extra_gen_cls_kwargs or {})
-        generator = super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn)
-        if self.cfg.target_pieces_only and not scores:
-            if getattr(args, "constraints", None):
+                path = os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt")
+                write_origin(path, Origin.of_ensemble(self.models))
+        default, options = generator_of(args, models, self.dictionary)
+        more = options | (extra_gen_cls_kwargs or {})
+        generator = super().build_generator(models, args, seq_gen_cls or default, more, prefix_allowed_tokens_fn)
+        if self.cfg.target_pieces_only and not args.score_reference:
+            if args.constraints:
                 raise UserError("--target-pieces-only does not work with --constraints, which may need other pieces")
-            restrict(generator, self.pieces_of(self.inference_pair[1]))
+            restrict(generator, self.language_pieces.of(self.inference_pair[1]))
         return generator
 
-    def pieces_of(self, language):
-        """Bool (V,): the pieces of a language by its training text.
-
-        A piece belongs to the language if its share of the text is above 0, and at least `MIN_RATIO` times its share of
-        the text of each other language of the data folder. So names, numbers and punctuation belong to several
-        languages; a word of another language that is quoted now and then does not.
-        """
-        counts = self._piece_counts
-        if not counts[language].any():
-            raise UserError(f"--target-pieces-only: {self.cfg.data} has no training text of language {language!r}")
-        shares = {code: count / max(count.sum(), 1) for code, count in counts.items()}
-        highest = np.max(list(shares.values()), axis=0)
-        return (counts[language] > 0) & (shares[language] >= MIN_RATIO * highest)
-
     @cached_property
-    def _piece_counts(self):
-        """{language: number of occurrences (V,) of each piece in all its training text, monolingual and parallel}."""
-        counts = {code: np.zeros(len(self.dictionary), dtype=np.int64) for code in self.dictionary.languages}
-        for folder, language in product(self.cfg.data.split(os.pathsep), counts):
-            for prefix in training_texts(folder, language):
-                counts[language] += piece_counts(prefix, language, len(self.dictionary))
-        return {language: np.where(self.dictionary.is_piece, count, 0) for language, count in counts.items()}
+    def language_pieces(self):
+        """The pieces of each language, by the training text of all data folders."""
+        return LanguagePieces(self.cfg.data.split(os.pathsep), self.dictionary)
 
     def build_tokenizer(self, args):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
@@ -248,10 +171,15 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         run, (source, _) = run_config(self.cfg), self.inference_pair
         if run is None or not run.interactive.buffer_size:  # fairseq-interactive sets it to 1 or more
             return None
-        place, _ = place_of_subwords(self.folder(), source)
-        if not all(file.exists() for file in in_folder(place, vocabulary_kind(place)).files):
-            return None
-        return XLSubwords(None, self.folder(), self.dictionary, source, keeps_pieces=True)
+        return XLSubwords.of_folder(self.folder(), self.dictionary, source)
+
+    def get_interactive_tokens_and_lengths(self, lines, encode_fn):
+        """fairseq hook: encodes raw lines as `TextEncoder` does; text without a piece is ``<unk>``."""
+
+        def encode(text):
+            return text and (encode_fn(text) or self.dictionary.unk_word)
+
+        return super().get_interactive_tokens_and_lengths(map(text_of_line, lines), encode)
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
         """Makes the dataset of fairseq-interactive from source sentences that end in ``</s>``.
@@ -296,68 +224,12 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""
-        search = getattr(generator, "search", None)  # --score-reference has none
-        if constraints is None and getattr(search, "supports_constraints", False):
-            raise UserError("--constraints: only fairseq-interactive reads constraints, after a TAB in its input lines")
-        source, target = self.inference_pair
-        net_input = sample["net_input"]
-        tokens = net_input["src_tokens"]
-        if constraints is not None:
-            _check_constraints(constraints, generator.limits(tokens, net_input["src_lengths"]))
-        languages = torch.full_like(tokens[:, 0], self.dictionary.language_id(source))
-        sample["net_input"] = {"src_languages": languages} | net_input
-        with torch.no_grad():
-            hypotheses = generator.generate(
-                models,
-                sample,
-                prefix_tokens=prefix_tokens,
-                constraints=constraints,
-                bos_token=self.dictionary.language_symbol(target),
-            )
-        empty = tokens.ne(self.dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
-        return [
-            [_empty(hypothesis, self.dictionary.eos()) for hypothesis in beam] if nothing else beam
-            for beam, nothing in zip(hypotheses, empty)
-        ]
-
-
-class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
-    """The generator with alignments that count source tokens after ``<s>``."""
-
-    def __init__(self, models, dictionary, **options):
-        super().__init__(models, dictionary, **options)
-        extract = self.extract_alignment
-
-        def without_start(attention, source, *others):
-            return extract(attention[:, 1:], source[1:], *others)
-
-        self.extract_alignment = without_start
-
-
-def restrict(generator, allowed):
-    """Lets a generator choose only symbols that are `allowed`, (V,) bool, and ``</s>``."""
-    banned = torch.from_numpy(~allowed).to(next(generator.model.parameters()).device)
-    banned[generator.eos] = False
-    step = generator.search.step
-
-    def restricted(number, log_probabilities, *others, **more):
-        return step(number, log_probabilities.masked_fill(banned, -math.inf), *others, **more)
-
-    generator.search.step = restricted
-
-
-def _check_constraints(constraints, limits):
-    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than its output may have, (B,)."""
-    found = constraints[:, 1:].ne(0).sum(1).tolist()  # the first column is their number, 0 separates them
-    for pieces, longest in zip(found, limits, strict=True):
-        if pieces > longest:
-            raise UserError(
-                f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most "
-                f"{longest}: raise --max-len-b"
-            )
-
-
-def _empty(hypothesis, eos):
-    tokens = hypothesis["tokens"].new_tensor([eos])
-    scores = hypothesis["positional_scores"].new_zeros(1)
-    return hypothesis | {"tokens": tokens, "positional_scores": scores, "score": scores.sum()}
+        return generate(
+            generator,
+            models,
+            sample,
+            self.dictionary,
+            self.inference_pair,
+            prefix_tokens=prefix_tokens,
+            constraints=constraints,
+        )

@@ -19,16 +19,18 @@ from fairseq_xl.data.indexed import files_of, is_begun
 from fairseq_xl.data.mixed import MixedCorpus
 from fairseq_xl.data.passes import AUTO
 from fairseq_xl.data.sampling import smoothed_shares
+from fairseq_xl.data.shards import open_other_shards
 from fairseq_xl.data.symbols import check_direction
 from fairseq_xl.data.text_pairs import DirectedPairs, TextPairs
+from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights, transfer_weights
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.planned_batches import MIXED, EvaluationDataset, PlannedBatches
-from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask, initial_weights
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
@@ -155,7 +157,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
         model = super().build_model(cfg, from_checkpoint)
-        self.transfer_initial_weights(model, initial_weights(self.cfg), from_checkpoint)
+        transfer_initial_weights(self, model, initial_weights(self.cfg), from_checkpoint)
         return model
 
     def adapt_pretrained(self, pretrained, model):
@@ -185,7 +187,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
         self.framing = Framing.of(found.options["framing"], self.dictionary)
         model = self.build_model(cfg.model, from_checkpoint=True)
-        self.transfer_weights(model, {"encoder": path, "decoder": path})
+        transfer_weights(self, model, {"encoder": path, "decoder": path})
         directions = [f"{one}-{other}" for one in found.languages for other in found.languages if one != other]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
         return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}
@@ -230,7 +232,7 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
         """Opens the bitext of a split. Empty lines are left out of training and validation only."""
-        self.open_other_shards(self._corpora, split, epoch)
+        open_other_shards(self.cfg.data, epoch, split, self.datasets, self._corpora)
         corpora, trains = self._corpora(self.folder(epoch), split), self._trains(split)
         if trains:
             self.inputs.check_complete(split)
@@ -317,8 +319,8 @@ class XLTranslationTask(XLSeq2SeqTask):
         """The pairs of a prefix from source to target, whose files are added to the inputs of the split."""
         tag = self.dictionary.mask_index if tagged else None
         pairs = DirectedPairs(tag, prefix, source, target, len(self.dictionary))
-        codes = prefix.parent.name.split("-")
-        self.add_texts(folder, split, *files_of(prefix.parent, [f"{prefix.name}.{code}" for code in codes]))
+        files = files_of(prefix.parent, [f"{prefix.name}.{code}" for code in prefix.parent.name.split("-")])
+        self.add_texts(split, *files)
         return pairs
 
     def _bitext(self, folder, split, source, target):

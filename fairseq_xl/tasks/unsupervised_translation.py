@@ -12,14 +12,14 @@ from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
+from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import Statistics
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import run_config
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
-from fairseq_xl.tasks.seq2seq import InitialWeightsConfig, initial_weights
 from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             settings = self.objectives[name].cfg
             settings.length = min(settings.length, cfg.max_positions - 1)
         model: XLDenoisingModel = super().build_model(cfg, from_checkpoint)
-        self.transfer_initial_weights(model, self.weight_files, from_checkpoint)
+        transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
         return model
 
     def _check_selection(self) -> None:

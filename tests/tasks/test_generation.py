@@ -11,9 +11,8 @@ from fairseq_xl.commands import average as average_command
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.errors import UserError
+from fairseq_xl.models import generator
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
-from fairseq_xl.tasks import seq2seq
-from fairseq_xl.tasks.translation import XLTranslationConfig, XLTranslationTask
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
@@ -75,7 +74,7 @@ def test_cached_beam_search_equals_uncached(data_bin, both_ways, monkeypatch, be
         return logits[:, -1:], extra
 
     monkeypatch.setattr(Decoder, "forward", uncached)
-    monkeypatch.setattr(seq2seq, "XLSequenceGenerator", SequenceGenerator)
+    monkeypatch.setattr(generator, "XLSequenceGenerator", SequenceGenerator)
     assert_equal_hypotheses(cached, generate(data_bin, both_ways, "--beam", beam, "--nbest", beam))
     assert max(steps) > 3
     assert len({tokens for *_, tokens in hypotheses(cached)}) > 3
@@ -366,17 +365,6 @@ def test_constraints_that_no_hypothesis_has_room_for(data_bin, both_ways):
     assert interactive(data_bin, both_ways, [f"{source}\t{wanted}"], *more).lines("H")[0]
     with pytest.raises(UserError, match="have 13 pieces, and a hypothesis has at most 12: raise --max-len-b"):
         interactive(data_bin, both_ways, [f"{source}\t{wanted} {wanted.split()[0]}"], *more)
-
-
-def test_pieces_of_a_language(data_bin, monkeypatch):
-    """A piece may be 19 times as frequent in another language, but not 25 times."""
-    task = XLTranslationTask.setup_task(XLTranslationConfig(data=str(data_bin), source_lang="en", target_lang="de"))
-    pieces = np.flatnonzero(task.dictionary.is_piece)[:5]
-    counts = {code: np.zeros(len(task.dictionary), dtype=np.int64) for code in task.dictionary.languages}
-    counts["de"][pieces] = [904, 50, 41, 5, 0]  # of 1,000 and 1,000
-    counts["en"][pieces] = [0, 0, 800, 125, 75]
-    monkeypatch.setattr(task, "_piece_counts", counts)
-    assert np.flatnonzero(task.pieces_of("de")).tolist() == pieces[:3].tolist()
 
 
 def test_only_pieces_of_the_target_language(data_bin, both_ways):

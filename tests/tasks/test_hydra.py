@@ -5,12 +5,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, options
-from fairseq.dataclass.configs import CommonConfig
 from fairseq.dataclass.initialize import add_defaults, hydra_init
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from hydra import compose, initialize_config_dir
@@ -321,15 +319,3 @@ def test_hydras_warnings_are_not_shown(here):
     assert "nowhere: no such data folder" in done.stderr
     shown = re.sub(r".*FutureWarning: `torch.jit.script` is deprecated.*\n.*\n", "", done.stderr)  # of `import fairseq`
     assert "Warning" not in shown and "hydra" not in shown
-
-
-def test_a_precision_of_the_command_line_replaces_that_of_the_file(monkeypatch):
-    job = SimpleNamespace(overrides=SimpleNamespace(task=["common.bf16=true"]), job=SimpleNamespace(config_name="mine"))
-    monkeypatch.setattr(option_checks, "HydraConfig", SimpleNamespace(initialized=lambda: True, get=lambda: job))
-    common = CommonConfig(memory_efficient_fp16=True, bf16=True)
-    found = OmegaConf.structured(common)
-    option_checks._choose_precision(found)
-    assert (found.fp16, found.memory_efficient_fp16, found.bf16) == (False, False, True)
-    job.overrides.task = []
-    with pytest.raises(UserError, match="mine: --fp16, --bf16 and --amp"):
-        option_checks._choose_precision(OmegaConf.structured(common))

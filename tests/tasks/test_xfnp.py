@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
+from fairseq_xl.engine.initial_weights import transfer_weights
 from fairseq_xl.errors import UserError
 from tests.commands import denoising, equal_parameters, load, pretraining, run_train, run_validate, validation
 from tests.tasks.resuming import check_stop
@@ -105,7 +106,7 @@ def test_an_encoder_fills_the_encoder_alone(data_bin, tmp_path, encoder):
 def test_an_encoder_is_no_decoder(whole, encoder):
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(whole[0] / "checkpoint_last.pt")])
     with pytest.raises(UserError, match=f"{encoder} has no decoder with streams .* take its encoder"):
-        task.transfer_weights(model, {"decoder": str(encoder)})
+        transfer_weights(task, model, {"decoder": str(encoder)})
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,17 @@
-"""Language modules of a task's model, in training and evaluation (Artetxe et al. 2020, section 2)."""
+"""The language module of a task's model, in training and evaluation (Artetxe et al. 2020, section 2)."""
 
 import fnmatch
 import logging
 from dataclasses import dataclass, replace
 from typing import Optional
 
+from fairseq.dataclass import FairseqDataclass
 from omegaconf import open_dict
 
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.options import option
-from fairseq_xl.tasks.base import XLTaskConfig
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ PATTERN = "language-module"  # stands for all parameters of the language module 
 
 
 @dataclass
-class LanguageModuleConfig(XLTaskConfig):
+class LanguageModuleConfig(FairseqDataclass):
     """Options of tasks whose models can have language modules."""
 
     lang: Optional[str] = option(

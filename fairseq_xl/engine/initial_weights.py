@@ -1,0 +1,87 @@
+"""The initial weights of a new model: those of checkpoints, published models and word vectors."""
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from fairseq_xl.checkpoints.transfer import Report, Requirements, initialize
+from fairseq_xl.engine.interfaces import run_config
+from fairseq_xl.engine.save_dir import choose_checkpoint
+from fairseq_xl.errors import UserError
+from fairseq_xl.options import option
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class InitialWeightsConfig:
+    """Options of tasks with encoder-decoders: the initial weights of encoder, decoder and token embeddings."""
+
+    init_encoder_from: Optional[str] = option(
+        None,
+        "initialize the encoder from the encoder of this checkpoint, or of published weights "
+        "(Lample & Conneau 2019, sections 4.2 and 4.3)",
+    )
+    init_decoder_from: Optional[str] = option(
+        None,
+        "initialize the decoder from the decoder of this checkpoint, or from its encoder if it has no "
+        "decoder; cross-attention is random if the checkpoint has none",
+    )
+    init_embeddings_from: Optional[str] = option(
+        None,
+        "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
+        "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)",
+    )
+
+
+def initial_weights(cfg: Any) -> dict[str, str | None]:
+    """{"embeddings", "encoder", "decoder": file or None}; raises `UserError` if one is given beside --init-from."""
+    parts = ("embeddings", "encoder", "decoder")
+    files = {part: getattr(cfg, f"init_{part}_from") for part in parts}
+    if getattr(cfg, "init_from", None) and any(files.values()):
+        raise UserError(
+            "--init-from initializes encoder, decoder and embeddings: leave out --init-encoder-from, "
+            "--init-decoder-from and --init-embeddings-from"
+        )
+    return files
+
+
+def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
+    """Whether a task's new model is trained from its initial weights, so that no checkpoint replaces them.
+
+    Args:
+        from_checkpoint: whether the model is built for a checkpoint.
+    """
+    if from_checkpoint:
+        return False
+    run = run_config(task.cfg)
+    restored = None if run is None else choose_checkpoint(run.checkpoint)[0]
+    if restored is None or not os.path.isfile(restored):
+        return True
+    logger.info("%s is restored: the weights that --init-* name are not read", restored)
+    return False
+
+
+def transfer_weights(
+    task: Any, model: Any, files: dict[str, str | None], layers: str = "all", tokens: bool = True
+) -> list[Report]:
+    """Gives a task's new model the weights of checkpoints, with `tokens` their embeddings too.
+
+    Args:
+        files, layers: as in `fairseq_xl.checkpoints.transfer.initialize`, whose reports it returns.
+    """
+    requirements = Requirements(
+        task.dictionary,
+        task.folder() / "dict.txt",
+        task.framing.name,
+        getattr(task.cfg, "init_across_heads", None),
+        tokens and task.uses_pretrained_tokens,
+    )
+    return initialize(model, files, requirements, layers, lambda pretrained: task.adapt_pretrained(pretrained, model))
+
+
+def transfer_initial_weights(task: Any, model: Any, files: dict[str, str | None], from_checkpoint: bool) -> None:
+    """Initializes a new encoder-decoder from `files`, if one is given (`transfer_weights`)."""
+    if any(files.values()) and needs_initial_weights(task, from_checkpoint):
+        transfer_weights(task, model, files, str(task.cfg.init_decoder_layers))

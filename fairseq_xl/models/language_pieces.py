@@ -1,0 +1,49 @@
+"""The pieces of a language by its training text, for --target-pieces-only. Shapes: V vocabulary."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.monolingual import piece_counts, training_texts
+from fairseq_xl.errors import UserError
+
+#: minimum share of a piece in a language's text, relative to its share in any other language's. On LibreOffice help,
+#: with German as the language, it bans 0.4 % of German running text and 63 % of English
+MIN_RATIO = 0.05
+
+
+class LanguagePieces:
+    """The pieces of each language of data folders.
+
+    A piece belongs to a language if its share of the text is above 0, and at least `MIN_RATIO` times its share of the
+    text of each other language of the data folders. So names, numbers and punctuation belong to several languages; a
+    word of another language that is quoted now and then does not.
+    """
+
+    def __init__(self, folders: Sequence[str], dictionary: XLDictionary):
+        self.folders, self.dictionary = folders, dictionary
+
+    def of(self, language: str) -> NDArray[np.bool_]:
+        """The pieces of a language: (V,) bool."""
+        counts = self._counts
+        if not counts[language].any():
+            folders = ":".join(self.folders)
+            raise UserError(f"--target-pieces-only: {folders} has no training text of language {language!r}")
+        shares = {code: count / max(count.sum(), 1) for code, count in counts.items()}
+        highest = np.max(list(shares.values()), axis=0)
+        found: NDArray[np.bool_] = (counts[language] > 0) & (shares[language] >= MIN_RATIO * highest)
+        return found
+
+    @cached_property
+    def _counts(self) -> dict[str, Any]:
+        """{language: number of occurrences (V,) of each piece in all its training text, monolingual and parallel}."""
+        counts = {code: np.zeros(len(self.dictionary), dtype=np.int64) for code in self.dictionary.languages}
+        for folder, language in product(self.folders, counts):
+            for prefix in training_texts(folder, language):
+                counts[language] += piece_counts(prefix, language, len(self.dictionary))
+        return {language: np.where(self.dictionary.is_piece, count, 0) for language, count in counts.items()}

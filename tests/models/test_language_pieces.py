@@ -1,0 +1,18 @@
+"""The pieces of a language by its training text."""
+
+import numpy as np
+
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.models.language_pieces import LanguagePieces
+
+
+def test_pieces_of_a_language(data_bin):
+    """A piece may be 19 times as frequent in another language, but not 25 times."""
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    pieces = np.flatnonzero(dictionary.is_piece)[:5]
+    counts = {code: np.zeros(len(dictionary), dtype=np.int64) for code in dictionary.languages}
+    counts["de"][pieces] = [904, 50, 41, 5, 0]  # of 1,000 and 1,000
+    counts["en"][pieces] = [0, 0, 800, 125, 75]
+    of_languages = LanguagePieces([str(data_bin)], dictionary)
+    of_languages._counts = counts
+    assert np.flatnonzero(of_languages.of("de")).tolist() == pieces[:3].tolist()

@@ -9,7 +9,7 @@ from fairseq_xl.engine.metrics import EPOCH
 from tests.command_line import cli
 from tests.commands import CPU, configuration, one_run, pretraining, translation
 
-OF_TIME = {"wps", "ups"}
+OF_TIME = {"wps", "ups", "wall"}
 UPDATES = 4
 
 

@@ -108,17 +108,6 @@ def check_framing(framing, origin, before, named):
         raise UserError(f"--framing {named}: {origin} was trained with --framing {framing}")
 
 
-def check_computation(identity, origin, heads, framing):
-    """Raises `UserError` unless weights of a checkpoint mean the same with these attention heads and this framing."""
-    if identity["heads"] != heads:
-        raise UserError(
-            f"{origin} has {identity['heads']} attention heads, this model {heads}: the shapes of the weights fit, but "
-            "this model would compute something else"
-        )
-    if identity["framing"] != framing:
-        raise UserError(f"{origin} was trained with --framing {identity['framing']}, this run has {framing}")
-
-
 def check_data_folder(options, trained, found, path):
     """Raises `UserError` unless the data folder of an evaluation exists and has a checkpoint's dictionary.
 

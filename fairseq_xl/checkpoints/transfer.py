@@ -245,6 +245,29 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     return replace(found, state=convert(found.state, len(languages)))
 
 
+def check_fits(
+    state: dict, path: str, current: dict[str, Any], dictionary: Any, dictionary_file: Path, model_class: type
+) -> None:
+    """Raises `UserError` unless the weights of a whole checkpoint mean the same in a run's model, of `model_class`.
+
+    Args:
+        state: the checkpoint, with its identity.
+        path: its file, for messages.
+        current: identity of the run.
+        dictionary, dictionary_file: as in `check_identity`.
+    """
+    identity = (state.get("task_state") or {}).get("fairseq_xl")
+    check_identity(identity, path, dictionary, dictionary_file)
+    check_backbone(path, state, model_class)
+    if identity["heads"] != current["heads"]:
+        raise UserError(
+            f"{path} has {identity['heads']} attention heads, this model {current['heads']}: the shapes of the weights "
+            "fit, but this model would compute something else"
+        )
+    if identity["framing"] != current["framing"]:
+        raise UserError(f"{path} was trained with --framing {identity['framing']}, this run has {current['framing']}")
+
+
 def check_backbone(path: str, checkpoint: dict, model_class: type) -> None:
     """Raises `UserError` for a checkpoint of another kind of network than `model_class`, such as a DAN."""
     cfg = checkpoint.get("cfg") or {}

@@ -76,10 +76,12 @@ def check_command(run: Any, task: str, criterions: Collection[str]) -> None:
     """Raises `UserError` for wrong options that fairseq accepts.
 
     Args:
-        run: the configuration of a command, or of a checkpoint, which may lack some options.
+        run: the configuration of a command, or of a checkpoint, which may lack some options; None: there is none.
         task: name of the task.
         criterions: names of the criterions that can train it.
     """
+    if run is None:
+        return
     split = OmegaConf.select(run, "dataset.train_subset", default="train")
     if split != "train":
         raise UserError(f"--train-subset {split}: only the split 'train' can be trained on")

@@ -10,14 +10,8 @@ from fairseq.logging import metrics as fairseq_metrics
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
-from fairseq_xl.checkpoints.identity import (
-    FORMAT_VERSION,
-    check_computation,
-    check_data_folder,
-    check_framing,
-    check_identity,
-)
-from fairseq_xl.checkpoints.transfer import check_backbone
+from fairseq_xl.checkpoints.identity import FORMAT_VERSION, check_data_folder, check_framing, check_identity
+from fairseq_xl.checkpoints.transfer import check_fits
 from fairseq_xl.criterions.combined import CombinedCriterion, total
 from fairseq_xl.data.dictionary import dictionary_of
 from fairseq_xl.data.encoding import check_files, encoding_of
@@ -81,14 +75,14 @@ class XLTaskConfig(FairseqDataclass):
 class XLTask(FairseqTask):
     """Base of all tasks: what `fairseq_xl.engine.interfaces.Task` and fairseq's commands ask of a task."""
 
-    #: name of its criterion
-    criterion = None
-    #: names of further criterions that can train its models
-    other_criterions = frozenset()
+    #: name of its criterion, and names of further criterions that can train its models
+    criterion, other_criterions = None, frozenset()
     #: whether fairseq-generate and fairseq-interactive run its models
     generates = False
     #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
     uses_pretrained_tokens = True
+    #: sub-words of raw input without --bpe
+    default_bpe = None
     #: class and number of attention heads of the model that was built last
     built_class = attention_heads = None
 
@@ -104,9 +98,7 @@ class XLTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Loads ``dict.txt``; raises `UserError` unless it is the dictionary of all data folders and of their text."""
-        run = run_config(cfg)
-        if run is not None:
-            check_command(run, cfg._name, {cls.criterion, *cls.other_criterions})
+        check_command(run_config(cfg), cfg._name, {cls.criterion, *cls.other_criterions})
         if not cfg.data:
             raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
         folders = data_folders(cfg.data)
@@ -167,9 +159,6 @@ class XLTask(FairseqTask):
         language = self.inference_pair[0] if self.generates else None
         return build_bpe(args, joins, self.folder(), self.dictionary, self.encoding, language, lambda: self.default_bpe)
 
-    #: sub-words of raw input without --bpe
-    default_bpe = None
-
     def build_generator(self, *more, **options):
         """fairseq hook of fairseq-generate and fairseq-interactive; raises `UserError` unless the task `generates`."""
         if not self.generates:
@@ -208,10 +197,7 @@ class XLTask(FairseqTask):
 
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
-        found = (state.get("task_state") or {}).get("fairseq_xl")
-        check_identity(found, path, self.dictionary, self.folder() / "dict.txt")
-        check_backbone(path, state, self.built_class)
-        check_computation(found, path, self.attention_heads, self.framing.name)
+        check_fits(state, path, self.identity(), self.dictionary, self.folder() / "dict.txt", self.built_class)
 
     def adapt_pretrained(self, pretrained, model):
         """Hook: changes weights (`Pretrained`) before they are copied into a new model."""

@@ -5,7 +5,7 @@ An example is identified by a number: the start of a block, the line of a senten
 of a text.
 """
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,17 +74,6 @@ class Corpus(Texts):
         `count` is at most `number_of_examples`; where that is estimated, there may be fewer.
         """
         return self.examples_at(np.sort(draw_passes(rng, self.number_of_examples(length), count)), length)
-
-
-@runtime_checkable
-class CorpusWithNegatives(Protocol):
-    """A corpus of pairs that also samples negatives: second texts that do not belong to the first text."""
-
-    def negatives(self, examples: Numbers, length: int, keys: Numbers) -> list[Numbers]:
-        """A negative (t,) for each example (B,): a function of the example and its key (B,) uint64."""
-
-    def sizes_with_negatives(self, examples: Numbers, length: int) -> Numbers:
-        """Sizes (n,) of the examples (n,) with the longest negative that each may get."""
 
 
 class ListedExamples(Corpus):

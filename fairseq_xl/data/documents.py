@@ -94,13 +94,7 @@ def follow_jumps(following):
 
 
 class OneLanguageWindows(Reopened, Windows):
-    """Base of corpora that divide the text of one language into windows.
-
-    Args:
-        path: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of the language.
-        symbols: size of the dictionary that token ids are checked against; None: no check.
-    """
+    """Base of corpora that divide the text of one language into windows; arguments as those of `TokenStream`."""
 
     def __init__(self, path, language, symbols=None):
         super().__init__()
@@ -171,7 +165,6 @@ class AdjacentSegments(OneLanguageWindows):
             logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, found)
 
     def none(self, length):
-        """The `UserError` for a text without windows."""
         return UserError(
             f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
             "empty lines"
@@ -188,8 +181,6 @@ class AdjacentSegments(OneLanguageWindows):
     def sizes_of(self, windows, length):
         """Tokens of both segments of windows (n, 4) together, (n,)."""
         return np.minimum(np.diff(windows[:, :3]), length).sum(1)
-
-    # --- negatives: segments of other documents ----------------------------------------------------------------
 
     def check_negatives(self, length):
         """Raises `UserError` if there is no negative. Reads the text up to the second document with a window."""

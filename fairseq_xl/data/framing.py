@@ -98,34 +98,6 @@ def find_padding(tokens, pad):
     return torch.from_numpy(padding) if padding.any() else None
 
 
-def find_packing(tokens, pad):
-    """The tokens of an array (B, T) that are not padding, so that a model can leave out the others.
-
-    Returns: ``indices`` (N,) of these tokens in the flattened array, ascending; ``offsets`` (B+1,) int32, the number of
-    them before each row, and at the end N; ``padding_mask`` (B, T) bool, True at padding. None without padding.
-    """
-    kept = tokens != pad
-    return None if kept.all() else _packing(kept)
-
-
-def _packing(kept):
-    """`find_packing` for a mask (B, T), False at padding."""
-    offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
-    return {
-        "indices": torch.from_numpy(np.flatnonzero(kept)),
-        "offsets": torch.from_numpy(offsets.astype(np.int32)),
-        "padding_mask": torch.from_numpy(~kept),
-    }
-
-
-def find_packings(pad, **arrays):
-    """`find_packing` of several arrays (B, T_i) by name; of all of them if one has padding."""
-    kept = {name: tokens != pad for name, tokens in arrays.items()}
-    if all(each.all() for each in kept.values()):
-        return dict.fromkeys(arrays)
-    return {name: _packing(each) for name, each in kept.items()}
-
-
 def decoder_target(target, pad):
     """Entries of a batch whose decoder predicts `target` (B, T), padded on the right.
 

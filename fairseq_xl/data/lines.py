@@ -61,12 +61,8 @@ class LineCorpus(Corpus):
             scale = self.lines / len(sizes)  # 1 unless they are estimated
             logger.warning(
                 "%s: %s%d of %d %s %d tokens and are left out",
-                self.path,
-                "" if scale == 1 else "about ",
-                round(left_out * scale),
-                round(filled.sum() * scale),
-                "s have ".join(self.described),
-                length,
+                *(self.path, "" if scale == 1 else "about ", round(left_out * scale), round(filled.sum() * scale)),
+                *("s have ".join(self.described), length),
             )
         return fits.mean(), sizes[fits].sum(1).mean()
 

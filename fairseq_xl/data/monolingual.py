@@ -27,15 +27,11 @@ class TokenStream(Reopened, Corpus):
     def __init__(self, path, language, symbols=None):
         self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)
         self.text = open_text(self.path, language, symbols)
-        self.size = len(self.text.tokens)
+        self.tokens = self.text.tokens  # the whole stream, (size,), memory-mapped
+        self.size = len(self.tokens)
         self.sentences = filled_lines([self.text])
         if not self.sentences:
             raise UserError(f"{path}: the text of language {language!r} has no sentence")
-
-    @property
-    def tokens(self):
-        """The whole stream, (size,), memory-mapped."""
-        return self.text.tokens
 
     def texts(self, starts, length):
         """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""

@@ -28,11 +28,6 @@ NUMBER = np.uint64(40)  # bits of the number of a text that is sorted by length
 POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 
 
-def reach_among(count):
-    """How many of `count` sentences or segments, on either side in length, a negative is sampled from."""
-    return min(REACH, max(LEAST_REACH, count // SHARE))
-
-
 def length_codes(sizes, numbers):
     """Numbers (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's number in the low 40."""
     return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
@@ -41,9 +36,7 @@ def length_codes(sizes, numbers):
 class LengthRange:
     """For each length of a translation, the range of lengths that its negatives may have.
 
-    It is narrow, so that length does not reveal a negative.
-
-    It covers the `REACH` nearest shorter texts and as many longer ones.
+    It covers the `REACH` nearest shorter texts and as many longer ones: narrow, so that length reveals no negative.
 
     Args:
         corpus: has the texts sorted: its `sorted_by_length(longest)` is an array (n,) of `length_codes`.
@@ -54,7 +47,7 @@ class LengthRange:
         self.texts = corpus.sorted_by_length(longest)
         count, bounds = len(self.texts), length_codes(np.arange(longest + 2), 0)
         bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length
-        reach = reach_among(count)
+        reach = min(REACH, max(LEAST_REACH, count // SHARE))
         least, most = (bounds[:-1] - reach).clip(min=0), (bounds[1:] + reach - 1).clip(max=count - 1)
         self.least, self.most = ((self.texts[indices] >> NUMBER).astype(np.int64) for indices in (least, most))
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`

@@ -16,10 +16,7 @@ class ParallelDocuments(Reopened, Windows):
     Windows of a single sentence are left out. Each window gives two examples: sentences at even positions are in the
     first language in one of them and in the second language in the other one.
 
-    Args:
-        prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
-        first, second: codes of the two languages, suffixes of the files.
-        symbols: size of the dictionary that token ids are checked against; None: no check.
+    Args: as those of `SentencePairs`.
     """
 
     columns = 5
@@ -60,7 +57,6 @@ class ParallelDocuments(Reopened, Windows):
         yield _windows(np.concatenate(lines), np.concatenate(sizes), length)
 
     def none(self, length):
-        """The `UserError` for a text without windows."""
         return UserError(
             f"{self.prefix}: no document has two sentences in both languages; documents are separated by empty "
             "lines on both sides"

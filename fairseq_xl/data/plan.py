@@ -57,14 +57,10 @@ class Lengths(NamedTuple):
             order: (n,) the examples in the order in which they are cut.
             begins: (b,) where batches begin in it.
         """
-        sides = self.sides[order]
+        sides, add = self.sides[order], np.add.reduceat
         tokens = sides.sum(axis=1) if self.tokens is None else self.tokens[order]
-        inputs = np.diff(begins, append=len(order)) if self.inputs is None else _sums(self.inputs[order], begins)
-        return _sums(tokens, begins), inputs * np.maximum.reduceat(sides, begins).sum(axis=1)
-
-
-def _sums(numbers, begins):
-    return np.add.reduceat(numbers, begins)
+        inputs = np.diff(begins, append=len(order)) if self.inputs is None else add(self.inputs[order], begins)
+        return add(tokens, begins), inputs * np.maximum.reduceat(sides, begins).sum(axis=1)
 
 
 @dataclass(frozen=True)
@@ -266,11 +262,7 @@ def _random_keys_at(seed, positions):
 
 
 def number_of_examples(samplers, limit=0):
-    """Number of examples of all corpora of all objectives (estimated for long texts), at most `limit` of each.
-
-    Args:
-        limit: 0: no limit.
-    """
+    """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` of each; 0: all."""
     numbers = [
         corpus.number_of_examples(each.input_length.text) for each in samplers for corpus in each.corpora.values()
     ]

@@ -28,9 +28,9 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
     """
     index = Path(f"{source}.idx")
     header = read_header(index)
-    if header is None or header.code not in CODES or index.stat().st_size != header.file_size:
-        if header and header.code not in CODES:
-            raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
+    if header is not None and header.code not in CODES:
+        raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
+    if header is None or index.stat().st_size != header.file_size:
         raise UserError(f"{index} is damaged: the index is incomplete")
     sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
     written = Header(8 if symbols < SMALL else 9, header.items)
@@ -46,8 +46,6 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
     with replacing(f"{target}.idx") as file:
         file.write(written.packed() + sizes.tobytes())
         file.write((places * written.token_size).tobytes())
-    counts: dict[str, dict[str, int]] = {
-        ".bin": {},
-        ".idx": {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))},
-    }
-    return {f"{target.name}{end}": fingerprint(Path(f"{target}{end}"), **found) for end, found in counts.items()}
+    counts = {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}
+    fingerprints = fingerprint(Path(f"{target}.bin")), fingerprint(Path(f"{target}.idx"), **counts)
+    return dict(zip((f"{target.name}.bin", f"{target.name}.idx"), fingerprints, strict=True))

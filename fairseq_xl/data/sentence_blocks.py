@@ -48,7 +48,6 @@ class SentenceBlocks(OneLanguageWindows):
             line += passed
 
     def none(self, length: int) -> UserError:
-        """The `UserError` for a text without blocks."""
         return UserError(f"{self.path}: the text of language {self.language!r} has no sentence")
 
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:

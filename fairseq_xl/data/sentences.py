@@ -10,12 +10,7 @@ from fairseq_xl.data.lines import LineCorpus
 class Sentences(Reopened, LineCorpus):
     """The sentences of one language; empty lines and sentences of more than `length` tokens are left out.
 
-    An example is a line.
-
-    Args:
-        path: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of the language.
-        symbols: size of the dictionary that token ids are checked against; None: no check.
+    An example is a line. Arguments are those of `fairseq_xl.data.monolingual.TokenStream`.
     """
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):

@@ -141,7 +141,13 @@ def read_vocabulary(path: Path) -> list[str]:
     As in XLM, words with a space in them and repeated words do not count.
     """
     text = _read(path, "XLM vocabulary")
-    words = _of_pieces(read_numbered(path)) if _JSON.match(text) else _listed(text, path)
+    if _JSON.match(text):
+        words = read_numbered(path)
+        first = words.index(MASK) if MASK in words else len(words)  # exports of this package have [xx] behind it
+        words = [word for row, word in enumerate(words) if row < first or not LANGUAGE_SYMBOL.fullmatch(word)]
+        words = spelled_words(words)
+    else:
+        words = _listed(text, path)
     found = [word for word in dict.fromkeys(words) if not is_special(word)]
     if not found:
         raise UserError(f"{path} has no words: expected 'word count' on every line")
@@ -157,13 +163,6 @@ def read_numbered(path: Path) -> list[str]:
     if not all(type(number) is int for number in content.values()) or {*content.values()} != {*range(len(content))}:
         raise UserError(f"{path}: expected words that are numbered from 0 without a gap")
     return sorted(content, key=content.__getitem__)
-
-
-def _of_pieces(words: list[str]) -> list[str]:
-    """The words of a vocab.json as in text, without the ``[xx]`` that our exports have behind ``<mask>``."""
-    first = words.index(MASK) if MASK in words else len(words)
-    pieces = [word for row, word in enumerate(words) if row < first or not LANGUAGE_SYMBOL.fullmatch(word)]
-    return spelled_words(pieces)
 
 
 def _listed(text: str, path: Path) -> list[str]:

@@ -71,7 +71,7 @@ class Encoder(nn.Module):
             inputs_embeds: (B, T, C), used in place of the token embeddings
             segments: (B, T), the segment of each token; a model without segment embeddings ignores them
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1 tensors
-            packing: the batch's `fairseq_xl.data.framing.find_packing`: where a `Stack` packs, layers compute nothing
+            packing: the batch's `find_packing`: where a `Stack` packs, layers compute nothing
                 for padding, and the result there is 0. With None or `all_layers`, padding is computed too
             memory_packing: the packing of the memory
         """
@@ -88,7 +88,7 @@ class Encoder(nn.Module):
 
 
 def packings_of(packing: Optional[Dict[str, Tensor]], of_memory: Optional[Dict[str, Tensor]]) -> Dict[str, Any]:
-    """The packings that a `Stack` takes, of `fairseq_xl.data.framing.find_packing` for its input and for its memory."""
+    """The packings that a `Stack` takes, of `find_packing` for its input and for its memory."""
     return {
         "packing": None if packing is None else Packing.of(packing),
         "memory_packing": None if of_memory is None else Packing.of(of_memory),

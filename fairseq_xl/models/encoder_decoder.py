@@ -23,7 +23,7 @@ from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.modules.stack import Stack
 
 EncoderOut = Dict[str, List[Tensor]]
-#: result of `fairseq_xl.data.framing.find_packing`
+#: result of `fairseq_xl.modules.packing.find_packing`
 FoundPacking = Optional[Dict[str, Tensor]]
 #: fairseq's dict of what a decoder keeps between steps; here the caches of its layers, in order
 IncrementalState = Dict[str, List[LayerCache]]
@@ -45,7 +45,7 @@ class SourceEncoder(Encoder):
             src_tokens: (B, S) ids, padded on either side
             src_lengths: (B,), ignored: padding is found by its symbol
             src_languages: (B,) language ids; a model with language embeddings needs them
-            src_packing: `fairseq_xl.data.framing.find_packing` of the tokens, or None
+            src_packing: `fairseq_xl.modules.packing.find_packing` of the tokens, or None
 
         The list of padding masks is empty when nothing is padded, except in training on a GPU, where finding out would
         wait for the GPU.
@@ -328,7 +328,7 @@ class XLEncoderDecoderModel(BaseFairseqModel):
     ) -> Any:
         """Source (B, S), its languages (B,), decoder input (B, T) -> logits (B, T, V); see `Decoder.forward`.
 
-        The packings are those of source and target, `fairseq_xl.data.framing.find_packings`. With `compute`, a function
+        The packings are those of source and target, `find_packings` of `modules/packing.py`. With `compute`, a function
         such as a loss, returns `compute(self, batch)` instead, as `XLEncoderModel` does.
         """
         if compute is not None:

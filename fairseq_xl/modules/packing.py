@@ -6,10 +6,14 @@ Shapes: B sequences, T tokens of the longest one, N tokens that are not padding.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fairseq_xl.modules.features import fits_varlen_attention, has_varlen_attention
+
+#: what `find_packing` returns
+PackingTensors = dict[str, Tensor]
 
 #: without a kernel for packed sequences, a batch is packed if at least 1 / LEAST_PADDING of its tokens are padding:
 #: packing and unpacking take time too
@@ -26,7 +30,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, found: Mapping[str, Tensor]) -> "Packing":
-        """Makes a packing from the result of `fairseq_xl.data.framing.find_packing`."""
+        """Makes a packing from the result of `find_packing`."""
         indices = found["indices"]
         return cls(indices, found["offsets"], found["padding_mask"], has_varlen_attention(indices.device))
 
@@ -57,3 +61,31 @@ class Packing(NamedTuple):
     def lengths(self) -> list[int]:
         """Numbers of tokens of the B sequences; waits for the GPU if they are on one."""
         return torch.diff(self.offsets).tolist()
+
+
+def find_packing(tokens: np.ndarray, pad: int) -> PackingTensors | None:
+    """The tokens of an array (B, T) that are not padding, so that a model can leave out the others.
+
+    Returns: ``indices`` (N,) of these tokens in the flattened array, ascending; ``offsets`` (B+1,) int32, the number of
+    them before each row, and at the end N; ``padding_mask`` (B, T) bool, True at padding. None without padding.
+    """
+    kept = tokens != pad
+    return None if kept.all() else _packing(kept)
+
+
+def _packing(kept: np.ndarray) -> PackingTensors:
+    """`find_packing` for a mask (B, T), False at padding."""
+    offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
+    return {
+        "indices": torch.from_numpy(np.flatnonzero(kept)),
+        "offsets": torch.from_numpy(offsets.astype(np.int32)),
+        "padding_mask": torch.from_numpy(~kept),
+    }
+
+
+def find_packings(pad: int, **arrays: np.ndarray) -> dict[str, PackingTensors | None]:
+    """`find_packing` of several arrays (B, T_i) by name; of all of them if one has padding."""
+    kept = {name: tokens != pad for name, tokens in arrays.items()}
+    if all(each.all() for each in kept.values()):
+        return dict.fromkeys(arrays)
+    return {name: _packing(each) for name, each in kept.items()}

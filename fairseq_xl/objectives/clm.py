@@ -5,7 +5,8 @@ Legend: B batch, T time, V vocabulary, N predicted tokens.
 
 import torch
 
-from fairseq_xl.data.framing import find_packing, pad_rows
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import BlockConfig, Objective
 
 

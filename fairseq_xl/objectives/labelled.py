@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.framing import Framing, InputLength, find_packing, pad_rows
+from fairseq_xl.data.framing import Framing, InputLength, pad_rows
 from fairseq_xl.data.labelled import LabelledExamples, segments
 from fairseq_xl.data.plan import BatchSpec, Lengths
 from fairseq_xl.errors import check_ranges
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import TaskType, camel_case
+from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, Batch, Objective, ObjectiveConfig, Sums, Term
 
 SHORTEST = 8  # minimum length of an input, in tokens

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import find_packing, find_padding, pad_rows
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.masking import choose_positions, corrupt
+from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import BlockConfig, Objective, ObjectiveConfig
 
 

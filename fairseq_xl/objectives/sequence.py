@@ -12,10 +12,11 @@ import torch
 from fairseq.utils import get_perplexity
 
 from fairseq_xl.data.corpus import Texts
-from fairseq_xl.data.framing import decoder_input, decoder_target, find_packings, find_padding, pad_rows
+from fairseq_xl.data.framing import decoder_input, decoder_target, find_padding, pad_rows
 from fairseq_xl.data.plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
+from fairseq_xl.modules.packing import find_packings
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Sums, Term, bits
 
 NLL = "nll"  # name of the term of the negative log-likelihood, which is not smoothed

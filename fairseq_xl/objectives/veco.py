@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import InputLength, find_packing
+from fairseq_xl.data.framing import InputLength
 from fairseq_xl.models.encoder import XLVecoModel
+from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 from fairseq_xl.objectives.tlm import TLM

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.data.framing import find_packing, find_padding, pad_rows
+from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
 
 

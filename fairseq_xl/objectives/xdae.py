@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from fairseq_xl.data.dictionary import BPE, UNMARKED
-from fairseq_xl.data.framing import InputLength, decoder_input, decoder_target, find_packings, find_padding, pad_rows
+from fairseq_xl.data.framing import InputLength, decoder_input, decoder_target, find_padding, pad_rows
 from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.errors import UserError
+from fairseq_xl.modules.packing import find_packings
 from fairseq_xl.objectives.base import BlockConfig, Objective
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
 

@@ -7,13 +7,14 @@ import numpy as np
 import torch
 from tiny_models import DENSE, SIZES
 
-from fairseq_xl.data.framing import decoder_input, find_packing, find_packings, pad_rows
+from fairseq_xl.data.framing import decoder_input, pad_rows
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
+from fairseq_xl.modules.packing import find_packing, find_packings
 from fairseq_xl.modules.stack import Stack
 
 PAD, EOS = 1, 2

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.data.framing import find_packing
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules import attention, features
 from fairseq_xl.modules.attention import (
@@ -17,7 +16,7 @@ from fairseq_xl.modules.attention import (
     attend_by_products,
     attend_packed,
 )
-from fairseq_xl.modules.packing import Packing
+from fairseq_xl.modules.packing import Packing, find_packing
 from tests.devices import DEVICES, moved, relative_error
 
 PADDING = torch.tensor([[False, False, False, False, False], [False, False, False, True, True]])

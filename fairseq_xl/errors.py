@@ -5,7 +5,7 @@ import functools
 import math
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fairseq_xl.io.bounds import LARGEST
@@ -150,9 +150,14 @@ class _Number(argparse.Action):
 positive_integer = in_range(int, "1 or more")
 
 
-def check_ranges(dataclass: Any, options: Any) -> None:
-    """Raises `UserError` for the first value of `options` outside the range of its field in `dataclass`."""
+def check_ranges(dataclass: Any, options: Any, named: Callable[[str], str] | None = None) -> None:
+    """Raises `UserError` for the first value of `options` outside the range of its field in `dataclass`.
+
+    Args:
+        named: gives the name of a field in the message; None: that of its flag.
+    """
     for name, field in dataclass.__dataclass_fields__.items():
         number = getattr(options, name, None)
         if isinstance(number, (int, float)) and not isinstance(number, bool):
-            check_number(f"--{name.replace('_', '-')}", number, field.metadata.get("range"))
+            shown = named(name) if named else f"--{name.replace('_', '-')}"
+            check_number(shown, number, field.metadata.get("range"))

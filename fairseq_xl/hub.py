@@ -23,7 +23,7 @@ from fairseq_xl.scoring import (
     pseudo_log_likelihoods,
     translation_log_likelihoods,
 )
-from fairseq_xl.tasks.finetuning import FineTuningTask
+from fairseq_xl.tasks.training import TrainingTask
 
 INPUT = "the text"  # in messages
 
@@ -149,18 +149,18 @@ class HubInterface:
         """As `translate`, by a model of `xl_generation`, which writes titles and the like in the same language."""
         return self.translate(sentences, lang, lang, beam, **options)
 
-    def predict(self, lines: Sequence[str], lang: str, subtask: str | None = None) -> list[Record | None]:
+    def predict(self, lines: Sequence[str], lang: str, objective: str | None = None) -> list[Record | None]:
         """Predictions of a fine-tuned encoder, as `fairseq-xl predict --json` writes them; None for a blank line.
 
         Args:
             lines: fields separated by tabs, as `fairseq-xl predict` reads them.
-            subtask: subtask of a model of `xl_multitask`.
+            objective: name of one of several labelled objectives of the model.
         """
-        if not isinstance(self.task, FineTuningTask):
+        if not (isinstance(self.task, TrainingTask) and self.task.labelled):
             raise UserError(f"expected a fine-tuned encoder, found a model trained by {self.task.cfg._name}")
-        key = lang, subtask
+        key = lang, objective
         if key not in self._predictors:
-            self._predictors[key] = LabelPredictor(self.model, self.task, BatchLimits(), INPUT, lang, subtask)
+            self._predictors[key] = LabelPredictor(self.model, self.task, BatchLimits(), INPUT, lang, objective)
         predictor: LabelPredictor = self._predictors[key]
         return predictor(_texts(lines, "lines"))
 

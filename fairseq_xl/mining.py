@@ -378,7 +378,7 @@ def _write(pairs, negatives, result):
 
 def prefixes(task, data, split):
     """Prefixes of a split's language pairs, in every shard that has them; `UserError` if there is none."""
-    names = task.language_pairs(split)
+    names = task.first_folder.pairs(split)
     if not names:
         raise UserError(f"{data}: no language pair has the split {split!r}")
     folders = data_folders(data)

@@ -1,8 +1,14 @@
 """Options: their fields in dataclasses, and their names on a command line."""
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import field
 from typing import Any
+
+from fairseq_xl.errors import UserError
+
+AUTO = "auto"  # --updates-per-epoch: as many as one pass over the data needs
+UPDATES = 1000  # of an epoch of pre-training, by default
 
 
 def option(default: Any, help_text: str, **metadata: Any) -> Any:
@@ -22,3 +28,13 @@ def changed(options: Any, dataclass: type) -> Iterable[str]:
         default = described.default
         if not (isinstance(default, str) and default.startswith("${")) and getattr(options, name, default) != default:
             yield name
+
+
+def number_of_updates(value: Any) -> Any:
+    """The value of --updates-per-epoch, a number, "auto", or None for the default; raises `UserError` for any other."""
+    if value in (None, AUTO):
+        return value
+    with contextlib.suppress(ValueError):
+        if (number := int(str(value))) > 0:
+            return number
+    raise UserError(f"--updates-per-epoch {value}: auto, or a whole number that is 1 or more, is needed")

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # multitask.sh DATA SAVE_DIR SUBTASKS TRAIN_LANGS EVAL_LANGS [CONFIG.yaml ...] [--flag value ...]: fine-tunes one
 # encoder on several subtasks in one run (G13). SUBTASKS is "NAME=TYPE:TASK_FILES NAME=TYPE:TASK_FILES ...", TYPE as in
-# finetune.sh. It selects the epoch with the best mean over the subtasks of accuracy, nDCG or F1, predicts all test
-# files and writes SAVE_DIR/scores/NAME.json. Commas separate languages; --subtask-eval-langs 'NAME=en,de' names those
-# of a subtask that lacks some of EVAL_LANGS. Otherwise as finetune.sh, PREDICT, --no-scores and repeated runs included.
+# finetune.sh; each becomes a labelled objective, and flags of its type, such as --length and --examples-per-epoch, apply
+# to each of them; --objective-options 'NAME.examples_per_epoch=500' sets one. It selects the epoch with the best mean
+# over the subtasks of accuracy, nDCG or F1, predicts all test files and writes SAVE_DIR/scores/NAME.json. Commas
+# separate languages; EVAL_LANGS "en,de,fr NAME=en,de" names those of a subtask that lacks some. Otherwise as finetune.sh,
+# PREDICT, --no-scores and repeated runs included.
 set -euo pipefail
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$recipes/common.sh"
@@ -21,25 +23,26 @@ for subtask in "${subtasks[@]}"; do
 done
 export PYTHONPATH=$recipes/..${PYTHONPATH:+:$PYTHONPATH}
 python -m recipes.finetuning check "$train" "$evaluate" "${subtasks[@]}" "$@" ${unscored[@]+"${unscored[@]}"}
-languages=$(setting subtask-eval-langs "$@") labeled=()
+labeled=()
 for subtask in "${subtasks[@]}"; do
-    tested=$evaluate
-    for part in $languages; do [ "${part%%=*}" != "${subtask%%=*}" ] || tested=${part#*=}; done
+    tested=${evaluate%% *}
+    for part in $evaluate; do [[ $part != "${subtask%%=*}="* ]] || tested=${part#*=}; done
     [ "${unscored[*]-}" ] || labeled+=("$tested:$(python -m recipes.finetuning labeled "${subtask#*=}" test "$tested")")
 done
 python -m recipes.settings --may-grow "$save" "$train" "$evaluate" "$data/dict.txt" "$data/sentencepiece.model" \
     "${subtasks[@]}" "$@"
-task=(--task xl_multitask --subtasks "${subtasks[*]}" --eval-langs "$evaluate")
-python "$recipes/launch.py" train "$data" "$@" "${task[@]}" \
-    --criterion xl_multitask --best-checkpoint-metric score --train-langs "$train" --save-dir "$save" \
-    --log-file "$save/train.log"
-checkpoint=$save/checkpoint_best.pt validated=$(setting valid-langs "$@")
+flags=$(mktemp -d)
+trap 'rm -r "$flags"' EXIT
+python -m recipes.finetuning objectives "$train" "$evaluate" "${subtasks[@]}" "$@" >"$flags/run.yaml"
+python "$recipes/launch.py" train "$data" "$flags/run.yaml" --save-dir "$save" --log-file "$save/train.log"
+checkpoint=$save/checkpoint_best.pt
 [ -e "$checkpoint" ] || checkpoint=$save/checkpoint_last.pt
 # shellcheck disable=SC2086 # words of PREDICT are arguments
-python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" "${task[@]}" \
-    ${languages:+--subtask-eval-langs "$languages"} ${validated:+--valid-langs "$validated"} --path "$checkpoint" \
-    --predictions-to "$save/predictions" ${PREDICT:-} \
-    >"$save/test.log" 2>&1 || { what_failed "$save/test.log"; exit 1; }
+python "$recipes/launch.py" validate "$data" "$recipes/xlm/config/predict.yaml" --task xl_pretraining \
+    --objectives "$(setting objectives "$flags/run.yaml")" \
+    --objective-options "$(setting objective-options "$flags/run.yaml")" --path "$checkpoint" \
+    --predictions-to "$save/predictions" ${PREDICT:-} >"$save/test.log" 2>&1 ||
+    { what_failed "$save/test.log"; exit 1; }
 [ ! "${unscored[*]-}" ] || { echo "not scored (--no-scores): $save/predictions"; exit; }
 normalization=$(setting normalization "$@")
 mkdir -p "$save/scores"

@@ -16,7 +16,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_xl import error_reporting, register
 from fairseq_xl.errors import UserError
-from fairseq_xl.tasks.finetuning import FineTuningTask
+from fairseq_xl.tasks.training import TrainingTask
 from recipes.entry_point import call
 
 
@@ -33,7 +33,7 @@ def count(cfg: Any) -> int:
     """Updates of a training, as fairseq makes them: batches of --max-epoch epochs over processes and --update-freq.
 
     Args:
-        cfg: the configuration of fairseq-train; the task is one of fine-tuning.
+        cfg: the configuration of fairseq-train; all objectives of the task are labelled.
 
     Training examples are read and encoded, so that the batches are those of the training. Raises `UserError`.
     """
@@ -42,10 +42,9 @@ def count(cfg: Any) -> int:
     if cfg.optimization.skip_remainder_batch:
         raise UserError("--warmup-share: updates cannot be counted with --skip-remainder-batch")
     task = tasks.setup_task(cfg.task)
-    if not isinstance(task, FineTuningTask):
+    if not isinstance(task, TrainingTask) or task.labelled.keys() != task.objectives.keys():
         raise UserError(f"--warmup-share: --task {cfg.task._name} is not fine-tuning of an encoder")
     task.learn()
-    task.training_files = []  # the training itself checks its files and warns
     task.load_dataset("train")
     found, batch = 0, cfg.dataset
     for epoch in range(1, cfg.optimization.max_epoch + 1):

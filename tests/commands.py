@@ -249,12 +249,13 @@ SIZE = ["--embed-dim", 16, "--ffn-dim", 32, "--heads", 2, "--max-positions", MAX
 
 
 def unlabelled(model_class=None):
-    """Names of the objectives of this package that read text without labels, and run on models of a class."""
+    """Names of the objectives of this package that read a data folder's text, and run on models of a class."""
     ours = {name: each for name, each in OBJECTIVES.items() if each.__module__.startswith("fairseq_xl.")}
     return sorted(
         name
         for name, each in ours.items()
-        if each.corpus_type != "labelled" and (model_class is None or issubclass(model_class, each.model_class))
+        if each.corpus_type not in ("labelled", "source_target")
+        and (model_class is None or issubclass(model_class, each.model_class))
     )
 
 

@@ -151,7 +151,7 @@ def _own(content: Any, path: Path) -> Description:
         "directions": identity.get("lang_pairs"),
         "languages of generation": identity.get("writes"),
         "fine-tuned for": identity.get("head"),
-        "labels": identity.get("type_state", {}).get("labels"),
+        "labels": _labels(identity.get("type_state", {})),
         "updates": history.get("num_updates"),
         "epoch": training.get("epoch"),
         "best validation value": (content.get("extra_state") or {}).get("best"),
@@ -160,6 +160,12 @@ def _own(content: Any, path: Path) -> Description:
         "optimizer state": content.get("last_optimizer_state") is not None,
     }
     return {name: value for name, value in found.items() if value not in (None, [], {}, "")}
+
+
+def _labels(state: dict[str, Any]) -> Any:
+    """The labels of what a task type learned; of several objectives {name: labels}."""
+    of_objectives = {name: each for name, each in state.items() if isinstance(each, dict)}
+    return state.get("labels") or {name: each["labels"] for name, each in of_objectives.items() if "labels" in each}
 
 
 def _data(folder: Path) -> Description:

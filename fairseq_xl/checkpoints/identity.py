@@ -5,13 +5,15 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 """
 
 import enum
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.checkpoints.language_modules import check_languages
-from fairseq_xl.data.dictionary import XLDictionary, check_dictionary
+from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.encoding import TOKENIZER, encoding_of
 from fairseq_xl.data.framing import FRAMINGS
+from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
@@ -132,3 +134,33 @@ def check_data_folder(options, trained, found, path):
         dictionary = XLDictionary.load(file)
         check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
         check_identity(found, path, dictionary, file, trained)
+
+
+def dictionary_of(folders: Sequence[Path]) -> XLDictionary:
+    """The dictionary of data folders; `UserError` for a missing folder, or one whose text has another dictionary."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: no such data folder")
+    dictionary = XLDictionary.load(folders[0] / "dict.txt")
+    for folder in folders:
+        check_dictionary(folder, dictionary)
+    return dictionary
+
+
+def check_dictionary(folder: Path, dictionary: XLDictionary) -> None:
+    """Raises `UserError` if the text of a folder was binarized with another dictionary."""
+    file = folder / "dict.txt"
+    if XLDictionary.load(file).digest() != dictionary.digest():
+        raise UserError(f"{file} differs from the dictionary of the first data folder")
+    written = read_manifest(folder).get("dictionary", {}).get("sha256")
+    if written not in (None, dictionary.digest()):
+        manifest = folder / "manifest.json"
+        raise UserError(f"{file} is not the dictionary that the text was binarized with: {manifest}")
+    check_fingerprint(folder, "dict.txt")
+    joint = file.read_bytes()
+    for beside in sorted(folder.glob("*/dict*.txt")):
+        if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:
+            symbols = XLDictionary.load(beside).symbols
+            if symbols != dictionary.symbols[: len(symbols)]:
+                text = beside.parent.name
+                raise UserError(f"{file} is not the dictionary that the text of {text} was binarized with: {beside}")

@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lang", help="language of the text; translation has -s and -t")
     parser.add_argument("-s", "--source-lang", help="source language of translation (default: as in training)")
     parser.add_argument("-t", "--target-lang", help="target language of translation (default: as in training)")
-    parser.add_argument("--subtask", metavar="NAME", help="subtask of an xl_multitask model")
+    parser.add_argument("--objective", metavar="NAME", help="one of several labelled objectives of the model")
     parser.add_argument(
         "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
     )

@@ -1,10 +1,11 @@
 """The loss of a batch from the terms of its objective, and the log of all terms and statistics.
 
-K: pairs of a term or statistic and a corpus. Sums stay on their device until the log shows values.
+K: keys (objective, term or statistic, corpus). Sums stay on their device until the log shows values.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,18 +17,13 @@ from torch import Tensor
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
-from fairseq_xl.objectives.base import Objective, Sums, Term, bits
+from fairseq_xl.objectives.base import Objective, Term
+from fairseq_xl.objectives.log import log_values, ppl_terms
 from fairseq_xl.options import option
 
-#: how much a batch counts in an update, whose gradients are divided by the sum over micro-steps and ranks: as 1 batch
-#: with the means of its terms; or its loss is a sum over predictions (tokens, labels), divided by their number or by
-#: that of the sentences; or a mean over predictions that counts as often as the batch has examples
-BATCH, PREDICTIONS, EXAMPLES, SENTENCES = "batch", "predictions", "examples", "sentences"
-
-
-def total(logging_outputs: Sequence[Mapping[str, Any]], key: str) -> Any:
-    """The sum of an entry over logging outputs."""
-    return sum(log[key] for log in logging_outputs)
+#: sample size of a batch, by whose sum over micro-steps and ranks the gradients are divided: 1, with the mean loss of
+#: each term; or the number of predictions or of sentences, with the summed loss
+BATCH, PREDICTIONS, SENTENCES = "batch", "predictions", "sentences"
 
 
 class CombinedCriterion(FairseqCriterion):
@@ -46,110 +42,58 @@ class CombinedCriterion(FairseqCriterion):
         self.positions = {key: position for position, key in enumerate(keys)}
         self.begins = {name: position for position, (name, *_) in reversed(list(enumerate(keys)))}
         self.logged = {(name, term) for name, term, _ in keys}
-        every = {
-            name: [term for term in each.terms if (name, term) in self.logged] for name, each in objectives.items()
-        }
-        modeling = {
-            name: [term for term in terms if term in objectives[name].language_modeling]
-            for name, terms in every.items()
-        }
-        #: the terms of which `ppl` is the mean: those of language modeling or, without any, all that are logged
-        self.selecting = modeling if any(modeling.values()) else every
+        #: makes the values of the log from the sums
+        self.values = partial(log_values, objectives, ppl_terms(objectives, self.logged))
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, Any, dict[str, Any]]:
-        """Loss, sample size, and the log of a sample of `PlannedBatches`."""
-        objective = self.objectives[sample["objective"]]
-        return self.combined(model(compute=objective.loss, batch=sample["batch"]), sample)
-
-    def combined(self, terms: dict[str, Term], sample: dict[str, Any]) -> tuple[Tensor, Any, dict[str, Any]]:
-        """Loss, sample size, and the log of terms.
+        """Loss, sample size, and the log of a sample of `PlannedBatches`.
 
         ``weight`` of the sample is the factor of its objective; in validation it is the largest of the schedule.
         """
-        objective, corpus = self.objectives[sample["objective"]], sample["corpus"]
+        objective, batch = self.objectives[sample["objective"]], sample["batch"]
+        terms = model(compute=objective.loss, batch=batch) if self.training else objective.evaluate(model, sample)
         losses = [term for term in terms.values() if term.weight or term.sum.ndim == 0]
-        factor = sample.get("weight", objective.full_weight)
         if self.unit == BATCH:
-            loss = factor * sum(term.weight * term.sum / max(term.count, 1) for term in losses)
-            size = int(objective.is_trained)
+            mean = sum(term.weight * term.sum / max(term.count, 1) for term in losses)
+            loss, size = sample.get("weight", objective.full_weight) * mean, int(objective.is_trained)
         else:
-            loss, size = sum(term.weight * term.sum for term in losses if term.weight), losses[0].count
-            if self.unit == SENTENCES:
-                size = sample["nsentences"]
-            elif self.unit == EXAMPLES and size > sample["nsentences"]:
-                loss, size = loss * (sample["nsentences"] / size), sample["nsentences"]
-        sums = {kind: loss.new_zeros(len(self.positions), dtype=torch.double) for kind in ("sums", "counts")}
-        for name, term in terms.items():
-            if term.sum.ndim:
-                begin = self.begins[objective.name]
-                sums["sums"][begin : begin + len(term.sum)] = term.sum.detach()
-                continue
-            position = self.positions.get((objective.name, name, corpus))
-            if position is not None:
-                sums["sums"][position] = term.sum.detach()
-                sums["counts"][position].fill_(term.count)  # `[position] = term.count` would wait for a copy
-            elif name not in objective.terms or (objective.name, name) in self.logged:
-                raise UserError(
-                    f"the loss of {objective.name} returned terms that its `terms` do not name: {name} of {corpus}"
-                )
-        log = {"loss": loss.detach(), "sample_size": size}
-        return loss, size, log | {name: sample[name] for name in ("ntokens", "nsentences")} | sums
+            loss = sum(term.weight * term.sum for term in losses if term.weight)
+            size = sample["nsentences"] if self.unit == SENTENCES else losses[0].count
+        log = {"loss": loss.detach(), "sample_size": size} | {name: sample[name] for name in ("ntokens", "nsentences")}
+        return loss, size, log | self.sums(terms, sample, loss)
 
-    # --- log ---------------------------------------------------------------------------------------------------
+    def sums(self, terms: dict[str, Term], sample: dict[str, Any], loss: Tensor) -> dict[str, Tensor]:
+        """{"sums", "counts"}: (K,) of the terms and statistics of a sample, on the device of the loss."""
+        objective, corpus = self.objectives[sample["objective"]], sample["corpus"]
+        sums, counts = (loss.new_zeros(len(self.positions), dtype=torch.double) for _ in range(2))
+        for name, term in terms.items():
+            position = self.positions.get((objective.name, name, corpus))
+            if term.sum.ndim:  # statistics
+                begin = self.begins[objective.name]
+                sums[begin : begin + len(term.sum)] = term.sum.detach()
+            elif position is not None:
+                sums[position] = term.sum.detach()
+                counts[position].fill_(term.count)  # `[position] = term.count` would wait for a copy
+            elif name not in objective.terms or (objective.name, name) in self.logged:
+                expected = f"one of its `terms` {', '.join(objective.terms)}, and a corpus of `logged_keys`"
+                raise UserError(f"the loss of {objective.name} returned {name} of {corpus}: expected {expected}")
+        return {"sums": sums, "counts": counts}
 
     def log(self, metrics: Any, logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-        """Logs the mean loss in bits, and what the objectives compute from their sums (`Objective.values`).
-
-        `ppl`, the stopping criterion (Lample & Conneau 2019, section 5.1), is the mean over the language-modeling
-        terms, or else over all terms, of the means of their perplexities over corpora.
-        """
-        loss, size, sums, counts = (total(logging_outputs, key) for key in ("loss", "sample_size", "sums", "counts"))
+        """Logs what `log_values` computes from the loss and the sums of batches."""
+        names = ("loss", "sample_size", "sums", "counts")
+        loss, size, sums, counts = (sum(log[name] for log in logging_outputs) for name in names)
         if self.unit == BATCH:
             size = counts.any() * size  # a step without predictions does not count
         loss = loss.double()
         size = size.to(loss) if isinstance(size, Tensor) else torch.full_like(loss, size)
         losses = torch.stack([loss, size])[:, None]
-        metrics.sums("_losses", torch.cat([losses, torch.stack([sums, counts])], dim=1), self.names, self._values)
-        metrics.derived("loss", lambda meters: {"loss": _rounded(bits(meters["_losses"].read().get("loss")))})
-        if any(self.selecting.values()):
-            metrics.derived("ppl", lambda meters: self._perplexity(self.by_objective(meters)))
-
-    @staticmethod
-    def by_objective(meters: Mapping[str, Any]) -> dict[str, Sums]:
-        """{objective: its sums} of the meters of a period."""
-        return _by_objective(meters["_losses"].read()) if "_losses" in meters else {}
-
-    def _values(self, found: dict[str, tuple[float, ...]]) -> dict[str, Any]:
-        logged: dict[str, Any] = {}
-        for name, sums in _by_objective(found).items():
-            logged |= self.objectives[name].values(sums)
-        return logged
-
-    def _perplexity(self, sums: dict[str, Sums]) -> dict[str, Any]:
-        found = [
-            value
-            for name, terms in self.selecting.items()
-            for value in self.objectives[name].perplexities(sums.get(name, {}), terms)
-        ]
-        return {"ppl": round(sum(found) / len(found), 3) if found else None}
+        metrics.sums("_losses", torch.cat([losses, torch.stack([sums, counts])], dim=1), self.names, self.values)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         """True: every rank logs the same keys, zeros included."""
         return True
-
-
-def _by_objective(found: Mapping[str, tuple[float, ...]]) -> dict[str, Sums]:
-    sums: dict[str, Sums] = {}
-    for name, each in found.items():
-        if name.count("\t") == 2:  # not the loss of all
-            objective, key, corpus = name.split("\t")
-            sums.setdefault(objective, {}).setdefault(key, {})[corpus] = each
-    return sums
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
 
 
 # --- the registered names ------------------------------------------------------------------------------------
@@ -204,11 +148,10 @@ class XLTranslationCriterion(XLGenerationCriterion):
 
 
 def define_criterions() -> None:
-    """Defines and registers the criterion `xl_{name}` of each task type that has none yet, and `xl_multitask`."""
-    for name in (*TASK_TYPES, "multitask"):
+    """Defines and registers the criterion `xl_{name}` of each task type that has none yet."""
+    for name in TASK_TYPES:
         if f"xl_{name}" not in CRITERION_REGISTRY:
-            unit = EXAMPLES if name == "multitask" else PREDICTIONS
-            described = {"__doc__": "The loss of a task type, per prediction.", "unit": unit}
+            described = {"__doc__": "The loss of a task type, per prediction."}
             made = type(f"XL{camel_case(name)}Criterion", (CombinedCriterion,), described)
             register_criterion(f"xl_{name}", dataclass=FairseqDataclass)(made)
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_xl.data.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
-from fairseq_xl.errors import QUOTED_NAME, UserError, names_of
+from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
 
 SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
@@ -173,41 +172,3 @@ def joined(pieces, mark):
     if mark == WORDPIECE:
         return re.sub(r"(^| )##", "", pieces)
     return data_utils.post_process(pieces, mark)
-
-
-def dictionary_of(folders):
-    """The dictionary of data folders; `UserError` for a missing folder, or one whose text has another dictionary."""
-    for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder}: no such data folder")
-    dictionary = XLDictionary.load(folders[0] / "dict.txt")
-    for folder in folders:
-        check_dictionary(folder, dictionary)
-    return dictionary
-
-
-def check_dictionary(folder, dictionary):
-    """Raises `UserError` if the text of a folder was binarized with another dictionary."""
-    file = folder / "dict.txt"
-    if XLDictionary.load(file).digest() != dictionary.digest():
-        raise UserError(f"{file} differs from the dictionary of the first data folder")
-    written = read_manifest(folder).get("dictionary", {}).get("sha256")
-    if written not in (None, dictionary.digest()):
-        manifest = folder / "manifest.json"
-        raise UserError(f"{file} is not the dictionary that the text was binarized with: {manifest}")
-    check_fingerprint(folder, "dict.txt")
-    joint = file.read_bytes()
-    for beside in sorted(folder.glob("*/dict*.txt")):
-        if set(beside.parent.name.split("-")) <= set(dictionary.languages) and beside.read_bytes() != joint:
-            symbols = XLDictionary.load(beside).symbols
-            if symbols != dictionary.symbols[: len(symbols)]:
-                text = beside.parent.name
-                raise UserError(f"{file} is not the dictionary that the text of {text} was binarized with: {beside}")
-
-
-def named_languages(option, names, dictionary):
-    """``en,de`` -> [en, de]; raises `UserError` for a language that is repeated or not in the dictionary."""
-    languages = names_of(option, names)
-    for language in languages:
-        dictionary.language_id(language)
-    return languages

@@ -5,6 +5,7 @@ import numpy as np
 from fairseq_xl.data.corpus import Corpus
 from fairseq_xl.data.sampling import permutation, smoothed_shares
 
+MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 _EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
 
 

@@ -1,6 +1,5 @@
 """One pass over the data: every example once, in batches of similar lengths, which are computed when they are read."""
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from fairseq_xl.data.sampling import permutation
 from fairseq_xl.errors import UserError
 
 ORDER, PARTIAL, BATCHES = 1, 2, 3  # purposes of random numbers
-AUTO = "auto"  # --updates-per-epoch: as many as one pass over the data needs
 CHUNK = 1 << 18  # positions whose examples are sorted by length together
 
 
@@ -174,13 +172,3 @@ class PassPlan(Sequence[BatchSpec | None]):
         batches = self.passes[self.kinds[update]]
         number = int(self.updates[update]) * self.batches_per_update + position
         return batches[number] if number < len(batches) else None
-
-
-def number_of_updates(value: Any) -> Any:
-    """The value of --updates-per-epoch, a number or "auto"; raises `UserError` for any other."""
-    if value == AUTO:
-        return value
-    with contextlib.suppress(ValueError):
-        if (number := int(str(value))) > 0:
-            return number
-    raise UserError(f"--updates-per-epoch {value}: auto, or a whole number that is 1 or more, is needed")

@@ -212,10 +212,8 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
 def check_cycle(objectives, micro_steps):
     """Raises `UserError` unless every one of `objectives` objectives has the same share of an update's micro-steps."""
     if micro_steps % objectives:
-        raise UserError(
-            f"--schedule cycle needs an --update-freq that is a multiple of the {objectives} objectives, "
-            f"not {micro_steps}"
-        )
+        needed = f"an --update-freq that is a multiple of the {objectives} objectives, not {micro_steps}"
+        raise UserError(f"--schedule cycle needs {needed}")
 
 
 def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
@@ -263,7 +261,5 @@ def _random_keys_at(seed, positions):
 
 def number_of_examples(samplers, limit=0):
     """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` of each; 0: all."""
-    numbers = [
-        corpus.number_of_examples(each.input_length.text) for each in samplers for corpus in each.corpora.values()
-    ]
+    numbers = (corpus.number_of_examples(one.input_length.text) for one in samplers for corpus in one.corpora.values())
     return sum(min(number, limit) if limit else number for number in numbers)

@@ -5,20 +5,14 @@ DATA is one data folder; several, joined by ``:``; a folder of shards, which `py
 shards have in common, the dictionary, the sub-words and the validation and test text, is read from the first one.
 """
 
-import gc
 import glob
-import logging
 import os
 import re
-from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 from fairseq_xl.data.manifest import read_manifest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import sha256_of
-
-logger = logging.getLogger(__name__)
 
 
 def data_folders(data: str | os.PathLike[str]) -> list[Path]:
@@ -103,31 +97,3 @@ def folder_of_epoch(data: str, epoch: int) -> Path:
     """The data folder of an epoch, one of those that `data` joins by ``:``: epochs cycle through the shards."""
     folders = data.split(os.pathsep)
     return Path(folders[(epoch - 1) % len(folders)])
-
-
-def name_of_file(data: str, path: Path) -> str:
-    """FOLDER/FILE of a file of one of the data folders that `data` joins; of several, with the number of the folder."""
-    folders, name = data.split(os.pathsep), f"{path.parent.name}/{path.name}"
-    return f"{folders.index(str(path.parent.parent))}/{name}" if len(folders) > 1 else name
-
-
-def open_other_shards(
-    data: str, epoch: int, split: str, opened: Collection[str], read: Callable[[Path, str], Any]
-) -> None:
-    """Logs which shard an epoch of training reads; before the first epoch, reads all others once and forgets them.
-
-    So a damaged shard is reported before the training begins.
-
-    Args:
-        data: the data folders, joined by ``:``.
-        opened: the splits that have been opened.
-        read: opens the text of a folder and a split.
-    """
-    folders = [Path(folder) for folder in data.split(os.pathsep)]
-    if split != "train" or len(folders) == 1:
-        return
-    folder = folder_of_epoch(data, epoch)
-    logger.info("epoch %d reads %s, shard %d of %d", epoch, folder, (epoch - 1) % len(folders) + 1, len(folders))
-    for other in () if split in opened else {*folders} - {folder}:
-        read(other, split)
-        gc.collect()  # corpora have reference cycles, which keep memory maps open

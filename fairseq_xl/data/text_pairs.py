@@ -9,6 +9,8 @@ from fairseq_xl.data.corpus import ListedExamples, Numbers
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.text import cut
 
+LONGEST = 1 << 30  # tokens of a side without a limit
+
 
 class DirectedPairs(SentencePairs):
     """Sentence pairs from a source into a target language; sizes of sources count what is put in front of them.
@@ -67,10 +69,11 @@ class TextPairs(ListedExamples):
         self.sources, self.targets, self.sizes, self.codes = sources, targets, np.asarray(sizes), codes
         super().__init__(np.arange(len(self.sizes)) if lines is None else lines)
         self.constraints, self.masked_positions = constraints, positions
-        self.longest: tuple[int, int] = (np.iinfo(np.int64).max,) * 2  # of source and target, in tokens
+        self.longest = LONGEST, LONGEST  # of source and target, in tokens
 
-    def truncated(self) -> Numbers:
-        """The lines (k,) that are longer than `longest`."""
+    def truncate(self, longest: tuple[int, int]) -> Numbers:
+        """Truncates sources and targets to these numbers of tokens; returns the lines (k,) that are longer."""
+        self.longest = longest[0] - 1, longest[1]  # the encoder reads <s> too
         found: Numbers = self.numbers[(self.sizes[self.numbers] > self.longest).any(axis=1)]
         return found
 

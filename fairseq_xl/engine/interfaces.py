@@ -7,8 +7,8 @@ from fairseq.data import iterators
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from fairseq_xl.engine.inputs import Inputs
 from fairseq_xl.engine.metrics import Metrics
+from fairseq_xl.io.inputs import Inputs
 
 #: a batch, as the task's data set collates it; None or empty where a rank has none
 Sample = Any
@@ -32,7 +32,7 @@ class Task(Protocol):
     begin_valid_epoch: Callable[[int, nn.Module], None]
 
     def stored_options(self) -> dict[str, Any]:
-        """The task's options that the run and its checkpoints have with other values than were given."""
+        """Values of options that replace those of the command line in the run and its checkpoints."""
 
     def begin_training(self) -> None:
         """Called once, before a checkpoint is restored."""
@@ -60,9 +60,6 @@ class Task(Protocol):
     def valid_step(self, sample: Sample, model: nn.Module, criterion: nn.Module) -> tuple[Any, Any, Logged]:
         """Evaluates a batch; returns loss, sample size and statistics."""
 
-    def log(self, metrics: Metrics, logging_outputs: list[Logged], criterion: nn.Module) -> None:
-        """Logs the statistics of an update or of a validation step."""
-
 
 @runtime_checkable
 class Consolidating(Protocol):
@@ -75,3 +72,9 @@ class Consolidating(Protocol):
 def run_config(cfg: Any) -> Any:
     """The run's configuration, whose section `task` is `cfg`; None for a task created without a command."""
     return cfg._get_parent() if OmegaConf.is_config(cfg) else None
+
+
+def run_option(cfg: Any, name: str, default: Any) -> Any:
+    """An option of the run's configuration, such as ``criterion.label_smoothing``; the default without a run."""
+    run = run_config(cfg)
+    return default if run is None else OmegaConf.select(run, name, default=default)

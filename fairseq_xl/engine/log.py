@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -232,6 +232,19 @@ def _formatted(statistics: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def log_batches(metrics: Metrics, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
+    """Logs the statistics of the batches of an update or of a validation step: sizes, and what the criterion logs.
+
+    Args:
+        logging_outputs: those of all micro-steps, or their sum over ranks.
+    """
+    tokens, sentences = (sum(log[name] for log in logging_outputs) for name in ("ntokens", "nsentences"))
+    metrics.average("wpb", tokens, digits=1)
+    metrics.rate("wps", tokens, 1)
+    metrics.average("bsz", sentences, digits=1)
+    criterion.log(metrics, logging_outputs)
 
 
 def ordered(stats: Mapping[str, Any]) -> dict[str, Any]:

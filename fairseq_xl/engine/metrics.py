@@ -195,6 +195,11 @@ class Metrics:
             values |= function(meters)
         return values
 
+    def read(self, name: str, period: str = "") -> dict[str, tuple[float, ...]]:
+        """The sums of `sums` since the last reset: {name: its R sums}."""
+        meter = self.periods[period].get(name)
+        return {} if meter is None else dict(meter.read())
+
     def reset(self, period: str) -> None:
         """Begins a period anew."""
         for meter in self.periods[period].values():

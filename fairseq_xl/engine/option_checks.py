@@ -1,4 +1,4 @@
-"""Options of a training that fairseq accepts, or fails on later."""
+"""Checks of a training's options that fairseq does not check, or checks late."""
 
 import re
 from collections.abc import Collection

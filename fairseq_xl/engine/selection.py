@@ -98,7 +98,7 @@ class Selection:
 
 
 def check_selection(run: Any, task: Task) -> None:
-    """Raises `UserError` unless --best-checkpoint-metric is a validation metric of the task, with its best value.
+    """Raises `UserError` unless --best-checkpoint-metric is a validation metric, and its direction is right.
 
     Args:
         run: the configuration of the training; None for a task created without a command.

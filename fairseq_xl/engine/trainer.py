@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fairseq_xl.engine import divergence
 from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
+from fairseq_xl.engine.log import log_batches
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.io.ranks import sum_over_ranks
 from fairseq_xl.modules.data_parallel import wrap
@@ -189,7 +190,7 @@ class Trainer:
         self.metrics.average("gnorm", norm, digits=3)
         if self.cfg.optimization.clip_norm > 0:
             self.metrics.average("clip", (norm > self.cfg.optimization.clip_norm) * 100.0, digits=1)
-        self.task.log(self.metrics, logged, self.criterion)
+        log_batches(self.metrics, logged, self.criterion)
         self._log_loss_scale()
 
     def _log_loss_scale(self) -> None:
@@ -208,7 +209,7 @@ class Trainer:
         if is_dummy:
             statistics = {name: value * 0 for name, value in statistics.items()}
         logged = [self._sum_over_ranks([statistics])] if self.world_size > 1 else [statistics]
-        self.task.log(metrics, logged, self.criterion)
+        log_batches(metrics, logged, self.criterion)
 
     # --- batches -----------------------------------------------------------------------------------------------
 

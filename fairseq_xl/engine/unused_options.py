@@ -60,7 +60,7 @@ REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("checkpoint", "no_save"): {"checkpoint": ("save_interval_updates", "keep_last_epochs", "keep_best_checkpoints")},
 }
 #: options that say which examples an epoch has, where it is a pass over the data
-OF_A_PASS = ("examples_per_epoch", "subtask_alpha", "upsample_primary")
+PASS_OPTIONS = ("examples_per_epoch", "upsample_primary")
 HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask for what is done
 
 
@@ -102,7 +102,7 @@ def without_effect(run: Any, passes: bool) -> dict[str, str]:
     if run.optimization.sentence_avg and "sentence_avg" not in run.criterion:
         reasons["--sentence-avg"] = "a loss is a mean over predictions"
     for name in () if passes else changed(run.task, TASK_DATACLASS_REGISTRY[run.task._name]):
-        if name in OF_A_PASS:
+        if name in PASS_OPTIONS:
             reasons[f"{option_name(name)} {run.task[name]}"] = "it is for --updates-per-epoch auto"
     return reasons
 

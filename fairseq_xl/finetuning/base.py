@@ -70,7 +70,7 @@ class TaskType(ABC):
     Config: type[TypeConfig] = TypeConfig
     #: name: the task and the criterion are `xl_{name}`
     name: str
-    #: the metric that `score` of `xl_multitask` averages
+    #: the metric that `score` averages over labelled objectives
     main_metric: str
     #: ending of its files
     suffix = "tsv"
@@ -78,6 +78,8 @@ class TaskType(ABC):
     files: str
     #: what must fit into --max-tokens, for messages
     example_name = "an input"
+    #: the option of the longest text, which messages about truncated examples name
+    truncation_option = "length"
     #: whether some examples of a file may lack labels
     partly_labeled = False
     #: attributes learned from the training files, which checkpoints store, with their types
@@ -141,10 +143,6 @@ class TaskType(ABC):
     @abstractmethod
     def inputs(self, example: Any, encode: Encode) -> list[Input]:
         """The inputs of an example, of at most --length tokens."""
-
-    def truncation_option(self) -> str:
-        """The option that truncates texts, with its value, for messages."""
-        return f"--length {self.cfg.length}"
 
     def training_items(self, examples: list[Any], inputs: list[list[Input]]) -> tuple[list[Any], list[list[Input]]]:
         """Items for shuffling in training: examples and their inputs."""

@@ -25,7 +25,7 @@ class TaskFile:
     split: str
     language: str
     path: str
-    subtask: str = ""  # only files of one subtask are compared with each other
+    objective: str = ""  # only files of one objective are compared with each other
     classes: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)  # class -> line of its first occurrence
     labeled: int = 0  # examples
@@ -44,12 +44,12 @@ class TaskFile:
         return self.split == "train"
 
 
-def count(split: str, path: Any, examples: Sequence[Any], task_type: TaskType, subtask: str = "") -> TaskFile:
+def count(split: str, path: Any, examples: Sequence[Any], task_type: TaskType, objective: str = "") -> TaskFile:
     """Counts the examples of a file.
 
     Raises `UserError` for training text without a label, and for a file in which only some examples have labels.
     """
-    file, texts = TaskFile(split, examples[0].language, str(path), subtask), LineSample()
+    file, texts = TaskFile(split, examples[0].language, str(path), objective), LineSample()
     for example in examples:
         if task_type.is_labeled(example):
             file.labeled += 1
@@ -80,14 +80,14 @@ def warn_of_files(files: Sequence[TaskFile]) -> None:
             logger.warning(
                 "%s instead of %s: %s", described(file.languages, language), file.language, file.places[language]
             )
-    for subtask in dict.fromkeys(file.subtask for file in files):
-        for path, sentences in suspicious_classes([file for file in files if file.subtask == subtask]).items():
+    for objective in dict.fromkeys(file.objective for file in files):
+        for path, sentences in suspicious_classes([file for file in files if file.objective == objective]).items():
             more = f"; and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
             logger.warning("%s: classes that look wrong: %s%s", path, "; ".join(sentences[:LISTED]), more)
 
 
 def suspicious_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
-    """{file: a sentence for each suspicious class} of the files of a task or subtask. A class is named once.
+    """{file: a sentence for each suspicious class} of the files of a task or objective. A class is named once.
 
     Of training files: classes that are spelled in two ways, that occur once, or that are missing or rare in all other
     files or in the training files of other languages. Of other files: frequent training classes that they lack.

@@ -61,6 +61,7 @@ class QuestionAnswering(TaskType):
     suffix = "json"
     files = "SPLIT.LANGUAGE.json in SQuAD's format"
     example_name = "a question with its context"
+    truncation_option = "question_length"
     partly_labeled = True  # SQuAD 2.0 has questions without an answer
     statistics = ("f1", "exact")
 
@@ -68,10 +69,8 @@ class QuestionAnswering(TaskType):
         super().__init__(cfg, framing, head_name)
         needed = cfg.question_length + SYMBOLS + SHORTEST
         if cfg.length < needed:
-            raise UserError(
-                f"--length {cfg.length} is too small for --question-length {cfg.question_length}: {needed} or more "
-                "is needed"
-            )
+            small = f"length {cfg.length} is too small for question-length {cfg.question_length}"
+            raise UserError(f"{small}: {needed} or more is needed")
 
     def read(self, path: Any, language: str) -> list[Question]:
         """The questions of a file."""
@@ -113,10 +112,6 @@ class QuestionAnswering(TaskType):
             for tokens, target, around, start in made
         ]
 
-    def truncation_option(self) -> str:
-        """The option that truncates questions, with its value, for messages."""
-        return f"--question-length {self.cfg.question_length}"
-
     def _stride(self, room: int) -> int:
         return min(self.cfg.stride, room)
 
@@ -128,7 +123,7 @@ class QuestionAnswering(TaskType):
         if lost:
             logger.warning(
                 "the answer of %d of %d training questions is in no single window: they are trained as questions "
-                "without an answer; a smaller --stride or a larger --length may help",
+                "without an answer; a smaller stride or a larger length may help",
                 lost,
                 len(inputs),
             )

@@ -7,7 +7,7 @@ Legend: B batch, S tokens of the generated source, T tokens of the sentence, V v
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from fairseq_xl.data.framing import Framing, InputLength, decoder_input, decoder
 from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
+from fairseq_xl.objectives.base import STATISTICS, Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
+from fairseq_xl.objectives.translation_scores import TranslationScorer
 
 
 @dataclass
@@ -41,10 +42,10 @@ class BackTranslation(SequenceObjective):
     Config = BackTranslationConfig
     name = "back_translation"
     corpus_type = "sentences"
+    scorer: Optional[TranslationScorer]
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         super().__init__(cfg, dictionary, framing)
-        self.allowed = torch.from_numpy(dictionary.is_output)
         self.set_languages(dictionary.languages)
 
     def set_languages(self, codes: Sequence[str]) -> None:
@@ -84,19 +85,22 @@ class BackTranslation(SequenceObjective):
         return ids[(places + 1 + (drawn * (len(ids) - 1)).long()) % len(ids)]
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """{"back_translation": `Term` over the tokens of the sentences}.
+        """{"back_translation": `Term` over the tokens of the sentences}, and the counts of translations.
 
-        A batch may have its translations already, the result of `translated`, as ``source``.
+        In validation they are translated back, for the BLEU of round trips (Lample et al. 2018a, section 4.3). A batch
+        may have its translations already, the result of `translated`, as ``source``.
         """
-        (term,) = sequence_terms(model, batch.get("source") or self.translated(model, batch))
-        return {self.name: term}
+        translated = batch.get("source") or self.translated(model, batch)
+        (term,) = sequence_terms(model, translated)
+        if self.scorer is None:
+            return {self.name: term}
+        back = translated | {"other_languages": batch["languages"]}
+        round_trips = None if model.training else self.translations(model, back)
+        return {self.name: term, STATISTICS: self.scorer.counted(batch, translated["tokens"], round_trips, "languages")}
 
     def translated(self, model: Any, batch: Batch) -> Batch:
         """The batch with translations into ``other_languages`` as ``tokens`` (B, S), as a source of the same target."""
-        others = batch["other_languages"]
-        allowed = self.allowed.to(others.device)
-        translations = model.translate(batch, self.dictionary.first_language + others, allowed)
-        return batch | self.as_source(translations, others)
+        return batch | self.as_source(self.translations(model, batch), batch["other_languages"])
 
     def as_source(self, ended: Tensor, languages: Tensor) -> Batch:
         """Sentences ``x </s>`` (B, S-1), padded on the right, and their languages (B, 1) as input of the encoder."""

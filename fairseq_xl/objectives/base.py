@@ -1,4 +1,4 @@
-"""The base class of pre-training objectives, and the options that all of them have.
+"""The base class of objectives, and the options that all of them have.
 
 An objective names the type of corpus that it reads, collates examples into a batch of inputs and targets, and computes
 its loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Optional, TypeVar
+from typing import Any, NamedTuple, Optional, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,10 +22,12 @@ from yaml import YAMLError
 from fairseq_xl.data.corpus import Corpus, Texts
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
+from fairseq_xl.data.mixed import MIXED, MixedCorpus
 from fairseq_xl.data.plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.objectives.data_folder import DataFolder
 
 #: name -> class of every registered objective
 OBJECTIVES: dict[str, type["Objective"]] = {}
@@ -39,8 +41,19 @@ NAME = re.compile("[A-Za-z0-9_-]+")  # of an objective: a part of names of metri
 ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
 
 
+#: name of the term that holds statistics instead of a loss
+STATISTICS = "statistics"
 #: of an objective: {name of a term or statistic: {corpus: (sum, count)}}
 Sums = dict[str, dict[str, tuple[float, ...]]]
+
+
+class Scorer(Protocol):
+    """Counts statistics of predictions of one or several objectives, and computes scores from their sums."""
+
+    keys: list[tuple[str, str]]  # (statistic, direction or language) of each number that is counted
+
+    def values(self, sums: Mapping[str, Sums]) -> Mapping[str, Any]:
+        """{name in the log: score} from the sums of the objectives."""
 
 
 class Term(NamedTuple):
@@ -79,8 +92,10 @@ class ObjectiveConfig:
             number = getattr(self, field.name)
             if isinstance(number, (int, float)):
                 self.require(field.name, math.isfinite(number) and abs(number) < LARGEST, f"a number below {LARGEST}")
-        self.require("weight", _schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with increasing updates")
-        self.require("length", self.length > 1, "more than 1 token")
+        self.require(
+            "weight", _weight_schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with increasing updates"
+        )
+        self.require("length", self.length is None or self.length > 1, "more than 1 token")
         self.require_exponent("alpha")
         for name in ("batch_tokens", "batch_sentences"):
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
@@ -131,16 +146,21 @@ class Objective:
     name: str
     #: `monolingual` (blocks of a token stream; with `sample_break_mode` it becomes `sentence_blocks` or `sentences`),
     #: `documents` (pairs of adjacent segments), `parallel` (sentence pairs) or `parallel_documents` (documents whose
-    #: sentences alternate between two languages)
+    #: sentences alternate between two languages), `labelled` (files of a task type) or `source_target` (files of
+    #: sources and targets)
     corpus_type: str
     #: class of the models that the loss runs on
     model_class: type = XLEncoderModel
     #: whether it restores corrupted text, which `xl_generation --denoise` scores
     restores_text = False
+    #: the metric, of those in the log, that `score` averages over objectives; None: it has none
+    main_metric: Optional[str] = None
+    #: scores of its translations, which objectives may share; None: they are not scored
+    scorer: Optional["Scorer"] = None
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
-        self.schedule = _schedule(cfg.weight)  # of the weight
+        self.weight_schedule = _weight_schedule(cfg.weight)
         if hasattr(cfg, "sample_break_mode"):
             self.corpus_type = BREAK_MODES[cfg.sample_break_mode]
 
@@ -174,25 +194,66 @@ class Objective:
 
     def weight(self, update: int) -> float:
         """Factor of the loss at an update, counted from 0."""
-        updates, factors = zip(*self.schedule)
+        updates, factors = zip(*self.weight_schedule)
         return float(np.interp(update, updates, factors))
 
     @property
     def full_weight(self) -> float:
         """The largest factor of the schedule, by which the loss counts in validation."""
-        return max(factor for _, factor in self.schedule)
+        return max(factor for _, factor in self.weight_schedule)
 
     @property
     def is_trained(self) -> bool:
         """Whether the weight is above 0 at any update; other objectives are computed in validation only."""
         return self.full_weight > 0
 
+    def check_model(self, model_cfg: Any) -> None:
+        """Raises `UserError` if a model's config has fewer positions than an example."""
+        if self.input_length.positions > model_cfg.max_positions:
+            raise UserError(
+                f"{self.name}.length={self.cfg.length} needs {self.input_length.positions} positions, the model has "
+                f"--max-positions {model_cfg.max_positions}"
+            )
+
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """Output modules that only this loss needs, by the objective's name; the task adds them to `model.heads`."""
         return {}
 
     def set_languages(self, codes: Sequence[str]) -> None:
-        """Tells the objective the languages of the run; raises `UserError` if it cannot be trained with them."""
+        """Sets the languages of the run; raises `UserError` if the objective cannot be trained with them."""
+
+    def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
+        """Names of its corpora of a split, languages or pairs; None: of any split."""
+        return folder.names(self.corpus_type, split, self.name, self.cfg.leave_out)
+
+    def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Corpus]:
+        """Opens the corpora of a split: {language or pair: corpus}.
+
+        Args:
+            folder: the data folder.
+            trains: whether the model is trained on them.
+            mixes: whether their examples are mixed in batches, whatever `mixed` says.
+
+        Raises `UserError` if there are none, unless it is computed in validation only, and as `check` does.
+        """
+        corpora = {name: folder.open(self.corpus_type, split, name) for name in self.corpora(folder, split)}
+        if not corpora and self.is_trained:
+            text = "parallel text" if self.corpus_type.startswith("parallel") else "monolingual text"
+            text += " of documents" if self.corpus_type.endswith("documents") else ""
+            raise UserError(
+                f"{folder.folder}: no {text} for the split {split!r}, which --objectives {self.name} reads: add it to "
+                f"the corpus description and run `python -m preprocess`, or set {self.name}.weight=0"
+            )
+        for corpus in corpora.values():
+            self.check(corpus)
+        return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and (mixes or self.cfg.mixed) else corpora
+
+    def repeats(self, corpora: dict[str, Corpus]) -> dict[str, float]:
+        """{name of a training corpus, or of a part of the mixed one: how often a pass reads it}; {}: each once."""
+        return {}
+
+    def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
+        """Reads the files with labels or targets before a training, of these splits; raises `UserError` for errors."""
 
     def check(self, corpus: Corpus) -> None:
         """Raises `UserError`, before training, if a corpus lacks something that the objective needs."""
@@ -268,6 +329,15 @@ class Objective:
         """
         raise NotImplementedError(f"{type(self).__name__}.loss")
 
+    def evaluate(self, model: Any, sample: dict[str, Any]) -> dict[str, Term]:
+        """The terms of a sample of `PlannedBatches` in validation: the loss and, of some objectives, statistics."""
+        terms: dict[str, Term] = model(compute=self.loss, batch=sample["batch"])
+        return terms | self.scored(model, sample["batch"])
+
+    def scored(self, model: Any, batch: Batch) -> dict[str, Term]:
+        """{"statistics": what the `scorer` counts in validation, beside the loss}; {}: nothing."""
+        return {}
+
     def encode(self, model: Any, batch: Batch, **more: Any) -> Tensor:
         """Hidden states (B, T, C) of a batch's tokens, with its positions, languages and padding."""
         return model.encode(
@@ -288,22 +358,29 @@ class Objective:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Names of the terms of the loss; all of them are logged in every step."""
+        """Names of the terms that `loss` returns."""
         return (self.name,)
 
     @property
     def language_modeling(self) -> tuple[str, ...]:
-        """The language-modeling terms: `ppl`, which selects checkpoints, is the mean of their perplexities."""
+        """The terms whose perplexities `ppl` averages; if no objective has any, those of all logged terms."""
         return self.terms
 
     def logged_keys(self, corpora: Iterable[str]) -> list[tuple[str, str]]:
-        """(term, corpus) of all sums that are logged, the same in every step and on every rank."""
-        return [(term, corpus) for term in self.terms for corpus in corpora]
+        """(statistic or term, corpus) of all sums that are logged, statistics first; the same on every rank."""
+        statistics = [] if self.scorer is None else self.scorer.keys
+        return statistics + [(term, corpus) for term in self.logged_terms for corpus in corpora]
+
+    @property
+    def logged_terms(self) -> tuple[str, ...]:
+        """The terms that are summed by corpus and logged in every update (default: all)."""
+        return self.terms
 
     def values(self, sums: Sums) -> dict[str, Any]:
         """{name in the log: value} from sums: bits per prediction and perplexity of each term, by corpus and of all."""
         losses, perplexities = {}, {}
-        for term, by_corpus in sums.items():
+        for term in [term for term in self.logged_terms if term in sums]:
+            by_corpus = sums[term]
             total = tuple(map(sum, zip(*by_corpus.values(), strict=True)))
             named = {f"{term}_{corpus}": each for corpus, each in by_corpus.items()} | {term: total}
             means = {name: mean for name, each in named.items() if (mean := bits(each)) is not None}
@@ -312,8 +389,9 @@ class Objective:
         return losses | perplexities
 
     def metric_names(self, corpora: Iterable[str]) -> list[str]:
-        """Names of what `values` returns, of which one may select checkpoints."""
-        names = dict.fromkeys(name for term, corpus in self.logged_keys(corpora) for name in (term, f"{term}_{corpus}"))
+        """Names of the values that --best-checkpoint-metric may name."""
+        codes = list(corpora)
+        names = dict.fromkeys(name for term in self.terms for each in codes for name in (term, f"{term}_{each}"))
         return [f"{name}_{what}" for name in names for what in ("ppl", "loss")]
 
     def perplexities(self, sums: Sums, terms: Iterable[str]) -> Iterator[float]:
@@ -337,7 +415,7 @@ def build_objectives(
     """Builds the objectives of ``--objectives`` with the options of ``--objective-options``.
 
     Args:
-        names: names separated by commas, ``mlm,tlm``; labelled objectives may have names of their own:
+        names: names separated by commas, ``mlm,tlm``; those that read files may have names of their own:
             ``mlm,xnli=classification,paws=classification``.
         options: options separated by spaces, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
             named are checked but not used, so that one file of options serves any set of objectives.
@@ -350,9 +428,12 @@ def build_objectives(
     if unknown or not chosen or len(chosen) < len(parts):
         wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
         known = ", ".join(sorted(OBJECTIVES))
-        raise UserError(f"--objectives {','.join(parts)!r}: {wrong}name each of {known} at most once")
+        raise UserError(
+            f"--objectives {','.join(parts)!r}: {wrong}expected names, each once, of {known}, or NAME=OBJECTIVE"
+        )
     if wrong_names := [name for name, kind in chosen.items() if name != kind and not _can_be_named(name, kind)]:
-        raise UserError(f"--objectives {names}: {wrong_names[0]} cannot be the name of {chosen[wrong_names[0]]}")
+        expected = "only objectives that read files have a NAME of letters, digits, _ and -, which is no objective's"
+        raise UserError(f"--objectives {wrong_names[0]}={chosen[wrong_names[0]]}: {expected}")
     kinds = {name: name for name in OBJECTIVES} | chosen
     settings: dict[str, list[str]] = {name: [] for name in kinds}
     for option in (options or "").split():
@@ -363,7 +444,9 @@ def build_objectives(
             )
         settings[owner].append(setting)
     configs = {
-        name: _configure(OBJECTIVES[kinds[name]], given) for name, given in settings.items() if given or name in chosen
+        name: _configure(name, OBJECTIVES[kinds[name]], given)
+        for name, given in settings.items()
+        if given or name in chosen
     }
     return {
         name: OBJECTIVES[kind](configs[name], dictionary, framing, *([] if name == kind else [name]))
@@ -378,8 +461,12 @@ def _named(part: str) -> tuple[str, str]:
 
 
 def _can_be_named(name: str, kind: str) -> bool:
-    """Whether an objective of this kind can have a name of its own: a labelled one, and a name that no other has."""
-    return OBJECTIVES[kind].corpus_type == "labelled" and name not in OBJECTIVES and NAME.fullmatch(name) is not None
+    """Whether an objective of this kind can have a name of its own: it reads files, and no other has the name."""
+    return (
+        OBJECTIVES[kind].corpus_type in ("labelled", "source_target")
+        and name not in OBJECTIVES
+        and NAME.fullmatch(name) is not None
+    )
 
 
 def settings_as_text(options: Any) -> Optional[str]:
@@ -398,7 +485,7 @@ def settings_as_text(options: Any) -> Optional[str]:
     )
 
 
-def _schedule(text: Any) -> list[tuple[int, float]]:
+def _weight_schedule(text: Any) -> list[tuple[int, float]]:
     """``0:1,1000:0.5`` -> [(0, 1.0), (1000, 0.5)], ``0.5`` -> [(0, 0.5)]; [] if it is neither."""
     try:
         points = [point.rpartition(":") for point in str(text).split(",")]
@@ -410,7 +497,7 @@ def _schedule(text: Any) -> list[tuple[int, float]]:
     return schedule if growing and valid else []
 
 
-def _configure(objective: type[Objective], settings: list[str]) -> Any:
+def _configure(name: str, objective: type[Objective], settings: list[str]) -> Any:
     valid = ", ".join(field.name for field in fields(objective.Config))
     try:
         texts = {field.name for field in fields(objective.Config) if field.type in (str, Optional[str], "str")}
@@ -418,12 +505,10 @@ def _configure(objective: type[Objective], settings: list[str]) -> Any:
         merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(quoted_texts))
         return OmegaConf.to_object(merged)
     except UserError as error:  # of `ObjectiveConfig.require`
-        raise UserError(f"--objective-options: {objective.name}.{error}") from None
+        raise UserError(f"--objective-options: {name}.{error}") from None
     except (OmegaConfBaseException, YAMLError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(
-            f"--objective-options {' '.join(settings)!r} for {objective.name}: {reason} (keys: {valid})"
-        ) from error
+        raise UserError(f"--objective-options {' '.join(settings)!r} for {name}: {reason} (keys: {valid})") from error
 
 
 def _quoted(setting: str) -> str:

@@ -1,11 +1,23 @@
 """A corrupted test set: lines of text to which the noise of an objective has been applied."""
 
+import logging
+
 import numpy as np
+import torch
 
+from fairseq_xl.data import tokenizers
 from fairseq_xl.data.corpus import Texts
+from fairseq_xl.data.dictionary import SENTENCEPIECE
 from fairseq_xl.data.plan import VALIDATION_SEED, BatchSpec
+from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.task_files import read_texts
+from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.text import is_blank
 
-TOGETHER = 64  # lines that are corrupted at a time
+logger = logging.getLogger(__name__)
+
+LINES_PER_BATCH = 64  # lines that are corrupted at a time
 
 
 class Lines(Texts):
@@ -24,7 +36,7 @@ class Lines(Texts):
         return [(self.rows[line],) for line in lines]
 
 
-def corrupted(objective, lines, numbers):
+def corrupt_lines(objective, lines, numbers):
     """Corrupts lines; the noise depends only on the number of the line, the language and the objective.
 
     Args:
@@ -38,8 +50,8 @@ def corrupted(objective, lines, numbers):
     seed = (VALIDATION_SEED, *f"{objective.name} {lines.language}".encode())
     keys = np.random.default_rng(seed).integers(2**64, size=len(lines.rows), dtype=np.uint64)
     numbers, sources, positions = np.asarray(numbers), [], []
-    for first in range(0, len(numbers), TOGETHER):
-        examples = numbers[first : first + TOGETHER]
+    for first in range(0, len(numbers), LINES_PER_BATCH):
+        examples = numbers[first : first + LINES_PER_BATCH]
         batch_spec = BatchSpec(objective.name, lines.language, examples, keys[examples])
         tokens = objective.collate(batch_spec, lines)["tokens"].numpy()
         masked = objective.masked_positions(batch_spec, lines)
@@ -48,7 +60,57 @@ def corrupted(objective, lines, numbers):
     return sources, positions
 
 
-def filled(source, positions, predicted):
+def read_corrupted(objective, folder, path, language):
+    """Reads and corrupts the lines of a file; leaves out empty lines and lines that are too long for the objective.
+
+    Args:
+        objective: as in `corrupt_lines`.
+        folder: the `DataFolder`.
+        path: the file, in one language.
+
+    Returns: corrupted and clean lines as `TextPairs`, and the text of the clean ones.
+    """
+    texts = [text for text in read_texts(path) if not is_blank(text)]
+    lines, longest = Lines([folder.encode(text, language) for text in texts], language), objective.input_length.text
+    fitting = [number for number, row in enumerate(lines.rows) if len(row) <= longest]
+    if len(fitting) < len(texts):
+        logger.warning(
+            "%s: %d of %d lines have more than %d tokens (%s.length) and are left out",
+            *(path, len(texts) - len(fitting), len(texts), longest, objective.name),
+        )
+    if not fitting:
+        raise UserError(f"{path}: no line of at most {longest} tokens ({objective.name}.length)")
+    objective.check(lines)
+    sources, positions = corrupt_lines(objective, lines, fitting)
+    texts, rows = ([side[number] for number in fitting] for side in (texts, lines.rows))
+    sizes = np.array([[len(source), len(row)] for source, row in zip(sources, rows)])
+    return TextPairs(sources, rows, sizes, (language, language), positions=positions), texts
+
+
+def write_corrupted(prefix, folder, corpus, texts):
+    """Writes PREFIX.tgt, the clean lines, and PREFIX.src, the corrupted ones without <mask>: the output of copying.
+
+    Args:
+        prefix: a path.
+        folder, corpus, texts: as in `read_corrupted`.
+
+    Raises `UserError` if the files cannot be written.
+    """
+    dictionary, language = folder.dictionary, corpus.codes[0]
+    special, tokenizer = {dictionary.mask_index}, tokenizers.named_in(folder.folder).get(language)
+    copies = [
+        dictionary.string(torch.from_numpy(source), SENTENCEPIECE, extra_symbols_to_ignore=special)
+        for source in corpus.sources
+    ]
+    try:
+        prefix.parent.mkdir(parents=True, exist_ok=True)
+        write_lines(f"{prefix}.src", [tokenizers.detokenize(text, tokenizer, language) for text in copies])
+        write_lines(f"{prefix}.tgt", texts)
+    except OSError as error:
+        raise UserError(f"--corrupted-to {prefix.parent}: {error.strerror}") from error
+
+
+def fill_masks(source, positions, predicted):
     """Puts predicted tokens (n,) in the masked positions (k,) of a corrupted line (S,), in order.
 
     Surplus tokens are dropped, and so are positions for which there is no token.
@@ -56,3 +118,9 @@ def filled(source, positions, predicted):
     line, count = np.array(source), min(len(positions), len(predicted))
     line[positions[:count]] = predicted[:count]
     return np.delete(line, positions[count:])
+
+
+def fill_hypothesis(hypothesis, source, positions):
+    """Turns a hypothesis of the masked spans into one of the whole line, with the scores of the spans."""
+    predicted = hypothesis["tokens"][:-1].cpu().numpy()  # without </s>
+    return hypothesis | {"tokens": torch.from_numpy(fill_masks(source, positions, predicted))}

@@ -3,8 +3,12 @@
 B: inputs, T: time, S: statistics, L: languages.
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, make_dataclass
+from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -13,47 +17,44 @@ from torch import Tensor, nn
 
 from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
-from fairseq_xl.data.labelled import LabelledExamples, segments
+from fairseq_xl.data.labelled import Input, LabelledExamples, segments
+from fairseq_xl.data.mixed import MIXED
 from fairseq_xl.data.plan import BatchSpec, Lengths
-from fairseq_xl.errors import check_ranges
+from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import TaskType, camel_case
+from fairseq_xl.finetuning.file_checks import TaskFile, count, warn_of_files
+from fairseq_xl.io.compressed import without_suffix
+from fairseq_xl.io.inputs import text_fingerprint
 from fairseq_xl.modules.packing import find_packing
-from fairseq_xl.objectives.base import OBJECTIVES, Batch, Objective, ObjectiveConfig, Sums, Term
+from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
+from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.files import FilesConfig, FilesObjective
+
+logger = logging.getLogger(__name__)
 
 SHORTEST = 8  # minimum length of an input, in tokens
-STATISTICS = "statistics"  # name of the term that holds statistics instead of a loss
+COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
+UNKNOWN = 0.1  # share of <unk> among the tokens of a language from which on there is a warning
 
 
 @dataclass
-class LabelledConfig(ObjectiveConfig):
+class LabelledConfig(FilesConfig):
     """Options of labelled objectives in addition to those of their task type."""
 
-    # folder of SPLIT.LANGUAGE files; several folders, separated by ":", are searched in order
-    task_files: Optional[str] = None
-    train_langs: str = "en"  # languages to train on, separated by commas
-    eval_langs: str = "en"  # languages of every other split, separated by commas
     head_dropout: float = 0.1  # dropout in front of the output layer
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("length", self.length >= SHORTEST, f"at least {SHORTEST} tokens")
         self.require("head_dropout", 0 <= self.head_dropout < 1, "from 0 to below 1")
-        for name in ("alpha", "mixed", "leave_out"):  # they are for text without labels
-            default = ObjectiveConfig.__dataclass_fields__[name].default
-            self.require(name, getattr(self, name) == default, "left out: batches mix the examples of train_langs")
-        check_ranges(type(self), self)
+        check_ranges(type(self), self, named=str)
 
 
-class LabelledObjective(Objective):
+class LabelledObjective(FilesObjective):
     """The loss of a task type, and the statistics from which its metrics are computed.
 
-    Args:
-        cfg: the `ObjectiveConfig`; one of `LabelledConfig` and of the type's options makes the task type.
-        dictionary, framing: as in `Objective`.
-        name: the name of the objective; None: the type's.
-        task_type: the task type; None: a new one.
-        named: whether its metrics have its name: accuracy_NAME in place of accuracy.
+    Args: as of `FilesObjective`; the options are those of `LabelledConfig` and of the task type.
     """
 
     corpus_type = "labelled"
@@ -62,18 +63,20 @@ class LabelledObjective(Objective):
 
     def __init__(
         self,
-        cfg: ObjectiveConfig,
+        cfg: Any,
         dictionary: XLDictionary,
         framing: Framing,
         name: Optional[str] = None,
-        task_type: Optional[TaskType] = None,
         named: bool = True,
     ):
-        super().__init__(cfg, dictionary, framing)
-        self.type = task_type or self.type_class(cfg, framing, name or self.type_class.name)
-        self.type.framing = framing
-        self.name = name or self.type.name
+        super().__init__(cfg, dictionary, framing, name, named)
+        self.type = self.type_class(cfg, framing, self.name)
         self.suffix = f"_{self.name}" if named else ""
+        self.training_examples: dict[str, list[Any]] = {}  # by language, from `learn` to `open`
+        self.files: list[TaskFile] = []  # the training files, as they are counted
+        self.evaluated: dict[str, dict[str, LabelledExamples]] = {}  # by split and language
+        #: gets sample, numbers (n,) and predictions of each batch that is evaluated; None: they are only counted
+        self.keep: Optional[Callable[[dict[str, Any], np.ndarray, list[Any]], None]] = None
         trained = self.type.training_statistics
         if trained is not None and self.statistics[: 1 + len(trained)] != ("examples", *trained):
             raise ValueError(f"{self.type.name}: `statistics` must begin with `training_statistics`")
@@ -82,6 +85,14 @@ class LabelledObjective(Objective):
     def input_length(self) -> InputLength:
         """`InputLength` of an input, which is framed and truncated already."""
         return InputLength(text=self.cfg.length, symbols=0, positions=self.cfg.length)
+
+    def check_model(self, model_cfg: Any) -> None:
+        """Raises `UserError` if a model's config has fewer positions than `length`."""
+        if self.named:
+            super().check_model(model_cfg)
+        elif self.cfg.length > model_cfg.max_positions:
+            longest = f"--max-positions {model_cfg.max_positions}"
+            raise UserError(f"--length {self.cfg.length} is more than the model's {longest}")
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """The head of the task type."""
@@ -114,6 +125,91 @@ class LabelledObjective(Objective):
             "target": self.type.collate(inputs),
         }
 
+    # --- files -------------------------------------------------------------------------------------------------
+
+    def paths(self, split: str) -> dict[str, Path]:
+        """{language: file} of a split."""
+        ending, described = f".{self.type.suffix}", f"files {self.type.files}"
+        return {code: self.path(split, code, ending, described) for code in self.languages_of(split)}
+
+    def _read(self, folder: DataFolder, split: str) -> Iterator[tuple[str, Path, list[Any]]]:
+        """Yields language, path and examples of each file of a split, and adds the files to those of the run."""
+        for language, path in self.paths(split).items():
+            yield language, path, self.type.read(path, language)
+            name = without_suffix(self.input_name(path))
+            folder.inputs.add(split, name, path, text_fingerprint(path))
+
+    def _task_file(self, split: str, path: Path, examples: list[Any]) -> TaskFile:
+        return count(split, path, examples, self.type, self.suffix.removeprefix("_"))
+
+    def learn(self, folder: DataFolder) -> None:
+        """Reads the training files, from which the task type learns its state."""
+        self.training_examples, self.files = {}, []
+        for language, path, examples in self._read(folder, "train"):
+            self.files.append(self._task_file("train", path, examples))
+            self.training_examples[language] = examples
+        self.type.learn([example for examples in self.training_examples.values() for example in examples])
+
+    def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
+        """Reads the files of other splits, and compares all files. Test files may be missing."""
+        files = list(self.files)
+        for split in dict.fromkeys((*splits, "test")):
+            for language, path in self.paths(split).items():
+                if split == "test" and not path.is_file():
+                    continue
+                examples = self.type.read(path, language)
+                if split == "test":  # others are checked when they are opened
+                    self.type.check(examples)
+                files.append(self._task_file(split, path, examples))
+        warn_of_files(files)
+
+    def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
+        """Reads and encodes the files of a split: {language, or "mixed" for several in training: corpus}."""
+        learned = self.training_examples if split == "train" else {}
+        by_language = learned or {language: examples for language, _, examples in self._read(folder, split)}
+        self.training_examples = {} if learned else self.training_examples
+        examples = [example for of_language in by_language.values() for example in of_language]
+        self.type.check(examples)
+        inputs = [self.type.inputs(example, folder.encode) for example in examples]
+        self._warn_of_inputs(split, examples, inputs)
+        if trains:
+            examples, inputs = self.type.training_items(examples, inputs)
+            return {MIXED if len(by_language) > 1 else next(iter(by_language)): LabelledExamples(examples, inputs)}
+        ends = np.cumsum([0, *map(len, by_language.values())]).tolist()
+        parts = zip(by_language, itertools.pairwise(ends), strict=True)
+        self.evaluated[split] = {code: LabelledExamples(examples[a:b], inputs[a:b]) for code, (a, b) in parts}
+        return dict(self.evaluated[split])
+
+    def _warn_of_inputs(self, split: str, examples: list[Any], inputs: list[list[Input]]) -> None:
+        """Warns of truncated examples, and if more than a share `UNKNOWN` of the tokens of a language are <unk>."""
+        cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
+        if cut:
+            limit = self.truncation_limit
+            logger.warning("%s: %d of %d examples are truncated to %s tokens", split, cut, len(inputs), limit)
+        counts: Any = defaultdict(lambda: np.zeros(2, dtype=np.int64))  # language -> tokens that are <unk>, all tokens
+        for example, of_one in zip(examples, inputs, strict=True):
+            for each in of_one:
+                counts[example.language] += (each.tokens == self.dictionary.unk()).sum(), each.tokens.size
+        for language, (unknown, every) in counts.items():
+            if unknown > UNKNOWN * every:
+                logger.warning(
+                    "%s.%s: %.0f %% of the tokens are <unk>: the vocabulary lacks characters of this text",
+                    *(split, language, 100 * unknown / every),
+                )
+
+    @property
+    def truncation_limit(self) -> str:
+        """The option that truncates texts, with its value, for messages."""
+        key = self.type.truncation_option
+        return f"{self.option(key)}{'=' if self.named else ' '}{getattr(self.cfg, key)}"
+
+    def check_longest(self, corpus: LabelledExamples, max_tokens: Optional[int]) -> None:
+        """Raises `UserError` if an example needs more than `max_tokens`; None: any number is allowed."""
+        longest = int((corpus.longest * corpus.input_counts).max())
+        if max_tokens is not None and longest > max_tokens:
+            advice = f"more than --max-tokens {max_tokens}: raise --max-tokens or lower {self.option('length')}"
+            raise UserError(f"{self.type.example_name} needs {longest} tokens with padding, {advice}")
+
     # --- loss --------------------------------------------------------------------------------------------------
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
@@ -130,11 +226,24 @@ class LabelledObjective(Objective):
             terms[STATISTICS] = Term(sums.index_add_(1, batch["languages"][:, 0], values).flatten(), 0, 0.0)
         return terms
 
+    def evaluate(self, model: Any, sample: dict[str, Any]) -> dict[str, Term]:
+        """The loss, and the statistics of the predictions by language."""
+        batch, numbers = sample["batch"], sample["id"].cpu().numpy()
+        corpus = self.evaluated[sample["split"]][sample["corpus"]]
+        outputs = model(compute=self.outputs, batch=batch)
+        terms = self.terms_of(outputs, batch)
+        predictions = self.type.predict(outputs, batch, corpus.inputs_of(numbers))
+        if self.keep is not None:
+            self.keep(sample, numbers, predictions)
+        return terms | {STATISTICS: self.statistics_term(corpus, numbers, predictions, outputs.device)}
+
     def terms_of(self, outputs: Tensor, batch: Batch) -> dict[str, Term]:
         """{name: `Term`} from the outputs of the head."""
         return {self.name: Term(*self.type.loss(outputs, batch))}
 
-    def counted(self, corpus: LabelledExamples, numbers: np.ndarray, predictions: list[Any], device: Any) -> Term:
+    def statistics_term(
+        self, corpus: LabelledExamples, numbers: np.ndarray, predictions: list[Any], device: Any
+    ) -> Term:
         """The statistics of labelled examples (n,) with their predictions, by language: (S · L,)."""
         rows = {name: row for row, name in enumerate(self.statistics)}
         sums = np.zeros((len(rows), len(self.dictionary.languages)))
@@ -171,7 +280,7 @@ class LabelledObjective(Objective):
                 yield code, found
 
     def values(self, sums: Sums) -> dict[str, float]:
-        """The metrics of each language, and their means over languages (Liang et al. 2020, section 6.1)."""
+        """The loss, the metrics of each language, and their means over languages (Liang et al. 2020, section 6.1)."""
         logged: dict[str, float] = {}
         if self.name in sums:
             logged = super().values({self.name: sums[self.name]})
@@ -190,15 +299,20 @@ class LabelledObjective(Objective):
         return names + [f"{name}_{code}" for name in names for code in languages]
 
     @property
-    def main_metric(self) -> str:
+    def main_metric(self) -> str:  # type: ignore[override]
         """The name of the main metric in the log."""
         return self.type.main_metric + self.suffix
 
-    def shares(self, sums: Sums) -> Iterator[tuple[str, str, float, float]]:
-        """Yields (language, class, percent of the predictions, percent of the labels), to warn of a collapsed model."""
+    def warn_of_collapse(self, sums: Sums) -> None:
+        """Warns of each language in which nearly all predictions are the same class."""
         for code, found in self.by_language(sums):
             for label, predicted, gold in self.type.class_shares(found):
-                yield code, f"{self.name}: {label}" if self.suffix else label, predicted, gold
+                if predicted >= COLLAPSED > gold:
+                    logger.warning(
+                        "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
+                        "a lower --lr, more updates or a warm-up that is shorter than the training may help",
+                        *(code, predicted, f"{self.name}: {label}" if self.suffix else label, gold),
+                    )
 
 
 def define_objectives() -> None:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.negatives import negatives_file
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
@@ -47,6 +48,13 @@ class ParaphraseClassification(Objective):
         layer = nn.Linear(model_cfg.embed_dim, 2)
         init_weights(layer, model_cfg.init_std)
         return {self.name: nn.Sequential(nn.Dropout(model_cfg.dropout), layer)}
+
+    def open(self, folder, split, trains, mixes=False):
+        """As the base class; the files of mined negatives are inputs of the run too."""
+        corpora = super().open(folder, split, trains, mixes)
+        for name in self.corpora(folder, split) if self.mined else ():
+            folder.add_inputs(split, negatives_file(folder.folder / name / f"{split}.{name}"))
+        return corpora
 
     @property
     def mined(self):

@@ -4,8 +4,7 @@ Legend: B batch, S and T tokens of source and target, C channels, N predicted to
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from fairseq_xl.data.plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.modules.packing import find_packings
-from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Sums, Term, bits
+from fairseq_xl.objectives.base import STATISTICS, Batch, Objective, Sums, Term, bits
 
 NLL = "nll"  # name of the term of the negative log-likelihood, which is not smoothed
 
@@ -34,12 +33,48 @@ class SequenceObjective(Objective):
             raise UserError(f"{self.name} predicts one token at a step: {families}")
         return {}
 
+    def translations(self, model: Any, batch: Batch) -> torch.Tensor:
+        """Greedy translations ``y </s>`` of a batch into its ``other_languages``: (B, T), padded on the right."""
+        others = batch["other_languages"]
+        allowed = torch.from_numpy(self.dictionary.is_output).to(others.device)
+        translated: torch.Tensor = model.translate(batch, self.dictionary.first_language + others, allowed)
+        return translated
 
-class SourceTargetObjective(SequenceObjective):
-    """Base of objectives that read a source and predict its target.
 
-    Their loss may be smoothed; perplexities are those of a second term, the negative log-likelihood.
-    """
+class ScoredObjective(SequenceObjective):
+    """Base of objectives that read a source and predict its target; validation may score greedy translations."""
+
+    scorer: Optional[Any] = None  # a `TranslationScorer`
+
+    def batch(self, sources: Any, targets: Any, languages: torch.Tensor, others: torch.Tensor) -> Batch:
+        """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""
+        pad, ids = self.dictionary.pad(), languages[:, 0].tolist()
+        tokens = pad_rows([self.framing.sentence(source, id_) for source, id_ in zip(sources, ids)], pad)
+        batch: Batch = {
+            "tokens": torch.from_numpy(tokens),
+            "padding_mask": find_padding(tokens, pad),
+            "languages": languages,
+        }
+        if targets[0] is None:
+            return batch
+        target = torch.from_numpy(pad_rows(targets, pad))
+        return batch | {
+            **find_packings(pad, packing=tokens, target_packing=target.numpy()),
+            "other_languages": others,
+            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + others),
+            **decoder_target(target, pad),
+        }
+
+    def scored(self, model: Any, batch: Batch) -> Dict[str, Term]:
+        """{"statistics": the counts of greedy translations}; {} without `scorer`."""
+        if self.scorer is None:
+            return {}
+        translations = model(compute=self.translations, batch=batch)
+        return {STATISTICS: self.scorer.counted(batch, translations, translations)}
+
+
+class SourceTargetObjective(ScoredObjective):
+    """Base of objectives whose loss may be smoothed; perplexities are those of the negative log-likelihood."""
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -51,9 +86,10 @@ class SourceTargetObjective(SequenceObjective):
         """The term whose perplexity is logged."""
         return (NLL,)
 
-    def logged_keys(self, corpora: Iterable[str]) -> List[tuple[str, str]]:
-        """The negative log-likelihood of each corpus."""
-        return [(NLL, corpus) for corpus in corpora]
+    @property
+    def logged_terms(self) -> tuple[str, ...]:
+        """The negative log-likelihood."""
+        return (NLL,)
 
     def metric_names(self, corpora: Iterable[str]) -> List[str]:
         """Names of what `values` returns."""
@@ -80,57 +116,6 @@ class SourceTargetObjective(SequenceObjective):
         codes = self.language_codes(batch_spec, corpus)
         ids = torch.tensor([[self.dictionary.language_id(code) for code in pair] for pair in codes])
         return self.batch(sources, targets, ids[:, :1], ids[:, 1:])
-
-    def batch(self, sources: Any, targets: Any, languages: torch.Tensor, others: torch.Tensor) -> Batch:
-        """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""
-        pad, ids = self.dictionary.pad(), languages[:, 0].tolist()
-        tokens = pad_rows([self.framing.sentence(source, id_) for source, id_ in zip(sources, ids)], pad)
-        batch: Batch = {
-            "tokens": torch.from_numpy(tokens),
-            "padding_mask": find_padding(tokens, pad),
-            "languages": languages,
-        }
-        if targets[0] is None:
-            return batch
-        target = torch.from_numpy(pad_rows(targets, pad))
-        return batch | {
-            **find_packings(pad, packing=tokens, target_packing=target.numpy()),
-            "other_languages": others,
-            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + others),
-            **decoder_target(target, pad),
-        }
-
-
-@dataclass
-class GenerationConfig(ObjectiveConfig):
-    """Options of `generation`."""
-
-    label_smoothing: float = 0.0  # in training: total probability of all symbols but the target
-
-
-class Generation(SourceTargetObjective):
-    """The encoder reads a text, the decoder predicts a title, question or summary in its language (Liang et al. 2020).
-
-    The loss of a model that predicts several tokens at a step is summed over its streams (section 4.2: weights of 1).
-    The perplexity is that of the first stream, which predicts the next token.
-    """
-
-    Config = GenerationConfig
-    name = "generation"
-    corpus_type = "source_target"
-
-    def heads(self, model_cfg: Any) -> Dict[str, Any]:
-        """No modules."""
-        return {}
-
-    def loss(self, model: Any, batch: Batch) -> Dict[str, Term]:
-        """The loss, and the negative log-likelihood of the first stream."""
-        smoothing = self.cfg.label_smoothing if model.training else 0.0
-        (first, nll, count), *others = sequence_losses(model, batch, smoothing)
-        return {
-            self.name: Term(sum((loss for loss, *_ in others), first), count),
-            NLL: Term(nll, count, 0.0),
-        }
 
 
 def net_input(batch: Batch) -> Dict[str, Any]:

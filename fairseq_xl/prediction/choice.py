@@ -10,8 +10,8 @@ from fairseq_xl.options import option_name
 from fairseq_xl.prediction.base import BatchLimits, Predictor, on_best_device
 from fairseq_xl.prediction.labels import LabelPredictor
 from fairseq_xl.prediction.texts import TextPredictor, directions_of
-from fairseq_xl.tasks.finetuning import FineTuningTask
 from fairseq_xl.tasks.generation import XLGenerationTask
+from fairseq_xl.tasks.training import TrainingTask
 
 
 def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor:
@@ -29,8 +29,8 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
         return TextPredictor(*common, _direction(options, task), generation)
     if options.source_lang or options.target_lang:
         raise UserError(f"--source-lang and --target-lang: {options.checkpoint} does not translate: use --lang")
-    if isinstance(task, FineTuningTask):
-        return LabelPredictor(*common, _language(options, task), options.subtask)
+    if isinstance(task, TrainingTask) and task.labelled:
+        return LabelPredictor(*common, _language(options, task), options.objective)
     if isinstance(task, XLGenerationTask):
         return TextPredictor(*common, (_language(options, task),) * 2, generation)
     raise UserError(
@@ -42,7 +42,7 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
 def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool) -> None:
     """Raises `UserError` for options of models that write text, for another one, and the other way round."""
     if writes:
-        given = ["--subtask"] * bool(options.subtask) + ["--probabilities"] * options.probabilities
+        given = ["--objective"] * bool(options.objective) + ["--probabilities"] * options.probabilities
         expected = "predicts classes"
     else:
         given, expected = [option_name(name) for name in generation], "translates or generates text"

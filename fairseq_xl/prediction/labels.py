@@ -16,17 +16,18 @@ class LabelPredictor(Predictor):
     """An encoder with the head of a task type, as a function from lines of text to predictions.
 
     Args:
-        model, task, limits, name: as in `Predictor`; the task is a `FineTuningTask`.
+        model, task, limits, name: as in `Predictor`; the task has labelled objectives.
         language: language of the text.
-        subtask: name of a subtask of `xl_multitask`; None for other tasks.
+        objective: name of one of several labelled objectives; None: there is only one.
     """
 
     def __init__(
-        self, model: Any, task: Any, limits: BatchLimits, name: str, language: str, subtask: str | None = None
+        self, model: Any, task: Any, limits: BatchLimits, name: str, language: str, objective: str | None = None
     ):
         super().__init__(model, task, limits, name)
-        self.objective, self.language = _objective_of(task, subtask), language
+        self.objective, self.language = _objective_of(task, objective), language
         self.type = self.objective.type
+        self.objective.cfg.batch_tokens = self.objective.cfg.batch_sentences = None  # those of the command apply
         task.dictionary.language_id(language)
 
     @torch.no_grad()
@@ -35,9 +36,9 @@ class LabelPredictor(Predictor):
         examples = [self.type.from_line(line, self.language, self.name, n) for line, n in zip(lines, numbers)]
         inputs = [self.type.inputs(example, self.encode) for example in examples]
         truncated = [n for n, of_one in zip(numbers, inputs) if any(each.truncated for each in of_one)]
-        self.warn_of_truncation(truncated, f"{self.type.truncation_option()} tokens")
+        self.warn_of_truncation(truncated, f"{self.objective.truncation_limit} tokens")
         corpus = LabelledExamples(examples, inputs)
-        self.task.check_longest(self.objective.name, corpus, self.limits.tokens)
+        self.objective.check_longest(corpus, self.limits.tokens)
         found: dict[int, Any] = {}
         dataset = PlannedBatches(self.task.objectives, {self.objective.name: {self.language: corpus}})
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
@@ -52,18 +53,12 @@ class LabelPredictor(Predictor):
         return self.type.to_line(record)
 
 
-def _objective_of(task: Any, subtask: str | None) -> LabelledObjective:
-    """The objective of a task, or of one of its subtasks; raises `UserError` for a subtask that it lacks."""
-    objectives: dict[str, LabelledObjective] = task.objectives
-    if len(objectives) == 1 and subtask is None:
-        return next(iter(objectives.values()))
-    if task.type is not None:
-        raise UserError(f"--subtask {subtask}: only models of xl_multitask have subtasks")
-    if subtask not in objectives:
-        names = ", ".join(objectives)
-        raise UserError(
-            f"--subtask {subtask}: expected one of {names}"
-            if subtask
-            else f"--subtask is missing: expected one of {names}"
-        )
-    return objectives[subtask]
+def _objective_of(task: Any, name: str | None) -> LabelledObjective:
+    """The labelled objective of a task, by its name if there are several; raises `UserError` for a wrong name."""
+    labelled: dict[str, LabelledObjective] = task.labelled
+    if name is None and len(labelled) == 1:
+        return next(iter(labelled.values()))
+    if name not in labelled:
+        given = f"--objective {name}" if name else "--objective is missing"
+        raise UserError(f"{given}: expected one of {', '.join(labelled)}")
+    return labelled[name]

@@ -15,11 +15,11 @@ from fairseq import tasks, utils
 from omegaconf import open_dict
 from torch import nn
 
-from fairseq_xl.data.passes import AUTO, number_of_updates
 from fairseq_xl.data.plan import check_cycle
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision
+from fairseq_xl.options import AUTO, UPDATES, number_of_updates
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, objectives_of, prepared
 
@@ -229,6 +229,8 @@ def _with_short_plan(cfg: Any) -> Any:
 
 def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
     """The model, with the setting's vocabulary and in the precision of training, and the criterion."""
+    for objective in task.objectives.values():
+        objective.scorer = None  # it would read translations, which have no values here
     dictionary = task.dictionary
     task.dictionary = _ResizedDictionary(dictionary, setting.vocabulary, setting.languages)
     try:
@@ -327,7 +329,7 @@ def _tokens_and_updates(
 ) -> tuple[dict[str, int], int | None, int | None]:
     """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch."""
     micro_steps = _micro_steps(cfg) * cfg.distributed_training.distributed_world_size  # over all processes
-    updates_per_epoch = number_of_updates(cfg.task.get("updates_per_epoch"))
+    updates_per_epoch = number_of_updates(cfg.task.get("updates_per_epoch")) or UPDATES
     by_name = {name: each.tokens for name, each in batches.items()}
     if objectives and updates_per_epoch != AUTO:
         if str(cfg.task.get("schedule")) == "cycle":

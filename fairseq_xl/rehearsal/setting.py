@@ -17,7 +17,8 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.flags import merge_objective_options, split_warmup_share
-from fairseq_xl.objectives import build_objectives
+from fairseq_xl.objectives import OBJECTIVES, build_objectives
+from fairseq_xl.objectives.files import FilesObjective
 from fairseq_xl.rehearsal.text import Size, write_labeled, write_text, write_vocabulary
 
 #: options of tasks that name files, which a rehearsal does without
@@ -75,6 +76,8 @@ def prepared(setting: Setting, folder: Path, small: bool = False) -> Prepared:
         small: whether model and batches are tiny (`shrink`).
     """
     cfg = parsed(list(setting.arguments))
+    if cfg.task._name in PRETRAINING:
+        _check_objectives(str(cfg.task.objectives))
     found = Prepared(cfg, folder)
     with open_dict(cfg):
         task = cfg.task
@@ -112,6 +115,16 @@ def prepared(setting: Setting, folder: Path, small: bool = False) -> Prepared:
         words = length - QUESTION if kind == "xl_question_answering" else length
         write_labeled(folder / "labeled", kind, languages, words, 4 * batch, max(2, most))
     return found
+
+
+def _check_objectives(names: str) -> None:
+    """Raises `UserError` for an objective that reads files with labels or targets."""
+    for part in names.split(","):
+        kind = OBJECTIVES.get(part.partition("=")[2] or part)
+        if kind is not None and issubclass(kind, FilesObjective):
+            raise UserError(
+                f"--objectives {names}: {part} reads files of its own: rehearse it as --task xl_{kind.name}"
+            )
 
 
 def shrink(found: Prepared, objectives: dict[str, Any]) -> None:

@@ -46,8 +46,8 @@ def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, di
         return "encoder-decoder", {"encoder": SourceGraph(model), "decoder": StepGraph(model)}
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"{type(model).__name__} cannot be exported: expected an encoder or an encoder-decoder")
-    types = getattr(task, "types", {})
-    output = output or ("head" if types else "hidden")
+    labelled = getattr(task, "labelled", {})
+    output = output or ("head" if labelled else "hidden")
     channels, vocabulary = model.cfg.embed_dim, len(task.dictionary)
     if output == "hidden":
         outputs: dict[str, Axes] = {"hidden": ("batch", "time", channels)}
@@ -57,15 +57,16 @@ def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, di
         return "masked-lm", {
             "model": EncoderGraph(model, lambda model, batch: model.output(model.encode(**batch)), outputs)
         }
-    if not types:
+    if not labelled:
         raise UserError(
             "--output head: the checkpoint has no fine-tuned head; expected --output hidden or --output logits"
         )
-    if len(types) > 1:
+    if len(labelled) > 1:
         raise UserError(
-            f"several heads, {', '.join(types)}, cannot be exported: expected --output hidden or --output logits"
+            f"several heads, {', '.join(labelled)}, cannot be exported: expected --output hidden or --output logits"
         )
-    (task_type,) = types.values()
+    (objective,) = labelled.values()
+    task_type = objective.type
     return task_type.name, {"model": _head_graph(model, task_type)}
 
 

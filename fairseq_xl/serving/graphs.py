@@ -20,8 +20,8 @@ KINDS = ("past", "memory")  # caches of self-attention and of cross-attention, i
 
 def only_type(task: Any) -> Any:
     """The task type of a model with one fine-tuned head; None if there is none, or several."""
-    types = [*getattr(task, "types", {}).values()]
-    return types[0] if len(types) == 1 else None
+    labelled = [*getattr(task, "labelled", {}).values()]
+    return labelled[0].type if len(labelled) == 1 else None
 
 
 class Graph(nn.Module):

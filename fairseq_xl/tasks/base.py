@@ -10,26 +10,23 @@ from fairseq.logging import metrics as fairseq_metrics
 from fairseq.tasks import FairseqTask
 from omegaconf import II, OmegaConf
 
-from fairseq_xl.checkpoints.identity import FORMAT_VERSION, check_data_folder, check_framing, check_identity
+from fairseq_xl.checkpoints import identity as identities
 from fairseq_xl.checkpoints.transfer import check_fits
-from fairseq_xl.criterions.combined import CombinedCriterion, total
-from fairseq_xl.data.dictionary import dictionary_of
+from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.data.encoding import check_files, encoding_of
 from fairseq_xl.data.framing import FRAMINGS, Framing
-from fairseq_xl.data.manifest import stored_fingerprint
-from fairseq_xl.data.passes import number_of_updates
-from fairseq_xl.data.raw_pieces import build_bpe
-from fairseq_xl.data.shards import data_folders, folder_of_epoch, name_of_file
-from fairseq_xl.engine.inputs import Inputs, binarized_fingerprint
+from fairseq_xl.data.shards import data_folders, folder_of_epoch
 from fairseq_xl.engine.interfaces import run_config
-from fairseq_xl.engine.log import ordered
+from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check_command
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_ranges
+from fairseq_xl.io.inputs import Inputs
 from fairseq_xl.models.architectures import check_architecture
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.modules.stack import set_up_stacks
-from fairseq_xl.options import option
+from fairseq_xl.options import AUTO, number_of_updates, option
+from fairseq_xl.tasks.subwords import build_bpe
 
 
 @dataclass
@@ -60,7 +57,7 @@ class XLTaskConfig(FairseqDataclass):
     )
     validation_examples: int = option(
         5000,  # as many sentences as XLM's scripts take for validation: usual sets are read in full
-        "validate on at most this many examples per language, pair or direction, and per objective or subtask: a "
+        "validate on at most this many examples per language, pair or direction, and per objective: a "
         "fixed random sample (0: all). fairseq-validate takes the sample with xl_pretraining and "
         "xl_unsupervised_translation, and all examples with other tasks. --max-valid-steps may end validation earlier",
         range="0 or more",
@@ -102,20 +99,14 @@ class XLTask(FairseqTask):
         if not cfg.data:
             raise UserError("DATA is missing: name the data folder that `python -m preprocess` wrote")
         folders = data_folders(cfg.data)
-        dictionary = dictionary_of(folders)
+        dictionary = identities.dictionary_of(folders)
         cfg.data = os.pathsep.join(map(str, folders))
-        cfg.updates_per_epoch = number_of_updates(cfg.updates_per_epoch)
+        cfg.updates_per_epoch = number_of_updates(cfg.updates_per_epoch) or AUTO
         return cls(cfg, dictionary)
 
     def folder(self, epoch=1):
         """The data folder of an epoch: epochs cycle through the shards, as in fairseq."""
         return folder_of_epoch(self.cfg.data, epoch)
-
-    def add_texts(self, split, *paths):
-        """Adds files of a data folder to the `inputs` of a split."""
-        for path in paths:
-            entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
-            self.inputs.add(split, name_of_file(self.cfg.data, path), path, binarized_fingerprint(path, entry))
 
     @property
     def evaluates(self):
@@ -166,12 +157,12 @@ class XLTask(FairseqTask):
         return super().build_generator(*more, **options)
 
     #: `fairseq_xl.io.loading` calls it before it makes the task
-    check_data_folder = staticmethod(check_data_folder)
+    check_data_folder = staticmethod(identities.check_data_folder)
 
     def identity(self):
         """The identity that a checkpoint stores: plain Python, which loading cannot execute."""
         return {
-            "format": FORMAT_VERSION,
+            "format": identities.FORMAT_VERSION,
             "task": type(self).__name__,
             "dictionary": self.dictionary.digest(),
             "languages": list(self.dictionary.languages),
@@ -189,9 +180,9 @@ class XLTask(FairseqTask):
         path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.io.loading` adds it
         found = state_dict.get("fairseq_xl")
         dictionary = self.dictionary if self.uses_pretrained_tokens else None
-        check_identity(found, path, dictionary, self.folder() / "dict.txt")
+        identities.check_identity(found, path, dictionary, self.folder() / "dict.txt")
         default, named = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
-        check_framing(found["framing"], path, self.loaded_framing, None if named == default else named)
+        identities.check_framing(found["framing"], path, self.loaded_framing, None if named == default else named)
         self.loaded_framing = found["framing"]
         self.framing = Framing.of(found["framing"], self.dictionary)
 
@@ -204,7 +195,7 @@ class XLTask(FairseqTask):
         return pretrained
 
     def stored_options(self):
-        """The options that the run and its checkpoints have with other values than were given: {name: value}."""
+        """Values of options that replace those of the command line in the run and its checkpoints: {name: value}."""
         return {"data": self.cfg.data, "updates_per_epoch": self.cfg.updates_per_epoch}  # all shards; a number
 
     def begin_training(self):
@@ -235,12 +226,7 @@ class XLTask(FairseqTask):
         )
 
     def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
-        """A micro-step: adds the gradients of a batch to those of the update (`fairseq_xl.engine.interfaces.Task`).
-
-        Args:
-            optimizer: the `fairseq_xl.optimizers.precision.Optimizer` of the run.
-            ignore_grad: whether the batch is a dummy, whose gradients are 0.
-        """
+        """A micro-step: adds the gradients of a batch to the update's; those of a dummy (`ignore_grad`) are 0."""
         model.set_num_updates(update_num)
         weight = self.objectives[sample["objective"]].weight(update_num)
         with optimizer.autocast():
@@ -248,31 +234,13 @@ class XLTask(FairseqTask):
         optimizer.backward(loss * 0 if ignore_grad else loss)
         return loss, size, statistics
 
-    def log(self, metrics, logging_outputs, criterion):
-        """Logs the statistics of an update or of a validation step.
-
-        Args:
-            metrics: `fairseq_xl.engine.metrics.Metrics`.
-            logging_outputs: those of all micro-steps, or their sum over ranks.
-        """
-        tokens = total(logging_outputs, "ntokens")
-        metrics.average("wpb", tokens, digits=1)
-        metrics.rate("wps", tokens, 1)
-        metrics.average("bsz", total(logging_outputs, "nsentences"), digits=1)
-        criterion.log(metrics, logging_outputs)
-
     def reduce_metrics(self, logging_outputs, criterion):
         """fairseq-validate's hook: logs the statistics of a whole validation, and ends it."""
         metrics = Metrics()
-        self.log(metrics, logging_outputs, criterion)
+        log_batches(metrics, logging_outputs, criterion)
         for name, value in ordered(metrics.values()).items():
             fairseq_metrics.log_scalar(name, value)
         self.end_validation(metrics)
 
     def end_validation(self, metrics, updates=None):
-        """Called after the validation of a split.
-
-        Args:
-            metrics: `fairseq_xl.engine.metrics.Metrics` of the validation.
-            updates: their number so far; None in fairseq-validate.
-        """
+        """Called after the validation of a split, with its `Metrics`; `updates` is None in fairseq-validate."""

@@ -1,9 +1,10 @@
-"""Planned batches of pre-training, in training and in validation."""
+"""Planned batches of all tasks, in training and in evaluation."""
 
 import itertools
 import logging
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ from fairseq.data import FairseqDataset
 from torch.utils.data import Dataset
 
 from fairseq_xl.data.corpus import Corpus
-from fairseq_xl.data.passes import AUTO, ObjectivePass, PassPlan
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.mixed import MIXED
+from fairseq_xl.data.passes import ObjectivePass, PassPlan
 from fairseq_xl.data.plan import (
     BatchSpec,
     ObjectiveSampler,
@@ -21,16 +24,21 @@ from fairseq_xl.data.plan import (
     training_plan,
     validation_plan,
 )
+from fairseq_xl.data.shards import folder_of_epoch
 from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.engine.epochs import Epochs, Plan
+from fairseq_xl.engine.interfaces import run_config
+from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.engine.waiting import log_padding_and_waiting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.inputs import Inputs
 from fairseq_xl.objectives.base import Objective
+from fairseq_xl.objectives.data_folder import DataFolder, open_other_shards
+from fairseq_xl.objectives.files import FilesObjective
 from fairseq_xl.objectives.sequence import net_input
+from fairseq_xl.options import AUTO
 
 logger = logging.getLogger(__name__)
-
-MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
 
 
 class PlannedBatches(Dataset[Any]):
@@ -73,7 +81,7 @@ class PlannedBatches(Dataset[Any]):
 
 
 class EvaluationDataset(PlannedBatches, FairseqDataset):
-    """Batches of sources, and of targets if there are any, for fairseq's generator, commands and criterions.
+    """Planned batches with the entries of fairseq's samples, for its generator, commands and criterions.
 
     A batch also has the entries of `fairseq_xl.objectives.sequence.net_input` and, for generation, ``constraints`` and
     ``positions``: those that the decoder predicts of each source, or None. Ids are numbers of lines, counted through
@@ -101,16 +109,96 @@ class PlannedTask:
     """Base of tasks: their batches are planned; a subclass sets `cfg`, `objectives` and `datasets`."""
 
     cfg: Any
+    dictionary: XLDictionary
+    inputs: Inputs
     objectives: dict[str, Objective]
     datasets: dict[str, PlannedBatches]  # by split
     evaluates: bool
     training_begun: bool
+    #: set where a training builds its model, until its files have been checked
+    files_unchecked = False
+    #: a pair is known if its bitext has one of these splits
+    splits_of_pairs: tuple[str, ...] = ("train",)
     #: order of the objectives
     schedule = "alternate"
-    #: what a corpus of the validation is of, for messages
+    #: what --validation-examples limits, for messages
     group_name = "language"
     #: {objective: {name of a corpus: number of times that a pass over the data reads its examples}}
     repeats: Mapping[str, Mapping[str, float]] = {}
+
+    def data_folder(self, epoch: int = 1, folder: Path | None = None) -> DataFolder:
+        """The `DataFolder` of an epoch, or the one that is named."""
+        folder = folder or folder_of_epoch(self.cfg.data, epoch)
+        langs, lang, pairs = (getattr(self.cfg, name, None) for name in ("langs", "lang", "pairs"))
+        return DataFolder(
+            folder, self.dictionary, self.inputs, self.cfg.data, langs or lang, pairs, self.splits_of_pairs
+        )
+
+    @cached_property
+    def first_folder(self) -> DataFolder:
+        """The first data folder, which tells what languages and pairs there are."""
+        return self.data_folder()
+
+    def mixes(self, name: str) -> bool:
+        """Whether training batches of an objective mix languages."""
+        each = self.objectives[name]
+        return isinstance(each, FilesObjective) or each.cfg.mixed or self.cfg.updates_per_epoch == AUTO
+
+    def corpora_of_objectives(self) -> dict[str, list[str]]:
+        """{objective: names of its corpora, and "mixed" if training batches mix them}."""
+        return {
+            name: each.corpora(self.first_folder) + [MIXED] * self.mixes(name) for name, each in self.objectives.items()
+        }
+
+    def dataset_class(self, trains: bool) -> type[PlannedBatches]:
+        """The class of the data set of a split."""
+        return PlannedBatches
+
+    def load_dataset(
+        self, split: str, combine: bool = False, task_cfg: Any = None, epoch: int = 1, **kwargs: Any
+    ) -> None:
+        """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
+        open_other_shards(self.cfg.data, epoch, split, self.datasets, self._open_texts)
+        trains = split == "train" and not self.evaluates
+        if self.files_unchecked:
+            self._check_files()
+        folder, corpora = self.data_folder(epoch), {}
+        for name, objective in self._read_in(split).items():
+            corpora[name] = objective.open(folder, split, trains, mixes=self.mixes(name))
+            if not corpora[name]:  # in validation only, and there is no text
+                del corpora[name]
+        if trains:
+            self.inputs.check_complete(split)
+            self.repeats = {name: self.objectives[name].repeats(each) for name, each in corpora.items()}
+        self.datasets[split] = self.dataset_class(trains)(self.objectives, corpora, split)
+
+    def _read_in(self, split: str) -> dict[str, Objective]:
+        """{name: objective} of those that read a split: in training those whose weight is not always 0."""
+        return {name: each for name, each in self.objectives.items() if each.is_trained or split != "train"}
+
+    def _open_texts(self, folder: Path, split: str) -> None:
+        """Opens the text of a data folder."""
+        opened = self.data_folder(folder=folder)
+        for objective in self._read_in(split).values():
+            if not isinstance(objective, FilesObjective):
+                objective.open(opened, split, trains=not self.evaluates)
+
+    def _check_files(self) -> None:
+        """Reads the files of a training before anything is encoded; raises `UserError` for their errors."""
+        self.files_unchecked, run = False, run_config(self.cfg)
+        if any(isinstance(each, FilesObjective) for each in self.objectives.values()):
+            check_selection(run_config(self.cfg), self)
+        validated = [] if run.dataset.disable_validation else run.dataset.valid_subset.split(",")
+        for each in self.objectives.values():
+            each.check_files(self.first_folder, validated)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """As the base class; the files of a training are checked when the first of them is read."""
+        model = super().build_model(cfg, from_checkpoint)  # type: ignore[misc]  # of `XLTask`
+        self.files_unchecked = not from_checkpoint and run_config(self.cfg) is not None
+        return model
+
+    # --- batches -----------------------------------------------------------------------------------------------
 
     def validation_limit(self, objective: str) -> int:
         """Maximum number of examples of a corpus of an objective that validation reads; 0: all."""
@@ -130,12 +218,23 @@ class PlannedTask:
             self.__dict__.pop(name, None)
 
     def samplers(
-        self, dataset: PlannedBatches, max_tokens: int | None, max_sentences: int | None, update: int | None = None
+        self,
+        dataset: PlannedBatches,
+        max_tokens: int | None,
+        max_sentences: int | None,
+        update: int | None = None,
+        longest: int | None = None,
     ) -> list[ObjectiveSampler]:
-        """Makes a sampler for each objective of a dataset; `update`: first one of the epoch, or None in validation."""
+        """Makes a sampler for each objective of a dataset.
+
+        Args:
+            update: the first one of the epoch; None in validation and in a pass over the data.
+            longest: maximum length of a text in tokens; None: the objective's.
+        """
         samplers = []
         for name in dataset.corpora:
             objective = self.objectives[name]
+            length = objective.input_length if update is None else objective.input_length_at(update)
             tokens, sentences = objective.cfg.batch_tokens, objective.cfg.batch_sentences
             if tokens is None and sentences is None:
                 tokens, sentences = max_tokens, max_sentences
@@ -143,7 +242,7 @@ class PlannedTask:
                 ObjectiveSampler(
                     name,
                     dataset.corpora[name],
-                    objective.input_length if update is None else objective.input_length_at(update),
+                    length if longest is None else length._replace(text=longest),
                     tokens,
                     sentences,
                     objective.cfg.alpha,
@@ -164,20 +263,22 @@ class PlannedTask:
         epoch: int = 1,
         data_buffer_size: int = 0,
         training: bool = False,
+        longest: int | None = None,
         **kwargs: Any,
     ) -> Epochs:
-        """The batches of the plan: in an evaluation those of each example once.
+        """The batches of the plan: in an evaluation those of all examples once, or of a fixed sample.
 
         Args:
             training: whether the model is trained on them: batches are sampled, or an epoch is a pass over the data.
+            longest: maximum length of a text in tokens; longer ones are left out. None: the objective's.
         """
-        limits = max_tokens, max_sentences
+        limits = {"max_tokens": max_tokens, "max_sentences": max_sentences, "longest": longest}
 
         def plan(epoch: int, ranks: int, micro_steps: int) -> Plan:
             """The plan of an epoch."""
             if not training:
-                return self._validation_plan(dataset, *limits)
-            return self._training_plan(dataset, *limits, seed, epoch, ranks, micro_steps)
+                return self._validation_plan(dataset, limits)
+            return self._training_plan(dataset, limits, seed, epoch, ranks, micro_steps)
 
         is_pass = training and self.cfg.updates_per_epoch == AUTO
         return Epochs(
@@ -197,8 +298,7 @@ class PlannedTask:
     def _training_plan(
         self,
         dataset: PlannedBatches,
-        max_tokens: int | None,
-        max_sentences: int | None,
+        limits: dict[str, int | None],
         seed: int,
         epoch: int,
         ranks: int,
@@ -207,9 +307,9 @@ class PlannedTask:
         """The plan of an epoch; the first time, its shares of padding and of waiting are logged."""
         updates = self.cfg.updates_per_epoch
         if updates == AUTO:
-            return self._pass(self.samplers(dataset, max_tokens, max_sentences), seed, epoch, ranks, micro_steps)
+            return self._pass(self.samplers(dataset, **limits), seed, epoch, ranks, micro_steps)
         done = (epoch - 1) * updates
-        samplers, schedule = self.samplers(dataset, max_tokens, max_sentences, done), self.schedule
+        samplers, schedule = self.samplers(dataset, update=done, **limits), self.schedule
         if schedule != "cycle":  # it needs all of them
             samplers = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
             if not samplers:
@@ -238,26 +338,24 @@ class PlannedTask:
             log_padding_and_waiting(epoch, ranks, None, tokens, padded, part)
         return PassPlan(passes, seed, epoch, per_update) if len(passes) > 1 else passes[0]
 
-    def _validation_plan(
-        self, dataset: PlannedBatches, max_tokens: int | None, max_sentences: int | None
-    ) -> list[BatchSpec]:
+    def _validation_plan(self, dataset: PlannedBatches, limits: dict[str, int | None]) -> list[BatchSpec]:
         """The plan of all validations on a dataset; the first time, the log says which share of the examples it has."""
-        key = dataset, max_tokens, max_sentences, self.training_begun
+        key = dataset, *limits.values(), self.training_begun
         if key in self._validation_plans:
             return self._validation_plans[key]
-        samplers = self.samplers(dataset, max_tokens, max_sentences)
-        limits = {each.objective: self.validation_limit(each.objective) for each in samplers}
-        plan = [spec for each in samplers for spec in validation_plan([each], limits[each.objective])]
+        samplers = self.samplers(dataset, **limits)
+        most = {each.objective: self.validation_limit(each.objective) for each in samplers}
+        plan = [spec for each in samplers for spec in validation_plan([each], most[each.objective])]
         split = next((name for name, each in self.datasets.items() if each is dataset), None)
         if split is None:  # text of a command, which is read once
             return plan
         self._validation_plans[key] = plan
-        used = sum(number_of_examples([each], limits[each.objective]) for each in samplers)
+        used = sum(number_of_examples([each], most[each.objective]) for each in samplers)
         every = number_of_examples(samplers)
         if used < every:
             logger.info(
                 "validation on %s reads a fixed sample: %s of %s examples, at most %s of each %s "
                 "(--validation-examples; 0: all)",
-                *(split, f"{used:,}", f"{every:,}", f"{max(limits.values()):,}", self.group_name),
+                *(split, f"{used:,}", f"{every:,}", f"{max(most.values()):,}", self.group_name),
             )
         return plan

@@ -1,7 +1,7 @@
 """Pre-training with any set of objectives."""
 
 import logging
-import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -11,55 +11,41 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data.dictionary import named_languages
-from fairseq_xl.data.documents import AdjacentSegments
-from fairseq_xl.data.indexed import files_of, is_begun
-from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.negatives import negatives_file
-from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.parallel_documents import ParallelDocuments
-from fairseq_xl.data.passes import AUTO
+from fairseq_xl.data.mixed import MIXED
 from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
-from fairseq_xl.data.sentence_blocks import SentenceBlocks
-from fairseq_xl.data.sentences import Sentences
-from fairseq_xl.data.shards import open_other_shards
 from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
 from fairseq_xl.engine.interfaces import run_config
-from fairseq_xl.errors import UserError, names_of, quoted
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
+from fairseq_xl.models.task_language_module import matching_parameters
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.options import option
-from fairseq_xl.tasks.base import XLTask, XLTaskConfig
-from fairseq_xl.tasks.labelled import LabelledTask
-from fairseq_xl.tasks.planned_batches import MIXED, PlannedBatches
+from fairseq_xl.objectives.data_folder import ONE_LANGUAGE, TWO_LANGUAGES
+from fairseq_xl.objectives.files import FilesObjective, all_read_files, named_languages
+from fairseq_xl.objectives.generation import Generation
+from fairseq_xl.objectives.log import main_metrics
+from fairseq_xl.options import AUTO, UPDATES, option
+from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)
 
-# type of corpus -> its class
-ONE_LANGUAGE = {
-    "monolingual": TokenStream,
-    "sentence_blocks": SentenceBlocks,
-    "sentences": Sentences,
-    "documents": AdjacentSegments,
-}
-TWO_LANGUAGES = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
-
 LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
+LANGUAGES = ("train_langs", "eval_langs", "valid_langs")  # of an objective that reads files
+SPLITS = ("train", "valid", "test")
 
 #: options of objectives that say what is sampled, and why they have no effect in a pass
-OF_SAMPLING, IN_A_PASS = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
-
-PAIR = re.compile(r"(\w+)-(\w+)")
+SAMPLING_OPTIONS, NO_SAMPLING = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
 
 
 @dataclass
-class XLPretrainingConfig(LanguageModuleConfig, XLTaskConfig):
+class XLPretrainingConfig(TrainingConfig):
     """Options of `xl_pretraining`."""
 
-    objectives: str = option("mlm", "objectives, separated by commas: mlm,tlm")
+    objectives: str = option(
+        "mlm",
+        "objectives, separated by commas: mlm,tlm; NAME=OBJECTIVE names one that reads task files (a task type or "
+        "generation), so that a run can have several: xnli=classification,paws=classification",
+    )
     objective_options: Any = option(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
         None, "options of objectives, separated by spaces: 'mlm.mask_prob=0.2 tlm.weight=0.5'"
     )
@@ -70,20 +56,15 @@ class XLPretrainingConfig(LanguageModuleConfig, XLTaskConfig):
         "random one per update (Liang et al. 2020)",
     )
     updates_per_epoch: Any = option(
-        "1000",  # text, since auto is text: fairseq would evaluate values of an option whose default is a number
+        None,
         "updates of an epoch; auto: as many as it takes to read each example once, in batches that mix languages and "
-        "in a random order of the objectives",
+        "in a random order of the objectives (default: auto if all objectives read task files, otherwise 1000)",
     )
     langs: Optional[str] = option(
         None, "languages of monolingual text, separated by commas (default: all in the data folder)"
     )
     pairs: Optional[str] = option(
         None, "language pairs, separated by commas: en-de,en-fr (default: all in the data folder)"
-    )
-    init_from: Optional[str] = option(
-        None,
-        "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); the log "
-        "names the parameters that it lacks",
     )
     init_decoder_layers: ChoiceEnum(LAYERS) = option(
         "first",
@@ -110,34 +91,38 @@ class XLPretrainingConfig(LanguageModuleConfig, XLTaskConfig):
 
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
-class XLPretrainingTask(LabelledTask, XLTask):
-    """Pre-trains a model with the objectives of ``--objectives`` in the order of ``--schedule``."""
+class XLPretrainingTask(TrainingTask):
+    """Trains a model on the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
     #: options of objectives that a run has unless --objective-options sets them
     default_objective_options = ""
     group_name = "language or pair and objective"
-    #: a pair is known if its bitext has one of these splits
-    splits_of_pairs: tuple[str, ...] = ("train",)
-
-    def __init__(self, cfg, dictionary):
-        super().__init__(cfg, dictionary)
-        self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=cfg.new_language_module)
-        self.uses_pretrained_tokens = self.language_module.replacement is None
-        self._build_objectives()
 
     @classmethod
     def setup_task(cls, cfg, **kwargs):
-        """Converts objective options from a mapping to text, and adds the task's defaults."""
+        """Converts objective options from a mapping to text; sets defaults that depend on task and objectives."""
         cfg.objective_options = with_defaults(settings_as_text(cfg.objective_options), cls.default_objective_options)
+        if cfg.updates_per_epoch is None:
+            cfg.updates_per_epoch = AUTO if all_read_files(cfg.objectives) else UPDATES
         return super().setup_task(cfg, **kwargs)
 
     def stored_options(self):
         """As of every task, and the objectives' options as text, which --objective-options can override."""
-        options = {"objective_options": self.cfg.objective_options}
-        return super().stored_options() | options | self.language_module.stored_options()
+        return super().stored_options() | {"objective_options": self.cfg.objective_options}
 
-    def _build_objectives(self):
+    @property
+    def has_new_module(self):
+        """--new-language-module."""
+        return self.cfg.new_language_module
+
+    @property
+    def schedule(self):
+        """The order of the objectives."""
+        return str(self.cfg.schedule)
+
+    def build_objectives(self):
+        """Makes the objectives of --objectives; raises `UserError` if none can be trained."""
         self.forget_plans()
         self.objectives = build_objectives(
             self.cfg.objectives, self.cfg.objective_options, self.dictionary, self.framing
@@ -145,244 +130,96 @@ class XLPretrainingTask(LabelledTask, XLTask):
         if not any(objective.is_trained for objective in self.objectives.values()):
             raise UserError("--objective-options: the weights of all objectives are 0")
         for name, each in self.objectives.items() if self.cfg.updates_per_epoch == AUTO else ():
-            if each.is_trained and min(factor for _, factor in each.schedule) == 0:
+            if each.is_trained and min(factor for _, factor in each.weight_schedule) == 0:
                 raise UserError(
                     f"--objective-options {name}.weight={each.cfg.weight}: it becomes 0, which needs a number of "
                     "--updates-per-epoch"
                 )
+        file_objectives = [each for each in self.objectives.values() if isinstance(each, FilesObjective)]
+        owners = self.language_module.languages
+        language = self.cfg.lang or (owners[0] if len(owners) == 1 else None)
+        if language and any(each.languages_of(split) != [language] for each in file_objectives for split in SPLITS):
+            settings = [f"{each.name}.{key}={language}" for each in file_objectives for key in LANGUAGES]
+            self.cfg.objective_options = merged_settings(self.cfg.objective_options, " ".join(settings))
+            self.build_objectives()
+            return
         for objective in self.objectives.values():
-            objective.set_languages(self._languages(None))
-        for name in self.types:
-            for key in ("train_langs", "eval_langs"):
-                languages = getattr(self.objectives[name].cfg, key)
-                named_languages(f"--objective-options {name}.{key}", languages, self.dictionary)
+            objective.set_languages(self.first_folder.languages(None))
+        for each in file_objectives:
+            for key in LANGUAGES:
+                if (languages := getattr(each.cfg, key)) is not None:
+                    named_languages(each.option(key), languages, self.dictionary)
+        twice = [name for name, count in Counter(XLPretrainingTask.metrics(self)).items() if count > 1]
+        if twice:
+            raise UserError(f"--objectives {self.cfg.objectives}: {twice[0]} would stand for two values in the log")
 
-    def load_state_dict(self, state_dict):
-        """Checks the checkpoint's identity and takes over its framing."""
-        super().load_state_dict(state_dict)
-        identity, self.trained_path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
-        self.language_module.restore(identity)
+    def check_trained(self, identity, path):
+        """Raises `UserError` for a checkpoint of another task."""
         if "objectives" not in identity:
-            raise UserError(f"{self.trained_path} was trained with {identity['task']}, not with xl_pretraining")
-        self.trained_objectives = identity["objectives"].split(",")
-        self._build_objectives()
-        for name, each in self.types.items():
-            each.load_state(identity.get("type_state", {}).get(name, {}), self.trained_path)
+            raise UserError(f"{path} was trained with {identity['task']}, not with xl_pretraining")
+        self.trained_path, self.trained_objectives = path, identity["objectives"].split(",")
 
     def identity(self):
-        """Returns the base identity with the objectives and their options."""
-        return (
-            super().identity()
-            | self.language_module.identity()
-            | {
-                "objectives": self.cfg.objectives,
-                "objective_options": self.cfg.objective_options or "",
-            }
-            | ({"type_state": self._learned_states()} if self.types else {})
-        )
+        """Returns the base identity with the objectives and their options.
 
-    def _learned_states(self):
-        return {name: each.learned_state() for name, each in self.types.items()}
-
-    @property
-    def schedule(self):
-        """The order of the objectives."""
-        return str(self.cfg.schedule)
-
-    def corpora_of_objectives(self):
-        """{objective: its languages or pairs, and "mixed" if training batches mix them}."""
-        return {
-            name: self._names_of_corpora(name, each) + ([MIXED] if self._mixes(each) or name in self.types else [])
-            for name, each in self.objectives.items()
-        }
-
-    def _names_of_corpora(self, name, objective):
-        if name not in self.types:
-            return self._texts(objective, None)
-        return list(dict.fromkeys(code for split in ("train", "valid") for code in self.languages_of_type(name, split)))
-
-    def _mixes(self, objective):
-        """Whether training batches of an objective mix languages."""
-        return objective.cfg.mixed or self.cfg.updates_per_epoch == AUTO
+        A model that was also trained on a source and its target generates in the languages that the identity names.
+        """
+        own = {"objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""}
+        written = [each for each in self.objectives.values() if isinstance(each, Generation) and each.is_trained]
+        if written:
+            languages = [code for each in written for code in each.languages_of("train")]
+            lengths = [each.cfg.length for each in written if each.cfg.length is not None]
+            own |= {"writes": list(dict.fromkeys(languages)), "length": min(lengths, default=None)}
+        return super().identity() | own
 
     def describe_batch(self, sample):
         """The objective and the language or pair of a batch, for messages."""
         return f"{sample['objective']} of {sample['corpus']}"
 
     def metrics(self):
-        """Names of the validation metrics: `ppl`, `loss`, and both for every term, by corpus and over all corpora."""
+        """Names of the validation metrics: `ppl`, `loss`, and those of every objective, by corpus and over all."""
         corpora, found = self.corpora_of_objectives(), ["ppl", "loss"]
+        found += ["score"] * (len(main_metrics(self.objectives)) > 1)
         for name, each in self.objectives.items():
             names = [corpus for corpus in corpora[name] if corpus != MIXED]
+            if isinstance(each, FilesObjective):
+                names = each.languages_of("valid")
             found += each.metric_names(names)
-            if name in self.types:
+            if name in self.labelled:
                 found += [f"{name}_loss", *(f"{name}_{code}_loss" for code in names)]
         return found
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
+        """As the base class, for a schedule that fits --update-freq."""
         sampled = self.cfg.updates_per_epoch != AUTO
         if self.schedule == "cycle" and sampled and not from_checkpoint and run_config(self.cfg) is not None:
             for micro_steps in self.cfg.update_freq:
                 check_cycle(sum(each.is_trained for each in self.objectives.values()), int(micro_steps))
-        self.check_architecture(cfg)
-        if not from_checkpoint or not all(each.learned for each in self.types.values()):
-            self.learn()
-        for name, objective in self.objectives.items():
-            positions = objective.input_length.positions
-            if positions > cfg.max_positions:
-                raise UserError(
-                    f"{name}.length={objective.cfg.length} needs {positions} positions, the model has --max-positions "
-                    f"{cfg.max_positions}"
-                )
-        self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
-        model = super().build_model(cfg, from_checkpoint)
-        for name, objective in self.objectives.items():
-            if not isinstance(model, objective.model_class):
-                raise UserError(f"{name} needs {objective.model_class.described}")
-            model.add_heads(objective.heads(cfg))
-        self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
-        if self.cfg.train_only and not from_checkpoint:
-            freeze_others(model, self.cfg.train_only.split(","))
-        self.language_module.set_trains_body(model)
-        if self.cfg.init_from and needs_initial_weights(self, from_checkpoint):
-            self._initialize(model, self.cfg.init_from)
-        return model
+        return super().build_model(cfg, from_checkpoint)
 
-    def _initialize(self, model, path):
+    def freeze_parameters(self, model):
+        """Freezes the parameters of --freeze, and all but those of --train-only."""
+        super().freeze_parameters(model)
+        if self.cfg.train_only:
+            trained = matching_parameters(model, self.cfg.train_only.split(","), "--train-only")
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad = parameter.requires_grad and name in trained
+
+    def initialize(self, model, from_checkpoint):
+        """Gives a new model the weights of --init-from."""
+        self.language_module.set_trains_body(model)
+        if not self.cfg.init_from and self.labelled and needs_initial_weights(self, from_checkpoint):
+            logger.info("the model has random weights: there is no --init-from")
+        if not self.cfg.init_from or not needs_initial_weights(self, from_checkpoint):
+            return
+        path = self.cfg.init_from
         if isinstance(model, XLEncoderDecoderModel):
             transfer_weights(self, model, {"encoder": path, "decoder": path}, str(self.cfg.init_decoder_layers))
             return
         (report,) = transfer_weights(self, model, {"model": path}, tokens=not self.cfg.new_language_module)
         self.language_module.check_transfer(model, report)
 
-    def adapt_pretrained(self, pretrained, model):
-        """Removes the language module that the run does not use."""
-        return self.language_module.adapt(pretrained, model)
-
-    def check_fits(self, state, path):
-        """Raises `UserError` unless a checkpoint to resume from fits."""
-        super().check_fits(state, path)
-        found = state["task_state"]["fairseq_xl"]
-        self.language_module.restore(found, resumes=True)
-        if (theirs := found.get("type_state", {})) != (self._learned_states() if self.types else {}):
-            raise UserError(f"{path} was trained on other task files, with {quoted(theirs)}")
-
-    def folders_of_type(self, name):
-        """The option that names the folders of an objective's files, and the folders."""
-        return f"--objective-options {name}.task_files", self.objectives[name].cfg.task_files
-
-    def languages_of_type(self, name, split):
-        """The languages of a split that a labelled objective reads."""
-        cfg = self.objectives[name].cfg
-        return (cfg.train_langs if split == "train" else cfg.eval_langs).split(",")
-
-    def input_name(self, name, path):
-        """The name of a file of an objective among the `inputs`."""
-        return f"{name}/{super().input_name(name, path)}"
-
-    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
-        """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
-        open_other_shards(self.cfg.data, epoch, split, self.datasets, self._corpora)
-        corpora = self._corpora(self.folder(epoch), split)
-        corpora |= self.labelled_corpora(split, [name for name, _ in self._of_split(split) if name in self.types])
-        for name, objective in self._of_split(split):
-            if self._mixes(objective) and split == "train" and not self.evaluates and name not in self.types:
-                corpora[name] = {MIXED: MixedCorpus(corpora[name], objective.cfg.alpha)}
-        if split == "train":
-            self.inputs.check_complete(split)
-        self.datasets[split] = PlannedBatches(self.objectives, corpora, split)
-
-    def _corpora(self, folder, split):
-        """The corpora of a split that each objective reads: {objective: {language or pair: corpus}}."""
-        chosen, opened = [(name, each) for name, each in self._of_split(split) if name not in self.types], {}
-        corpora = {name: {} for name, _ in chosen}
-        for name, objective in chosen:
-            kind = objective.corpus_type
-            for text in self._texts(objective, split):
-                if (kind, text) not in opened:
-                    opened[kind, text] = self._open(kind, folder, split, text)
-                corpora[name][text] = opened[kind, text]
-            if not corpora[name] and not objective.is_trained:
-                del corpora[name]
-                continue
-            if not corpora[name]:
-                text = "parallel text" if kind.startswith("parallel") else "monolingual text"
-                text += " of documents" if kind.endswith("documents") else ""
-                raise UserError(
-                    f"{folder}: no {text} for the split {split!r}, which --objectives {name} reads: add it to the "
-                    "corpus description and run `python -m preprocess`"
-                )
-            for text, corpus in corpora[name].items():
-                objective.check(corpus)
-                if getattr(objective, "mined", False):
-                    self.add_texts(split, negatives_file(folder / text / f"{split}.{text}"))
-        return corpora
-
-    def _of_split(self, split):
-        """The objectives that read a split, and their names: in training those whose weight is not always 0."""
-        every = self.objectives.items()
-        return [(name, each) for name, each in every if each.is_trained or split != "train"]
-
-    def _open(self, kind, folder, split, name):
-        if kind in ONE_LANGUAGE:
-            corpus, prefixes = ONE_LANGUAGE[kind](folder / name / split, name, len(self.dictionary)), [split]
-        else:
-            prefix, codes = f"{split}.{name}", name.split("-")
-            corpus = TWO_LANGUAGES[kind](folder / name / prefix, *codes, len(self.dictionary))
-            prefixes = [f"{prefix}.{code}" for code in codes]
-        self.add_texts(split, *files_of(folder / name, prefixes))
-        return corpus
-
-    def _texts(self, objective, split="train"):
-        """Returns the languages or pairs of an objective's corpora in a split (None: in any split).
-
-        Raises `UserError` if `leave_out` names one without text.
-        """
-        names = self._languages if objective.corpus_type in ONE_LANGUAGE else self.language_pairs
-        left_out = objective.cfg.leave_out
-        left_out = names_of(f"{objective.name}.leave_out", left_out) if left_out else []
-        there = self._present_languages() if objective.corpus_type in ONE_LANGUAGE else self._present_pairs()
-        for name in left_out:
-            if name not in there:
-                setting = f"{objective.name}.leave_out={objective.cfg.leave_out}"
-                valid = ", ".join(there) or "none"
-                raise UserError(
-                    f"--objective-options {setting}: {self.folder()} has no text of {name}; expected one of {valid}"
-                )
-        return [name for name in names(split) if name not in left_out]
-
-    def _languages(self, split="train"):
-        """Returns the languages of --langs (default: all) with text in a split (None: with training text)."""
-        chosen = self._chosen("--langs", self.cfg.langs or self.cfg.lang, self._present_languages())
-        return [code for code in chosen if split is None or is_begun(self.folder() / code / split)]
-
-    def _present_languages(self):
-        return [code for code in self.dictionary.languages if is_begun(self.folder() / code / "train")]
-
-    def language_pairs(self, split="train"):
-        """Returns the pairs of --pairs (default: all) with text in a split (None: in one of `splits_of_pairs`)."""
-        chosen = self._chosen("--pairs", self.cfg.pairs, self._present_pairs())
-        return [name for name in chosen if split is None or self._has_pair(name, split)]
-
-    def _present_pairs(self):
-        names = sorted(path.name for path in self.folder().iterdir() if PAIR.fullmatch(path.name))
-        return [name for name in names if any(self._has_pair(name, split) for split in self.splits_of_pairs)]
-
-    def _has_pair(self, name, split):
-        return any(is_begun(self.folder() / name / f"{split}.{name}.{code}") for code in name.split("-"))
-
-    def _chosen(self, option, wanted, present):
-        if not wanted:
-            return present
-        names = names_of(option, wanted)
-        missing = [name for name in names if name not in present]
-        if missing:
-            raise UserError(
-                f"{option}: {self.folder()} has no text of {', '.join(missing)}; expected one of "
-                f"{', '.join(present) or 'none'}"
-            )
-        return names
+    # --- options -----------------------------------------------------------------------------------------------
 
     @classmethod
     def override_options(cls, options, overrides, identity):
@@ -390,9 +227,9 @@ class XLPretrainingTask(LabelledTask, XLTask):
 
         `fairseq_xl.io.loading` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
         """
-        if overrides.get("objective_options") is not None:
-            named = overrides.get("objectives")
-            options.objective_options = merged_options(identity, overrides["objective_options"], named)
+        own, named = overrides.get("objective_options"), overrides.get("objectives")
+        if own is not None or named is not None:
+            options.objective_options = merged_options(identity, own, named)
 
     def adopt_options(self, options, identity):
         """Takes the checkpoint's languages, pairs and options of objectives, unless the command line names others.
@@ -402,12 +239,17 @@ class XLPretrainingTask(LabelledTask, XLTask):
         self.cfg.objective_options = merged_options(identity, self.cfg.objective_options, self.cfg.objectives)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")
         self.cfg.pairs = self.cfg.pairs or options.get("pairs")
+        self.__dict__.pop("first_folder", None)
 
     def options_without_effect(self, run):
         """As the base, with limits of batches, languages, pairs and options of objectives that no objective reads."""
         found = super().options_without_effect(run)
         if self.cfg.updates_per_epoch == AUTO:
             found |= self._without_effect_in_a_pass()
+        for name, each in self.objectives.items() if self.cfg.updates_per_epoch != AUTO else ():
+            if count := getattr(each.cfg, "examples_per_epoch", None):
+                setting = f"--objective-options {name}.examples_per_epoch={count}"
+                found[setting] = "it is for --updates-per-epoch auto"
         kinds = {each.corpus_type for each in self.objectives.values()}
         for name in ("max_tokens", "batch_size"):
             limited = {
@@ -415,7 +257,7 @@ class XLPretrainingTask(LabelledTask, XLTask):
                 for objective, each in self.objectives.items()
             }
             sizes = [
-                each.cfg.batch_tokens or (each.cfg.batch_sentences or 0) * each.cfg.length
+                each.cfg.batch_tokens or (each.cfg.batch_sentences or 0) * (each.cfg.length or 0)
                 for each in self.objectives.values()
             ]
             if run.dataset[name] is None or not all(limited.values()):
@@ -440,12 +282,12 @@ class XLPretrainingTask(LabelledTask, XLTask):
 
     def _without_effect_in_a_pass(self):
         """Options of sampling, which a pass over the data does not use."""
-        found = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": IN_A_PASS}
+        found = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": NO_SAMPLING}
         for name, each in self.objectives.items():
-            for key in OF_SAMPLING:
+            for key in SAMPLING_OPTIONS:
                 value, field = getattr(each.cfg, key, None), each.Config.__dataclass_fields__.get(key)
                 if field is not None and value != field.default:
-                    found[f"--objective-options {name}.{key}={value}"] = IN_A_PASS
+                    found[f"--objective-options {name}.{key}={value}"] = NO_SAMPLING
         return found
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
@@ -493,7 +335,17 @@ def merged_options(identity, options, objectives=None):
     left_out = own - {part.partition("=")[0] for part in (objectives or stored).split(",")}
     words = (identity.get("objective_options") or "").split()
     kept = " ".join(word for word in words if word.partition(".")[0] not in left_out)
-    texts = (kept, settings_as_text(options))
+    more = settings_as_text(options)
+    given = {word.partition("=")[0] for word in (more or "").split()}
+    for name in {key.removesuffix(".eval_langs") for key in given if key.endswith(".eval_langs")}:
+        if f"{name}.valid_langs" not in given:  # as for --eval-langs
+            kept = " ".join(word for word in kept.split() if word.partition("=")[0] != f"{name}.valid_langs")
+    texts = (kept, more)
+    return merged_settings(*texts)
+
+
+def merged_settings(*texts):
+    """Objective options, of which later ones override earlier ones."""
     return merge_objective_options([word for text in texts for word in (OBJECTIVE_OPTIONS, text or "")])[1]
 
 
@@ -502,10 +354,3 @@ def with_defaults(options, defaults):
     given = {option.partition("=")[0] for option in (options or "").split()}
     added = [option for option in defaults.split() if option.partition("=")[0] not in given]
     return " ".join(filter(None, [*added, options])) or None
-
-
-def freeze_others(model, patterns):
-    """Trains only parameters whose names match one of `patterns`; raises `UserError` for a pattern without a match."""
-    trained = matching_parameters(model, patterns, "--train-only")
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad = name in trained

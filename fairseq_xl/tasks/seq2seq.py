@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import tokenizers
 from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.raw_pieces import XLSubwords
 from fairseq_xl.data.text_pairs import TextPairs
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig
 from fairseq_xl.engine.interfaces import run_config
@@ -25,7 +24,8 @@ from fairseq_xl.models.generator import generate, generator_of, restrict
 from fairseq_xl.models.language_pieces import LanguagePieces
 from fairseq_xl.options import option, option_name
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
-from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedTask
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
+from fairseq_xl.tasks.subwords import XLSubwords
 
 logger = logging.getLogger(__name__)
 
@@ -53,18 +53,16 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     #: whether `_warn_of_unknown` has warned already
     warned_of_unknown = False
     #: origins of the checkpoints of fairseq-generate, with --results-path
-    models = ()
+    origins = ()
 
     @property
     def objective(self):
         """The objective."""
         return self.objectives[self.objective_name]
 
-    def build_criterion(self, cfg, from_checkpoint=False):
-        """Builds the criterion; the objective gets its --label-smoothing."""
-        criterion = super().build_criterion(cfg, from_checkpoint)
-        self.objective.cfg.label_smoothing = getattr(cfg, "label_smoothing", 0.0)
-        return criterion
+    def dataset_class(self, trains):
+        """Evaluations are by fairseq's generator."""
+        return PlannedBatches if trains else EvaluationDataset
 
     def validation_limit(self, objective):
         """Maximum number of examples of a corpus that validation in training reads; 0: all, as elsewhere."""
@@ -80,12 +78,12 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         super().load_state_dict(state_dict)
         run = run_config(self.cfg)
         if run is not None and OmegaConf.select(run, "common_eval.results_path") and "path" in state_dict:
-            self.models = (*self.models, Origin.of_checkpoint(state_dict["path"], self.cfg._name))
+            self.origins = (*self.origins, Origin.of_checkpoint(state_dict["path"], self.cfg._name))
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def get_batch_iterator(self, dataset, **kwargs):
-        """The batches of the plan; in fairseq-generate those of --shard-id, every one of --num-shards."""
+        """The batches of the plan; in fairseq-generate every n-th batch from --shard-id on, n of --num-shards."""
         if not self.evaluates:
             return super().get_batch_iterator(dataset, **kwargs)
         run = run_config(self.cfg)
@@ -122,9 +120,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         run = args._get_parent() if OmegaConf.is_config(args) else None
         if run is not None and OmegaConf.select(run, "common_eval.path"):  # a command, not the run of a checkpoint
             check_run(run, interactive=extra_gen_cls_kwargs is None)  # fairseq-generate passes a language model
-            if self.models:
+            if self.origins:
                 path = os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt")
-                write_origin(path, Origin.of_ensemble(self.models))
+                write_origin(path, Origin.of_ensemble(self.origins))
         default, options = generator_of(args, models, self.dictionary)
         more = options | (extra_gen_cls_kwargs or {})
         generator = super().build_generator(models, args, seq_gen_cls or default, more, prefix_allowed_tokens_fn)
@@ -204,13 +202,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         return EvaluationDataset(self.objectives, {self.objective_name: {"-".join(pair): corpus}})
 
     @staticmethod
-    def truncate(dataset, max_positions):
+    def truncate(dataset, longest):
         """Truncates the texts of a dataset to positions of encoder and decoder; returns those that are longer: (k,)."""
-        found = []
-        for corpora in dataset.corpora.values():
-            for corpus in corpora.values():
-                corpus.longest = max_positions[0] - 1, max_positions[1]  # the encoder reads <s> too
-                found.append(corpus.truncated())
+        found = [corpus.truncate(longest) for corpora in dataset.corpora.values() for corpus in corpora.values()]
         return np.concatenate(found)
 
     def _warn_of_unknown(self, src_tokens):

@@ -5,37 +5,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
-import numpy as np
 import torch
 from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published
-from fairseq_xl.criterions.combined import XLTranslationCriterion
-from fairseq_xl.criterions.fairseqs import FairseqStatistics
-from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
+from fairseq_xl.criterions.combined import CombinedCriterion
+from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.indexed import files_of, is_begun
-from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.passes import AUTO
-from fairseq_xl.data.sampling import smoothed_shares
-from fairseq_xl.data.shards import open_other_shards
 from fairseq_xl.data.symbols import check_direction
-from fairseq_xl.data.text_pairs import DirectedPairs, TextPairs
+from fairseq_xl.data.text_pairs import LONGEST, TextPairs
 from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights, transfer_weights
-from fairseq_xl.engine.interfaces import run_config
+from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.objectives import build_objectives
-from fairseq_xl.options import option
-from fairseq_xl.tasks.planned_batches import MIXED, EvaluationDataset, PlannedBatches
+from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
+from fairseq_xl.objectives.translation_scores import TranslationScorer
+from fairseq_xl.options import AUTO, option
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
-from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
-
-LONGEST = 1 << 30  # tokens of a side without a limit
 
 
 @dataclass
@@ -111,16 +102,21 @@ class XLTranslationTask(XLSeq2SeqTask):
             dictionary.language_id(language)
         self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
         self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
-        self._build_objectives()
+        self.build_objectives()
 
-    def _build_objectives(self):
+    def build_objectives(self):
+        """Makes the objective, with the options of task and criterion."""
         self.forget_plans()
-        options = f"translation.both_directions=false translation.alpha={1 / self.cfg.sampling_temperature}"
-        self.objectives = build_objectives(self.objective_name, options, self.dictionary, self.framing)
-
-    def corpora_of_objectives(self):
-        """The directions, and those of training as one corpus."""
-        return {self.objective_name: [*dict.fromkeys(map("-".join, (*self.lang_pairs, self.named_pair))), MIXED]}
+        names = ("back_translated", "tagged_back_translation", "upsample_primary", "sampling_temperature")
+        options = DirectedTranslationConfig(
+            directions=",".join(map("-".join, self.lang_pairs)),
+            test_direction="-".join(self.inference_pair) if self.cfg.source_lang else None,
+            alpha=1 / self.cfg.sampling_temperature,
+            label_smoothing=run_option(self.cfg, "criterion.label_smoothing", 0.0),
+            **{name: getattr(self.cfg, name) for name in names},
+        )
+        self.objectives = {"translation": DirectedTranslation(options, self.dictionary, self.framing)}
+        self.objective.scorer = self.scorer
 
     @property
     def inference_pair(self):
@@ -139,7 +135,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         if trained is None:
             raise UserError(f"{path} is not a translation model: train one from it with --init-encoder-from")
         self.trained_directions = trained
-        self._build_objectives()
+        self.build_objectives()
         for source, target in dict.fromkeys((self.inference_pair, *self.lang_pairs)):
             if not check_direction(trained, source, target, path):
                 logger.warning("%s was not trained for %s-%s: zero-shot translation", path, source, target)
@@ -203,135 +199,30 @@ class XLTranslationTask(XLSeq2SeqTask):
         perplexities = [f"ppl_{'-'.join(pair)}" for pair in self.lang_pairs] if self._has_own_criterion() else []
         return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *perplexities, *accuracy, *scores]
 
-    def valid_step(self, sample, model, criterion):
-        """fairseq's, and with --eval-bleu the counts of greedy translations."""
-        loss, sample_size, logged = super().valid_step(sample, model, criterion)
-        return loss, sample_size, logged | (self._count(sample, model) if self.scorer else {})
-
-    def _count(self, sample, model):
-        batch, codes = sample["batch"], self.dictionary.languages
-        allowed = torch.from_numpy(self.dictionary.is_output).to(batch["tokens"].device)
-        translations = model.translate(batch, batch["prev_output_tokens"][:, :1], allowed)
-        sources, targets = (
-            [codes[number] for number in batch[name][:, 0].tolist()] for name in ("languages", "other_languages")
-        )
-        compared = (translations, batch["target"], targets)
-        counts = self.scorer.count(list(zip(sources, targets)), batch["tokens"], translations, compared)
-        return self.scorer.logging_output("translation", counts)
-
-    def log(self, metrics, logging_outputs, criterion):
-        """Logs the losses and, in validation with --eval-bleu, the scores of translations."""
-        if isinstance(criterion, XLTranslationCriterion):
-            super().log(metrics, logging_outputs, criterion)
-        else:
-            super().log(metrics, logging_outputs, FairseqStatistics(criterion))
-        if self.scorer:
-            self.scorer.log(metrics, logging_outputs, {"translation": "bleu"})
+    def build_criterion(self, cfg, from_checkpoint=False):
+        """The criterion; one of fairseq's counts what the objective scores, too."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if isinstance(criterion, CombinedCriterion):
+            return criterion
+        criterion = FairseqCriterionWrapper(criterion)
+        criterion.set_objectives(self.objectives, self.corpora_of_objectives())
+        return criterion
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
-        """Opens the bitext of a split. Empty lines are left out of training and validation only."""
-        open_other_shards(self.cfg.data, epoch, split, self.datasets, self._corpora)
-        corpora, trains = self._corpora(self.folder(epoch), split), self._trains(split)
-        if trains:
-            self.inputs.check_complete(split)
-            self._set_repeats(corpora)
-            if len(corpora) > 1:
-                corpora = {MIXED: MixedCorpus(corpora, self.objective.cfg.alpha)}
-        kind = PlannedBatches if trains and self._has_own_criterion() else EvaluationDataset
-        self.datasets[split] = kind(self.objectives, {self.objective_name: corpora}, split)
+    def load_dataset(self, split, *args, **kwargs):
+        """As the base class; logs how many pairs a pass over the training text reads."""
+        is_first = split not in self.datasets
+        super().load_dataset(split, *args, **kwargs)
+        if split == "train" and is_first and not self.evaluates and self.cfg.updates_per_epoch == AUTO:
+            self.objective.log_pairs(self.datasets[split].corpora["translation"])
 
-    def _trains(self, split):
-        return split == "train" and not self.evaluates
+    def dataset_class(self, trains):
+        """fairseq's criterions train on samples of fairseq's form."""
+        return PlannedBatches if trains and self._has_own_criterion() else EvaluationDataset
 
     def _has_own_criterion(self):
-        run = run_config(self.cfg)
-        return run is None or run.criterion._name == self.criterion
-
-    def _corpora(self, folder, split):
-        """The pairs of the directions of a split, {name: corpus}; generated ones are named ``back en-de``."""
-        named, found = self.cfg.source_lang and not split.startswith(("train", "valid")), {}
-        for pair in [self.inference_pair] if named else self.lang_pairs:
-            name = "-".join(pair)
-            found[name] = self._bitext(folder, split, *pair)
-            if self.cfg.back_translated and self._trains(split):
-                found[f"back {name}"] = self._back_translated(folder, *pair)
-        return found if self._trains(split) else {name: _in_memory(pairs, split) for name, pairs in found.items()}
-
-    def _set_repeats(self, corpora):
-        """Sets how often an epoch reads the pairs: --upsample-primary and --sampling-temperature."""
-        factor, generated = self.cfg.upsample_primary, {name for name in corpora if name.startswith("back ")}
-        repeats = {name: factor if f"back {name}" in generated else 1 for name in corpora}
-        sizes = {name: repeats[name] * corpus.sentences for name, corpus in corpora.items()}
-        if self.cfg.sampling_temperature != 1:
-            names = [name for name in corpora if name not in generated]
-            counts = np.array([sizes[name] + sizes.get(f"back {name}", 0) for name in names])
-            shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
-            for name, more in zip(names, (shares * counts.sum() / counts).tolist(), strict=True):
-                for each in {name, f"back {name}"} & repeats.keys():
-                    repeats[each] *= more
-        if "train" not in self.datasets and self.cfg.updates_per_epoch == AUTO:
-            for name in generated:
-                self._log_pairs(name.removeprefix("back "), name, corpora, repeats)
-        self.repeats = {self.objective_name: repeats}
-
-    @staticmethod
-    def _log_pairs(real, generated, corpora, repeats):
-        """Logs how many parallel and back-translated pairs of a direction there are, and how many are read."""
-        every = [corpora[name].sentences for name in (real, generated)]
-        read = [max(1, round(repeats[name] * count)) for name, count in zip((real, generated), every, strict=True)]
-        logger.info(
-            "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
-            *(real, *every, *read, read[0] / read[1]),
-        )
-
-    def _back_translated(self, folder, source, target):
-        """The back-translated pairs of a direction.
-
-        Raises `UserError` if there are none, or if they are not complete or have the ids of another dictionary.
-        """
-        prefix = back_translated_prefix(folder, source, target)
-        command = f"`fairseq-xl back-translate CHECKPOINT {folder} -s {source} -t {target}`"
-        if not is_begun(f"{prefix}.{source}"):
-            raise UserError(f"--back-translated: no {prefix}.{source}; {command} writes it")
-        note = read_note(prefix)
-        if note is None:
-            why = "is damaged" if note_path(prefix).exists() else "is missing"
-            raise UserError(
-                f"--back-translated: {prefix} is not complete, {note_path(prefix).name} {why}; run {command} again"
-            )
-        if note["made_with"].get("dictionary") != self.dictionary.digest():
-            raise UserError(
-                f"--back-translated: {prefix} was written with another dictionary than {folder / 'dict.txt'}; run "
-                f"{command} again"
-            )
-        if parts_path(prefix).exists():
-            logger.warning(
-                "%s: training reads the pairs of an earlier back-translation, since a later one was interrupted; "
-                "finish it with %s",
-                prefix,
-                command,
-            )
-        return self._pairs(folder, "train", prefix, source, target, self.cfg.tagged_back_translation)
-
-    def _pairs(self, folder, split, prefix, source, target, tagged=False):
-        """The pairs of a prefix from source to target, whose files are added to the inputs of the split."""
-        tag = self.dictionary.mask_index if tagged else None
-        pairs = DirectedPairs(tag, prefix, source, target, len(self.dictionary))
-        files = files_of(prefix.parent, [f"{prefix.name}.{code}" for code in prefix.parent.name.split("-")])
-        self.add_texts(split, *files)
-        return pairs
-
-    def _bitext(self, folder, split, source, target):
-        for name in (f"{source}-{target}", f"{target}-{source}"):
-            prefix = folder / name / f"{split}.{name}"
-            if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
-                return self._pairs(folder, split, prefix, source, target)
-        raise UserError(
-            f"{folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add it to the corpus "
-            "description and run `python -m preprocess`"
-        )
+        return run_option(self.cfg, "criterion._name", self.criterion) == self.criterion
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """fairseq hook: the batches of the plan, of pairs of at most `max_positions` tokens on each side.
@@ -339,12 +230,12 @@ class XLTranslationTask(XLSeq2SeqTask):
         Longer pairs of training text are left out, other text is truncated; a warning says how many. Raises `UserError`
         for a line above --max-tokens, or if no training pair is short enough.
         """
-        corpora = dataset.corpora[self.objective_name].values()
-        if not all(isinstance(corpus, TextPairs) for corpus in corpora):
-            self.objective.cfg.length = min(max_positions or (LONGEST, LONGEST))
-            for corpus in corpora:
-                self._check_lengths(corpus, max_positions, max_tokens)
-            return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
+        corpora = dataset.corpora["translation"]
+        if not all(isinstance(corpus, TextPairs) for corpus in corpora.values()):
+            longest = min(max_positions or (LONGEST, LONGEST))
+            smaller = f"the smaller of --max-tokens {max_tokens} and --max-positions"
+            self.objective.check_any_fits(corpora, longest, f"{max_positions} tokens (source, target), {smaller}")
+            return super().get_batch_iterator(dataset, max_tokens=max_tokens, longest=longest, **kwargs)
         cut = [] if max_positions is None else self.truncate(dataset, max_positions)
         if len(cut) and dataset not in self.named_truncations:
             self.named_truncations.append(dataset)
@@ -354,20 +245,3 @@ class XLTranslationTask(XLSeq2SeqTask):
             )
         self.check_longest(dataset, max_tokens, "a line")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
-
-    def _check_lengths(self, corpus, max_positions, max_tokens):
-        """Raises `UserError` if no pair is short enough; the corpus warns of longer ones."""
-        for each in corpus.parts.values() if isinstance(corpus, MixedCorpus) else [corpus]:
-            try:
-                each.mean_size(self.objective.cfg.length)
-            except UserError as error:
-                raise UserError(
-                    f"no training pair fits {max_positions} tokens (source, target), the smaller of --max-tokens "
-                    f"{max_tokens} and --max-positions: raise the smaller one ({error})"
-                ) from None
-
-
-def _in_memory(pairs, split):
-    """The pairs of a split for validation, without those with an empty side, or for tests."""
-    lines = pairs.filled if split.startswith(("train", "valid")) else None
-    return TextPairs(*pairs.sides, pairs.sizes, pairs.codes, lines)

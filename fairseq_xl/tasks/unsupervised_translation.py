@@ -3,9 +3,8 @@
 import itertools
 import logging
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
-import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
@@ -15,17 +14,15 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.translations import Statistics
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
+from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.translation_scores import BLEU_NAMES, TranslationScorer
 from fairseq_xl.options import option
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
-from fairseq_xl.tasks.translation_scores import TranslationScorer
 
 logger = logging.getLogger(__name__)
 
-#: kinds of translations that validation scores, and the names of their BLEU
-BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
 #: noise, length and loss weights after the released command; differences: recipes/papers.md, X11
 OBJECTIVE_OPTIONS = (
     "xdae.noise=shuffle+drop+mask xdae.sample_break_mode=eos xdae.length=100 xdae.alpha=0 "
@@ -62,36 +59,41 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     splits_of_pairs = ("train", "valid")
     default_objective_options = OBJECTIVE_OPTIONS
-    objectives: dict[str, Any]  # Any: validation calls a method of `BackTranslation`
 
     def __init__(self, cfg: Any, dictionary: XLDictionary):
         super().__init__(cfg, dictionary)
         self.weight_files = initial_weights(cfg)
 
-    def _build_objectives(self) -> None:
-        self.codes = self._languages()
+    def build_objectives(self) -> None:
+        """Makes the objectives, and those of validation, which share the scores of translations."""
+        self.codes = self.first_folder.languages()
         if len(self.codes) < 2:
             found = ", ".join(self.codes) or "none"
             where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
             raise UserError(f"unsupervised translation needs text of two languages or more; {where} {found}")
-        super()._build_objectives()
+        super().build_objectives()
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)
         self.added = [name for name in BLEU_NAMES if name not in self.objectives]  # for validation only
-        if "translation" in self.added and not self.language_pairs("valid"):
+        if "translation" in self.added and not self.first_folder.pairs("valid"):
             self.added.remove("translation")
         for name in self.added:
             options = " ".join(filter(None, (self.cfg.objective_options, f"{name}.weight=0")))
             self.objectives |= build_objectives(name, options, self.dictionary, self.framing)
             self.objectives[name].set_languages(self.codes)
+        for name in BLEU_NAMES:
+            if name in self.objectives:
+                self.objectives[name].scorer = self.scorer
+
+    def data_folder(self, epoch: int = 1, folder: Any = None) -> DataFolder:
+        """The data folder, with the pairs whose two languages are both trained."""
+        found = super().data_folder(epoch, folder)
+        found.languages_of_pairs = found.languages()
+        return found
 
     def identity(self) -> dict[str, Any]:
         """The identity of pre-training, and the directions that the model is trained for, as in `xl_translation`."""
         return super().identity() | {"lang_pairs": self.directions}
-
-    def language_pairs(self, split: Optional[str] = "train") -> list[str]:
-        """The language pairs of the data folder whose two languages are both trained."""
-        return [pair for pair in super().language_pairs(split) if set(pair.split("-")) <= set(self.codes)]
 
     # --- model -------------------------------------------------------------------------------------------------
 
@@ -152,63 +154,10 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
 
     def metrics(self) -> list[str]:
         """Names of the validation metrics: those of pre-training, and the scores of translations."""
-        pairs, languages = self.language_pairs("valid"), self._languages("valid")
+        pairs, languages = self.first_folder.pairs("valid"), self.first_folder.languages("valid")
         parallel = [name for pair in pairs for name in (pair, "-".join(reversed(pair.split("-"))))]
         scored = {
             "bleu": [name for name in self.directions if name in parallel],
             "round_trip_bleu": [name for name in self.directions if name.split("-")[0] in languages],
         }
         return [*super().metrics(), *self.scorer.metrics(scored)]
-
-    def train_step(
-        self, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, *args: Any, **kwargs: Any
-    ) -> tuple[Any, Any, dict[str, Any]]:
-        """Makes a training step; counts the languages and lengths of the translations of `back_translation`."""
-        counts: dict[str, Statistics] = {}
-        if sample["objective"] == "back_translation":
-            with optimizer.autocast():
-                sample = self._with_translations(sample, model)
-            counts = self._count(sample, model, compare=False)
-        loss, sample_size, logged = super().train_step(sample, model, criterion, optimizer, *args, **kwargs)
-        return loss, sample_size, logged | self.scorer.logging_output("back_translation", counts)
-
-    def valid_step(self, sample: dict[str, Any], model: Any, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
-        """Computes the loss, and counts the translations of a batch for the scores."""
-        objective, counts = sample["objective"], {}
-        if objective in BLEU_NAMES:
-            translated = self._with_translations(sample, model)
-            counts[objective] = self._count(translated, model, compare=True)
-            if objective == "back_translation":
-                sample = translated
-        loss, sample_size, logged = super().valid_step(sample, model, criterion)
-        for kind in BLEU_NAMES:
-            logged |= self.scorer.logging_output(kind, counts.get(kind, {}))
-        return loss, sample_size, logged
-
-    def _with_translations(self, sample: dict[str, Any], model: Any) -> dict[str, Any]:
-        """The sample with the translations of its batch as the batch's ``source``."""
-        with torch.no_grad():  # otherwise DistributedDataParallel would expect a backward pass
-            translated = model(self.objectives["back_translation"].translated, sample["batch"])
-        return sample | {"batch": sample["batch"] | {"source": translated}}
-
-    def _count(self, sample: dict[str, Any], model: Any, compare: bool) -> dict[str, Statistics]:
-        """Counts the translations of a sample that has them, by direction.
-
-        With `compare` they are counted for BLEU, too: translations of parallel text against their references, and round
-        trips of monolingual sentences against the sentences.
-        """
-        batch, codes = sample["batch"], self.dictionary.languages
-        sides = [[codes[number] for number in batch[key][:, 0].tolist()] for key in ("languages", "other_languages")]
-        translated, compared = batch["source"], None
-        if compare and sample["objective"] == "back_translation":
-            back = {"other_languages": batch["languages"]}
-            round_trips = model(self.objectives["back_translation"].translated, translated | back)
-            compared = (round_trips["tokens"], batch["target"], sides[0])
-        elif compare:
-            compared = (translated["tokens"], batch["target"], sides[1])
-        return self.scorer.count(list(zip(*sides)), batch["tokens"], translated["tokens"], compared)
-
-    def log(self, metrics: Any, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
-        """Logs the losses and the scores of translations; BLEU in validation only."""
-        super().log(metrics, logging_outputs, criterion)
-        self.scorer.log(metrics, logging_outputs, BLEU_NAMES)

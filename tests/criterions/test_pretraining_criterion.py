@@ -46,7 +46,7 @@ class Stand(Objective):
     """An objective with some of these terms, which logs those of `LOG_KEYS`."""
 
     def __init__(self, name, weight, terms, modeling):
-        self.name, self.schedule, self.own_terms, self.modeling = name, [(0, weight)], terms, modeling
+        self.name, self.weight_schedule, self.own_terms, self.modeling = name, [(0, weight)], terms, modeling
 
     terms = property(lambda self: self.own_terms)
     language_modeling = property(lambda self: self.modeling)
@@ -112,7 +112,7 @@ class TestCombining:
         assert path == [(1.0, 0.9), (0.9, 0.9), (0.8, 0.9), (0.8, 0.8)]
 
     def test_a_term_that_would_vanish_from_the_log_is_an_error(self, criterion, model):
-        with pytest.raises(UserError, match="the loss of mlm returned terms that its `terms` do not name: bits of de$"):
+        with pytest.raises(UserError, match="the loss of mlm returned bits of de: expected one of its `terms` mlm"):
             criterion(model, sample("mlm", "de", {"mlm": (12.0, 4), "bits": (1.0, 1)}))
 
 
@@ -233,7 +233,7 @@ def test_the_weight_is_that_of_the_batch_or_else_the_largest(criterion, model):
 
 
 def test_an_objective_that_is_not_trained_does_not_count(criterion, model):
-    criterion.objectives["tlm"].schedule = [(0, 0.0)]
+    criterion.objectives["tlm"].weight_schedule = [(0, 0.0)]
     loss, size, log = criterion(model.eval(), sample("tlm", "de-en", {"tlm": (12.0, 4)}))
     assert (loss.item(), size, log["sample_size"], log["sums"].tolist()) == (0, 0, 0, [0, 0, 12, 0])
 

@@ -11,8 +11,9 @@ from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.objectives.base import ObjectiveConfig
+from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
+from fairseq_xl.objectives.generation import Generation, GenerationConfig
 from fairseq_xl.objectives.labelled import LabelledObjective
-from fairseq_xl.objectives.sequence import Generation, GenerationConfig
 from tests.waits import no_waits
 
 fairseq_xl.register()
@@ -44,7 +45,8 @@ def output(loss, size, sums, counts):
 
 @pytest.fixture
 def generation(dictionary):
-    return criterion_of(Generation(GenerationConfig(), dictionary, Framing.of("xl", dictionary)), ["en", "de", "fr"])
+    objective = Generation(GenerationConfig(), dictionary, Framing.of("xl", dictionary), named=False)
+    return criterion_of(objective, ["en", "de", "fr"])
 
 
 @pytest.mark.parametrize("size", [3, torch.tensor(3.0, dtype=torch.double)], ids=["one process", "several"])
@@ -76,17 +78,31 @@ def test_generation_is_logged_without_a_sync(generation):
     assert values == {"loss": 3.0, "nll_loss": 2.333, "ppl_en": 4.0, "ppl_de": 8.0, "ppl": 6.0}
 
 
+def test_scores_of_translations_are_logged_without_a_sync(dictionary):
+    """Statistics come first in the sums; of two updates, 2 and 4 pieces for 4 and 2 of the sources."""
+    objective = DirectedTranslation(DirectedTranslationConfig(), dictionary, Framing.of("xl", dictionary))
+    keys = [("pieces", "en-de"), ("source_pieces", "en-de")]
+
+    def values(sums):
+        pieces, sources = (sums["translation"][name]["en-de"][0] for name, _ in keys)
+        return {"length_ratio_en-de": pieces / sources}
+
+    objective.scorer = type("Scorer", (), {"keys": keys, "values": staticmethod(values)})()
+    updates = [[output(4, 2, [*counts, 4 * LN2], [0, 0, 2])] for counts in ((2, 4), (4, 2))]
+    found = logged_without_a_sync(criterion_of(objective, ["en-de"]), *updates)
+    assert found == {"loss": 2.0, "nll_loss": 2.0, "ppl": 4.0, "ppl_en-de": 4.0, "length_ratio_en-de": 1.0}
+
+
 def test_fine_tuning_is_logged_without_a_sync(dictionary):
     """English: 3 of 4 right in two updates; German: none of 2. A batch without a label counts as no loss."""
     kind = SimpleNamespace(
-        name="any",
+        main_metric="accuracy",
         statistics=("correct", "of no use"),
         training_statistics=None,
         metrics=lambda: {"accuracy": lambda sums: 100 * sums["correct"] / sums["examples"]},
     )
-    objective = LabelledObjective(
-        ObjectiveConfig(), dictionary, Framing.of("xl", dictionary), task_type=kind, named=False
-    )
+    made = type("Any", (LabelledObjective,), {"name": "any", "type_class": lambda *_: kind})
+    objective = made(ObjectiveConfig(), dictionary, Framing.of("xl", dictionary), named=False)
     zeros = [0] * 9
     updates = [
         [output(bits, size, [*examples, *correct, 0, 0, 0], zeros)]  # de, en, fr

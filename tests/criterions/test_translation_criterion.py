@@ -8,7 +8,7 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
 from fairseq_xl.criterions.combined import XLTranslationCriterion
-from fairseq_xl.criterions.fairseqs import FairseqStatistics
+from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.plan import BatchSpec
 from fairseq_xl.data.text_pairs import TextPairs
@@ -17,7 +17,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.objectives import build_objectives
+from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
 from fairseq_xl.tasks.planned_batches import EvaluationDataset
 from tests.command_line import cli
 from tests.commands import run_train, translation
@@ -27,9 +27,8 @@ SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=1, decoder_layers
 
 @pytest.fixture
 def objectives(dictionary):
-    return build_objectives(
-        "translation", "translation.both_directions=false", dictionary, Framing.of("xl", dictionary)
-    )
+    framing = Framing.of("xl", dictionary)
+    return {"translation": DirectedTranslation(DirectedTranslationConfig(), dictionary, framing)}
 
 
 @pytest.fixture
@@ -73,9 +72,9 @@ def test_loss_log_and_gradients_are_fairseqs(dictionary, objectives, sample, sha
     objectives["translation"].cfg.label_smoothing = smoothing
     loss, size, logged, gradients = computed(criterion, criterion, model, sample)
     fairseqs = LabelSmoothedCrossEntropyCriterion(task, sentence_avg, smoothing)
-    expected_loss, expected_size, expected_logged, expected = computed(
-        fairseqs, FairseqStatistics(fairseqs), model, sample
-    )
+    adapted = FairseqCriterionWrapper(fairseqs)
+    adapted.set_objectives(objectives, {"translation": ["en-de"]})
+    expected_loss, expected_size, expected_logged, expected = computed(adapted, adapted, model, sample)
     assert size == expected_size == (3 if sentence_avg else 9)
     torch.testing.assert_close(loss, expected_loss, rtol=1e-5, atol=1e-5)
     assert logged.keys() == {*expected_logged, "ppl_en-de"} and logged["ppl_en-de"] == logged["ppl"]

@@ -51,7 +51,8 @@ def test_generation(data_bin):
     from fairseq_xl.data.dictionary import XLDictionary
     from fairseq_xl.data.plan import BatchSpec
     from fairseq_xl.data.text_pairs import TextPairs
-    from fairseq_xl.objectives.sequence import Generation, GenerationConfig, net_input
+    from fairseq_xl.objectives.generation import Generation, GenerationConfig
+    from fairseq_xl.objectives.sequence import net_input
 
     dictionary = XLDictionary.load(data_bin / "dict.txt")
     german = dictionary.language_symbol("de")

@@ -163,13 +163,6 @@ def test_updates_are_the_same_on_any_number_of_ranks(pairs, chunk):
         assert spread < before / 2
 
 
-@pytest.mark.parametrize("value", ["many", "0", -1, "2.5", ""])
-def test_what_is_no_number_of_updates_is_refused(value):
-    with pytest.raises(UserError, match=f"--updates-per-epoch {value}: auto, or a whole number"):
-        passes.number_of_updates(value)
-    assert [passes.number_of_updates(each) for each in ("auto", "3", 3)] == ["auto", 3, 3]
-
-
 class Numbered:
     """A dataset whose batches are the specifications."""
 

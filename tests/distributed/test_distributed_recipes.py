@@ -26,7 +26,7 @@ from tests.commands import pretraining, run_train
 from tests.distributed.two_processes import ROOT, run_jobs
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
-from tests.tasks.test_multitask import write_others
+from tests.tasks.test_labelled_objectives import write_others
 from tests.tasks.test_same_language_generation import write_titles
 
 RECIPES = ROOT / "recipes"

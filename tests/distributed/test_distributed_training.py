@@ -31,7 +31,7 @@ from tests.distributed.two_processes import pair, run_jobs, train
 from tests.distributed.worker import overflow, scores_of
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
-from tests.tasks.test_multitask import multitask, write_others
+from tests.tasks.test_labelled_objectives import several, write_others
 from tests.tasks.test_same_language_generation import write_titles
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]
@@ -156,14 +156,15 @@ def runs(data, single, empty, labeled, body):
             1,
             DDP,
         ),
-        # batches of either task
-        "multitask": (
-            multitask(
+        # batches of either objective
+        "labelled": (
+            several(
                 f"{labeled}/data-bin",
-                f"nc=classification:{labeled}/tasks ner=tagging:{labeled}/ner",
+                {"nc": f"{labeled}/tasks", "ner": f"{labeled}/ner"},
                 "unused",
                 *NO_DROPOUT,
-                *cli(head_dropout=0, max_epoch=1),
+                *cli(max_epoch=1),
+                options="nc.head_dropout=0 ner.head_dropout=0",
             ),
             1,
             DDP,
@@ -329,9 +330,9 @@ def test_distributed_scores_of_translations_are_those_of_one_process(two, one, n
 @pytest.mark.parametrize("backend", list(DDP))
 def test_distributed_metrics_are_those_of_one_process(two, one, backend):
     """F1 of spans that depend on the sentence before is in the score: each process needs the predictions of all."""
-    output, _ = one("multitask")
+    output, _ = one("labelled")
     expected = output.statistics("score")
-    found = two[f"multitask-{backend}"][0]["scores"]["score"]  # the first rank logs
+    found = two[f"labelled-{backend}"][0]["scores"]["score"]  # the first rank logs
     assert found == expected and float(expected[0]) > 10
 
 

@@ -20,6 +20,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.finetuning.ranking import Ranking
+from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.objectives.labelled import define_objectives
 from fairseq_xl.tasks.finetuning import define_tasks
 from tests.command_line import cli
 from tests.commands import labeled, load, run_train, run_validate
@@ -43,11 +45,12 @@ def installed(tmp_path, monkeypatch):
     (site / "my_types-1.0.dist-info/entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(site)
     finetuning.load_all()
+    define_objectives()
     define_criterions()
     define_tasks()
     yield
     class_name = TASK_REGISTRY[f"xl_{NAME}"].__name__
-    TASK_TYPES.pop(NAME)
+    TASK_TYPES.pop(NAME), OBJECTIVES.pop(NAME)
     for registry in (TASK_REGISTRY, CRITERION_REGISTRY):
         registry.pop(f"xl_{NAME}")
     TASK_CLASS_NAMES.discard(class_name)

@@ -98,7 +98,7 @@ def test_windows_cover_the_context(task):
 def test_a_long_question_is_truncated(task):
     (made,) = task.inputs(Question("q", "abcdefghij", "xy", (), "en", "file"), Letters())
     assert made.tokens.tolist() == [0, *range(10, 18), END, END, 33, 34, END] and made.truncated
-    with pytest.raises(UserError, match="--length 27 is too small for --question-length 8: 28 or more is needed"):
+    with pytest.raises(UserError, match="length 27 is too small for question-length 8: 28 or more is needed"):
         QuestionAnswering(options(length=27), None)
 
 

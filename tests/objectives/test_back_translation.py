@@ -61,7 +61,7 @@ def test_the_framing_of_published_weights(build, english, spec, model):
 def test_the_model_learns_from_its_own_translation(objective, english, spec, model):
     """The loss is the cross-entropy of the sentence, given the translation that `translate` makes."""
     batch = objective.collate(spec([0, 2, 3]), english)
-    translation = model.translate(batch, torch.full((3, 1), DE), objective.allowed)
+    translation = model.translate(batch, torch.full((3, 1), DE), torch.from_numpy(objective.dictionary.is_output))
     made = objective.translated(model, batch)
     assert torch.equal(made["tokens"][:, 1:], translation) and (made["tokens"][:, 0] == BOS).all()
     assert made["languages"].tolist() == [[0]] * 3 and torch.equal(made["padding_mask"], made["tokens"].eq(PAD))

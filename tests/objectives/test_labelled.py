@@ -10,9 +10,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import LabeledExample, TaggedSentence, read_examples
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.finetuning.tagging import Tagging
-from fairseq_xl.objectives.base import ObjectiveConfig
-from fairseq_xl.objectives.labelled import LabelledObjective
-from fairseq_xl.tasks.multitask import shares_of
+from fairseq_xl.objectives import OBJECTIVES
 
 S, PAD, END = 0, 1, 2
 
@@ -57,9 +55,9 @@ def test_a_triple_is_truncated_to_equal_lengths(framing):
 
 @pytest.fixture
 def objective(dictionary, framing):
-    task = Classification(None, None)
-    task.learn([LabeledExample(label, ("text",), "en", "file", 1) for label in "ab"])
-    return LabelledObjective(ObjectiveConfig(), dictionary, framing, task_type=task, named=False)
+    made = OBJECTIVES["classification"](OBJECTIVES["classification"].Config(), dictionary, framing, named=False)
+    made.type.learn([LabeledExample(label, ("text",), "en", "file", 1) for label in "ab"])
+    return made
 
 
 def corpus_of(sizes):
@@ -159,17 +157,3 @@ def test_a_label_that_was_not_trained():
     task.learn([LabeledExample(label, ("x",), "en", "train.en.tsv", 1) for label in "ab"])
     with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is not one of the classes a, b"):
         task.check([LabeledExample("c", ("x",), "en", "valid.en.tsv", 4)])
-
-
-@pytest.mark.parametrize(
-    "sizes, total, alpha, counts",
-    [
-        ([90, 10], 100, 1.0, [90, 10]),
-        ([90, 10], 40, 0.5, [30, 10]),  # 3 to 1
-        ([90, 10], 40, 0.0, [20, 20]),
-        ([7, 7, 7], 10, 1.0, [3, 4, 3]),
-        ([1000, 1], 10, 1.0, [10, 1]),  # at least one
-    ],
-)
-def test_shares_of_subtasks_by_hand(sizes, total, alpha, counts):
-    assert shares_of(sizes, total, alpha) == counts

@@ -7,7 +7,7 @@ from tests.commands import run_train
 from tests.distributed.test_distributed_training import folders, headed, runs  # noqa: F401
 
 #: a run for each kind of model and of output
-RUNS = ["mlm-tlm", "all-cycle", "similarity", "denoising", "future", "next-sentence", "translation", "multitask"]
+RUNS = ["mlm-tlm", "all-cycle", "similarity", "denoising", "future", "next-sentence", "translation", "labelled"]
 
 
 @pytest.fixture

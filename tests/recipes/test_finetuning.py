@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fairseq_xl.errors import UserError
 from recipes import finetuning
@@ -12,14 +13,14 @@ from recipes import finetuning
 @pytest.fixture
 def config(tmp_path):
     path = tmp_path / "own.yaml"
-    path.write_text('valid-langs: "de"  # not the others\nsubtask-eval-langs: ner=en\n')
+    path.write_text('valid-langs: "de"  # not the others\n')
     return str(path)
 
 
-def missing(tmp_path, *words):
+def missing(tmp_path, *words, evaluate="en,fr"):
     """Names of the files that the check misses."""
     try:
-        finetuning.check("en,de", "en,fr", *words)
+        finetuning.check("en,de", evaluate, *words)
     except UserError as error:
         return {path.removeprefix(f"{tmp_path}/") for path in str(error).partition("there is no ")[2].split(", ")}
     return set()
@@ -47,11 +48,42 @@ def test_all_missing_files_are_named(tmp_path, config, monkeypatch):
     assert missing(tmp_path, one, *only, "--valid-langs", "en,fr") == {"one/valid.en.tsv", "one/valid.fr.tsv"}
     assert missing(tmp_path, one, *only, "--disable-validation") == {"one/valid.de.tsv"}  # predicted
     monkeypatch.delenv("PREDICT")
-    ner = f"ner=question-answering:{tmp_path}/ner"  # its only language
-    assert missing(tmp_path, two, ner, config, "--valid-langs", "en") == {
+    ner = f"ner=question-answering:{tmp_path}/ner"
+    assert missing(tmp_path, two, ner, config, "--valid-langs", "en", evaluate="en,fr ner=en") == {
         *("one/train.de.tsv", "one/valid.en.tsv", "one/test.en.tsv"),
         *(f"ner/{name}.json" for name in ("train.en", "train.de", "valid.en", "test.en")),
     }
+
+
+def test_flags_of_task_types_become_options_of_objectives(tmp_path, capsys, config):
+    """Of the types that have them; options of one objective override. The other flags are those of the run."""
+    (tmp_path / "base.yaml").write_text("task: xl_tagging\nlength: 256\npooler: true\nfp16: true\nlr: 0.1\n")
+    flags = ["--length", "64", "--stride=8", "--bf16", "--objective-options", "qa.length=32 qa.weight=2"]
+    words = "nc=classification:a:b", "qa=question-answering:c", str(tmp_path / "base.yaml"), config, *flags
+    finetuning.objectives("en", "en,de qa=de,fr", *words)
+    run = yaml.safe_load(capsys.readouterr().out)
+    settings = dict(word.split("=") for word in run.pop("objective-options").split())
+    languages = {"train_langs": "en", "valid_langs": "de"}
+    nc = languages | {"length": "64", "pooler": "True", "task_files": "a:b", "eval_langs": "en,de"}
+    qa = languages | {"stride": "8", "task_files": "c", "eval_langs": "de,fr"}
+    assert {key.removeprefix("nc."): value for key, value in settings.items() if key.startswith("nc.")} == nc
+    assert settings.items() >= {"qa.length": "32", "qa.weight": "2"}.items() | {
+        (f"qa.{key}", value) for key, value in qa.items()
+    }
+    assert len(settings) == len(nc) + len(qa) + 2
+    assert run == {
+        **{"updates-per-epoch": "auto", "task": "xl_pretraining", "criterion": "xl_pretraining", "lr": "0.1"},
+        **{"bf16": True, "objectives": "nc=classification,qa=question_answering", "best-checkpoint-metric": "score"},
+    }
+    finetuning.objectives("en", "en", "nc=classification:a")
+    assert yaml.safe_load(capsys.readouterr().out)["best-checkpoint-metric"] == "accuracy_nc"
+    for evaluate, more, message in (
+        ("en ner=de", [], "EVAL_LANGS 'ner=de': expected NAME=LANGUAGES for one of nc"),
+        ("en", ["nc=tagging:b"], "SUBTASKS: nc is named twice"),
+        ("en", [config], "--valid-langs de: nc has only en"),
+    ):
+        with pytest.raises(UserError, match=message):
+            finetuning.objectives("en", evaluate, "nc=classification:a", *more)
 
 
 @pytest.mark.parametrize(

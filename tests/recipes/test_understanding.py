@@ -268,8 +268,8 @@ def test_several_tasks_in_one_run(data_bin, tmp_path):
         (tmp_path / f"nc/test.{code}.tsv").write_text("_\tthe\n", encoding="utf-8")
     subtasks = "\n".join(f"{name}={kind}:{tmp_path / name}" for name, (kind, *_) in contents.items())
     config = RECIPES / "xlm/config/finetune-toy.yaml"
-    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de", config, tmp_path / "own.yaml"]
-    (tmp_path / "own.yaml").write_text("subtask-eval-langs: qa=en\nnormalization: mlqa\n")
+    arguments = [data_bin, tmp_path / "run", subtasks, "en", "en,de qa=en", config, tmp_path / "own.yaml"]
+    (tmp_path / "own.yaml").write_text("normalization: mlqa\n")
     (tmp_path / "run/predictions/qa").mkdir(parents=True)
     (tmp_path / "run/predictions/qa/test.de.json").write_text("{}")  # of an earlier run
     small = ["--length", 32, "--max-positions", MAX_POSITIONS, "--embed-dim", 16, "--ffn-dim", 32, "--heads", 2]

@@ -8,6 +8,7 @@ from recipes import launch, updates
 from tests.command_line import cli
 from tests.commands import CPU, classification, configuration, pretraining, run_train
 from tests.tasks.conftest import write_encoded
+from tests.tasks.test_labelled_objectives import several
 
 LINEAR = cli(lr_scheduler="polynomial_decay", max_epoch=3, no_save=True, disable_validation=True)
 
@@ -47,6 +48,14 @@ def test_training_makes_the_counted_updates(data_bin, files, tmp_path, limits):
     arguments = classification(data_bin, files, tmp_path / "run", *LINEAR, *limits, "--total-num-update", 99)
     counted = updates.count(parsed(arguments))
     assert counted == len(run_train(arguments).updates) > 3
+
+
+def test_updates_of_several_objectives(data_bin, files, tmp_path):
+    """74 examples in 10 batches of 8 and 5 of 16, two of an objective in an update: 5 and 3 updates an epoch."""
+    folders, sizes = {"nc": files, "classification": files}, "nc.batch_sentences=8 classification.batch_sentences=16"
+    more = cli(update_freq=2, total_num_update=99)
+    line = several(data_bin, folders, tmp_path / "run", *LINEAR, *more, options=sizes)
+    assert updates.count(parsed(line)) == len(run_train(line).updates) == 3 * (5 + 3)
 
 
 def test_processes_share_the_batches(data_bin, files, tmp_path, monkeypatch):

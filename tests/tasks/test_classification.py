@@ -16,7 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification as scores
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
-from fairseq_xl.tasks.finetuning import FineTuningTask
+from fairseq_xl.objectives.predictions import Predictions
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
@@ -128,18 +128,15 @@ def test_predictions_of_some_examples_only_are_refused(data_bin, task_files, lea
 
 def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task_files, tmp_path, monkeypatch):
     """The first of three epochs is validated in part only: its predictions do not complete those of the second."""
-    step, seen = FineTuningTask.valid_step, []
+    keep, seen = Predictions.keep, []
 
-    def some(task, sample, model, criterion):
-        kept, task.cfg.predictions_to = task.cfg.predictions_to, None if len(seen) == 1 else task.cfg.predictions_to
-        seen.append(len(task.predictions.get("valid", ())))
-        try:
-            return step(task, sample, model, criterion)
-        finally:
-            task.cfg.predictions_to = kept
+    def some(predictions, *batch):
+        seen.append(len(predictions.kept.get("valid", ())))
+        if len(seen) != 2:
+            keep(predictions, *batch)
 
-    monkeypatch.setattr(FineTuningTask, "valid_step", some)
-    monkeypatch.setattr(FineTuningTask, "_check_complete", lambda task: None)
+    monkeypatch.setattr(Predictions, "keep", some)
+    monkeypatch.setattr(Predictions, "check_complete", lambda *_: None)
     line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 3, "--no-save", *LEARNING)
     run_train([*line, "--predictions-to", tmp_path / "to"])
     batches = len(seen) // 3
@@ -427,7 +424,7 @@ def test_files_that_are_wrong(data_bin, changed, tmp_path, name, content, senten
 
 
 def test_mistakes_are_found_before_anything_is_encoded(data_bin, task_files, changed, tmp_path, monkeypatch):
-    monkeypatch.setattr("fairseq_xl.tasks.labelled.TextEncoder", None)
+    monkeypatch.setattr("fairseq_xl.objectives.data_folder.TextEncoder", None)
     line = classification(data_bin, task_files[1], tmp_path / "run")
     refused([*line, "--best-checkpoint-metric", "f1"], "--best-checkpoint-metric f1: choose one of accuracy")
     refused([*line, "--valid-subset", "valid,valid1"], "valid1.en.tsv: no such file")

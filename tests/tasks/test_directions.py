@@ -17,14 +17,12 @@ from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.monolingual import piece_counts
 from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
-from fairseq_xl.tasks.translation_scores import TranslationScorer
+from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
-from tests.waits import Waits
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
 
@@ -169,21 +167,6 @@ def test_wrong_languages_without_training_text_are_not_logged(data, tmp_path):
     tokens = torch.tensor([[4, 5, 2]])
     counted = scorer.count([("en", "de")], tokens, tokens)["en-de"]
     assert (counted.sentences, counted.wrong_language, counted.pieces) == (1, 0, 2)
-
-
-def test_counts_of_several_processes_are_read_in_one_sync(data):
-    """Where counts are summed over processes they are scalars on the device."""
-    scorer = TranslationScorer(XLDictionary.load(data / "dict.txt"), data, ["en-de", "de-en"])
-    counts = scorer.count([("en", "de")], torch.tensor([[4, 5, 2]]), torch.tensor([[4, 5, 6, 2]]))
-    log = scorer.logging_output("back_translation", counts)
-    found = []
-    for logged in (log, {key: torch.tensor(number) for key, number in log.items()}):
-        metrics = Metrics()
-        with Waits() as waits:
-            scorer.log(metrics, [logged], {"translation": "bleu", "back_translation": "round_trip_bleu"})
-        found.append(metrics.values())
-        assert len(waits.found) == (0 if logged is log else 1) and set(waits.found.values()) <= {1}
-    assert found[0] == found[1] and found[0]["length_ratio_en-de"] > 0
 
 
 def test_pieces_are_counted_from_the_beginning(data):

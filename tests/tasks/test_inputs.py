@@ -11,7 +11,7 @@ from fairseq_xl.retrieval import Embedder
 from tests.commands import classification, generation, pretraining, run_train, translation
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
-from tests.tasks.test_multitask import multitask, named, write_others
+from tests.tasks.test_labelled_objectives import several, write_others
 from tests.tasks.test_same_language_generation import write_titles
 
 SAVED = ["--no-epoch-checkpoints", "--max-update"]
@@ -25,7 +25,7 @@ def data(data_bin, tmp_path):
 
 @pytest.fixture(scope="module")
 def task_files(tmp_path_factory):
-    """{subtask: folder of its files}, and files of titles. Read only."""
+    """{name of a task: folder of its files}, and files of titles. Read only."""
     root = tmp_path_factory.mktemp("task-files")
     write_titles(root / "titles")
     return {"nc": write_task(root / "nc", sides=1), **write_others(root)}, root / "titles"
@@ -86,17 +86,17 @@ def test_more_or_less_text_is_refused(data, task_files, tmp_path):
     [
         ("classification", "nc/train.en.tsv"),
         ("classification", "nc/valid.de.tsv"),
-        ("multitask", "ner/train.de.tsv"),
-        ("multitask", "qa/train.en.json"),
+        ("several", "ner/train.de.tsv"),
+        ("several", "qa/train.en.json"),
         ("generation", "titles/train.en.tgt"),
     ],
 )
 def test_other_task_files_are_refused(data, task_files, tmp_path, kind, name):
     root = shutil.copytree(task_files[1].parent, tmp_path / "files")
-    folders = {subtask: root / subtask for subtask in task_files[0]}
+    folders = {name: root / name for name in task_files[0]}
     line = {
         "classification": lambda: classification(data, folders["nc"], tmp_path / "run"),
-        "multitask": lambda: multitask(data, named(folders), tmp_path / "run"),
+        "several": lambda: several(data, folders, tmp_path / "run"),
         "generation": lambda: generation(data, root / "titles", tmp_path / "run"),
     }[kind]()
     run_train([*line, *SAVED, 1])

@@ -34,6 +34,7 @@ from tests.hostile_text import LINES
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_finetuning_tasks import asked, ranked, tagged
+from tests.tasks.test_labelled_objectives import several
 from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import EMPTY, TEST_LINES, sentences
 
@@ -222,7 +223,7 @@ def test_wrong_lines_and_options(data_bin, checkpoints, run, tmp_path):
         ("tagging", ["Haus"], ["--probabilities"], "--probabilities: the model has no classes"),
         ("tagging", ["Haus"], ["--json", "--probabilities"], "--probabilities: leave it out"),
         ("tagging", ["Haus"], ["--lang", "xx"], "language 'xx' has no symbol in the dictionary"),
-        ("tagging", ["Haus"], ["--subtask", "ner"], "--subtask ner: only models of xl_multitask have subtasks"),
+        ("tagging", ["Haus"], ["--objective", "ner"], "--objective ner: expected one of tagging"),
         ("tagging", ["Haus " * 9], ["--max-tokens", 5], "a sentence needs 11 tokens with padding"),
         ("tagging", ["Haus"], ["--batch-size", 0], "--batch-size 0: 1 or more is needed"),
         ("tagging", ["Haus"], ["--beam", 5], "--beam: expected a model that translates or generates text, found .*.pt"),
@@ -253,19 +254,19 @@ def test_commands_that_generate_text_name_this_one(data_bin, checkpoints, task_f
         command([*line, *cli(task_files=task_files["tagging"], gen_subset="valid", batch_size=1)])
 
 
-def test_subtasks(data_bin, task_files, tmp_path, run):
-    """Each subtask of a model predicts with its own head."""
-    subtasks = " ".join(f"{name[0]}={name}:{task_files[name]}" for name in ("classification", "tagging"))
-    line = [data_bin, *cli(task="xl_multitask", criterion="xl_multitask", arch="xl_xlm_tiny", layers=1)]
-    options = [word for word in labeled("", tmp_path) if word not in ("--task-files", "")]
-    run_train([*line, *options, "--subtasks", subtasks, *SHORT])
+def test_objectives(data_bin, task_files, tmp_path, run):
+    """Each labelled objective of a model predicts with its own head."""
+    folders = {"nc": task_files["classification"], "ner": task_files["tagging"]}
+    run_train(several(data_bin, folders, tmp_path, *SHORT))
     checkpoint = tmp_path / "checkpoint_last.pt"
-    (tags,) = run(["das Haus"], checkpoint, "--lang", "de", "--subtask", "t")
-    (label,) = run(["das Haus\tGarten"], checkpoint, "--lang", "de", "--subtask", "c")
+    (tags,) = run(["das Haus"], checkpoint, "--lang", "de", "--objective", "ner")
+    (label,) = run(["das Haus\tGarten"], checkpoint, "--lang", "de", "--objective", "nc")
     assert len(tags.split(" ")) == 2 and label.split("\t")[0] in ("river", "stone")
+    (record,) = fairseq_xl.load(checkpoint, data=data_bin).predict(["das Haus"], "de", objective="ner")
+    assert record["tags"] == tags.split(" ")
     for more, message in (
-        ([], "--subtask is missing: expected one of c, t"),
-        (["--subtask", "x"], "--subtask x: expected one of c, t"),
+        ([], "--objective is missing: expected one of nc, ner"),
+        (["--objective", "x"], "--objective x: expected one of nc, ner"),
     ):
         with pytest.raises(UserError, match=message):
             run(["das Haus"], checkpoint, "--lang", "de", *more)
@@ -331,7 +332,10 @@ def test_directions_of_translation(translator, run):
         (["-s", "en", "-t", "xx"], "language 'xx' has no symbol in the dictionary"),
         (["--lang", "en"], "--lang en: .* translates, it has --source-lang and --target-lang"),
         (["-s", "en", "-t", "de", "--max-tokens", 5], "standard input: a line has 7 tokens, more than --max-tokens 5"),
-        (["-s", "en", "-t", "de", "--subtask", "x"], "--subtask: expected a model that predicts classes, found .*.pt"),
+        (
+            ["-s", "en", "-t", "de", "--objective", "x"],
+            "--objective: expected a model that predicts classes, found .*.pt",
+        ),
         (["-s", "en", "-t", "de", "--probabilities"], "--probabilities: expected a model that predicts classes"),
         (
             ["-s", "en", "-t", "de", "--language-module", "x.pt"],

@@ -99,6 +99,29 @@ def generate(data, files, checkpoint, language, *more):
     )
 
 
+def test_it_is_an_objective_beside_others(data_bin, task_files, tmp_path):
+    """A pass has each example once, in batches of one objective; the model then generates titles."""
+    options = (
+        f"generation.task_files={task_files} generation.train_langs=en,de generation.eval_langs=en,de xdae.length=32"
+    )
+    more = cli(objectives="xdae,generation", objective_options=options, updates_per_epoch="auto", max_epoch=15, lr=0.01)
+    select = cli(best_checkpoint_metric="generation_ppl")
+    line = denoising(data_bin, tmp_path, *more, *select, *LEARNING, "--no-epoch-checkpoints")
+    output = run_train(line)
+    samples = [sample for update in output.samples.values() for sample in update]
+    epoch = [sample for sample in samples[: len(samples) // 15] if sample["objective"] == "generation"]
+    assert sum(len(sample["id"]) for sample in epoch) == 2 * SPLITS["train"]
+    found = validation_losses(output)[-1]
+    assert float(found["generation_ppl"]) < 3 and {"generation_en_ppl", "xdae_ppl"} <= found.keys()
+    evaluation = cli(task="xl_pretraining", path=tmp_path / "checkpoint_last.pt", user_dir="fairseq_xl", batch_size=8)
+    (again,) = validation_losses(run_validate([data_bin, *evaluation]))
+    assert again["generation_en_loss"] == found["generation_en_loss"]
+    written = generate(data_bin, task_files, tmp_path / "checkpoint_last.pt", "de").lines("D")
+    titles = (task_files / "test.de.tgt").read_text(encoding="utf-8").splitlines()
+    right = [written[number][0].split("\t")[1] == title for number, title in enumerate(titles)]
+    assert sum(right) > SPLITS["test"] / 2
+
+
 def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned, tmp_path):
     folder, _ = learned
     for code in ("en", "de"):
@@ -434,7 +457,7 @@ def test_files_are_checked_before_anything_is_encoded(data_bin, task_files, tmp_
     line = generation(data_bin, files, tmp_path / "run")
     log = run_train([*line, "--max-update", 1, "--no-save"]).log
     assert "train.en.tgt looks like de (120 of 120 sampled texts) instead of en, first line 1" in log
-    monkeypatch.setattr("fairseq_xl.tasks.generation.TextEncoder", None)
+    monkeypatch.setattr("fairseq_xl.objectives.data_folder.TextEncoder", None)
     (files / "test.de.tgt").write_text("one\n")
     refused(line, "test.de.src has 11 lines", "test.de.tgt has 1")
     refused([*line, "--best-checkpoint-metric", "bleu"], "--best-checkpoint-metric bleu")

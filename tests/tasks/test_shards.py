@@ -1,6 +1,7 @@
 """Shards of `python -m preprocess` in training, evaluation and the commands that read a data folder."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -55,6 +56,19 @@ def whole(shards, tmp_path_factory):
         return made[kind]
 
     return run
+
+
+def test_the_first_shard_says_which_languages_there_are(shards, tmp_path):
+    """A later one that lacks a language is refused before training; one that has more of them is read without."""
+    copies = [shutil.copytree(shards / str(number), tmp_path / str(number)) for number in range(2)]
+    for path in (copies[1] / "de").glob("train*"):
+        path.unlink()
+    data = f"{copies[0]}:{copies[1]}"
+    with pytest.raises(UserError, match=f"{copies[1]}/de/train.*: no binarized text of language 'de'"):
+        run_train(line_of("pretraining", data, tmp_path / "run", "--max-epoch", 2))
+    data = f"{copies[1]}:{copies[0]}"
+    output = run_train(line_of("pretraining", data, tmp_path / "run", "--max-epoch", 2))
+    assert not {sample["corpus"] for update in output.samples.values() for sample in update} & {"de"}
 
 
 def tokens(output, update):

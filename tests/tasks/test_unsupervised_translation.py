@@ -17,9 +17,11 @@ from fairseq_xl.data.indexed import open_text
 from fairseq_xl.data.parallel import SentencePairs
 from fairseq_xl.data.sentences import Sentences
 from fairseq_xl.errors import UserError
+from fairseq_xl.objectives import back_translation, translation_scores
 from fairseq_xl.objectives.back_translation import BackTranslation
-from fairseq_xl.tasks import translation_scores, unsupervised_translation
-from fairseq_xl.tasks.pretraining import XLPretrainingTask, with_defaults
+from fairseq_xl.objectives.sequence import SequenceObjective
+from fairseq_xl.tasks import unsupervised_translation
+from fairseq_xl.tasks.pretraining import with_defaults
 from tests.command_line import cli
 from tests.commands import (
     UNSUPERVISED,
@@ -188,12 +190,24 @@ def test_amp_translates_in_16_bits_too(data_bin, monkeypatch):
         yield
         recorded.append("end")
 
-    monkeypatch.setattr(task, "_with_translations", lambda self, sample, model: recorded.append("translated") or sample)
-    monkeypatch.setattr(task, "_count", lambda *_, **__: {})
-    monkeypatch.setattr(XLPretrainingTask, "train_step", lambda *_, **__: (0, 1, {}))
+    def criterion(model, sample):
+        objective = made.objectives[sample["objective"]]
+        model(compute=objective.loss, batch={"other_languages": None})
+        return 0, 1, {}
+
+    class Model:
+        set_num_updates = staticmethod(lambda number: None)
+
+        def __call__(self, compute, batch):
+            compute(self, batch)
+
     made = task.setup_task(configuration(parsers.get_training_parser(), line(data_bin, data_bin)).task)
-    made.train_step({"objective": "back_translation"}, None, None, SimpleNamespace(autocast=autocast), 0)
-    assert recorded == ["begin", "translated", "end"]
+    monkeypatch.setattr(BackTranslation, "translated", lambda *_: recorded.append("translated") or {})
+    monkeypatch.setattr(back_translation, "sequence_terms", lambda *_: [None])
+    made.objectives["back_translation"].scorer = None
+    optimizer = SimpleNamespace(autocast=autocast, backward=lambda loss: recorded.append("backward"))
+    made.train_step({"objective": "back_translation"}, Model(), criterion, optimizer, 0)
+    assert recorded == ["begin", "translated", "end", "backward"]
 
 
 def test_training_logs_that_translations_are_copies(data_bin, tmp_path, monkeypatch):
@@ -213,10 +227,7 @@ def test_training_logs_that_translations_are_copies(data_bin, tmp_path, monkeypa
 def test_bleu_of_bpe_is_that_of_its_words(bpe, tmp_path, monkeypatch):
     """Each translation is the reference without its first piece; --remove-bpe of fairseq joins pieces for sacreBLEU."""
 
-    def translated(self, model, batch):
-        return batch | self.as_source(batch["target"][:, 1:], batch["other_languages"])
-
-    monkeypatch.setattr(BackTranslation, "translated", translated)
+    monkeypatch.setattr(SequenceObjective, "translations", lambda self, model, batch: batch["target"][:, 1:])
     output = run_train(unsupervised(bpe, tmp_path / "run", *UNTRAINED))
     dictionary = XLDictionary.load(bpe / "dict.txt")
     pairs = SentencePairs(bpe / "en-de" / "valid.en-de", "en", "de")

@@ -7,14 +7,13 @@ from fairseq.tasks import FairseqTask
 
 from fairseq_xl.evaluation.ranking import ndcg
 from fairseq_xl.evaluation.task_files import read_queries
-from fairseq_xl.tasks.finetuning import FineTuningTask
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.command_line import cli
 from tests.commands import classification, generation, labeled, load, run_train, run_validate, translation
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.test_finetuning_tasks import ranked
-from tests.tasks.test_multitask import multitask, write_others
+from tests.tasks.test_labelled_objectives import several, write_others
 from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import WORDS, sentences
 
@@ -45,14 +44,13 @@ def files(tmp_path_factory):
 @pytest.fixture
 def validated(monkeypatch):
     """(corpus, number) of the examples that are validated, in order."""
-    found = []
-    for owner in (FairseqTask, FineTuningTask):
+    found, step = [], FairseqTask.valid_step
 
-        def recorded(self, sample, *more, step=owner.valid_step):
-            found.extend((f"{sample['objective']} {sample['corpus']}", number) for number in sample["id"].tolist())
-            return step(self, sample, *more)
+    def recorded(self, sample, *more):
+        found.extend((f"{sample['objective']} {sample['corpus']}", number) for number in sample["id"].tolist())
+        return step(self, sample, *more)
 
-        monkeypatch.setattr(owner, "valid_step", recorded)
+    monkeypatch.setattr(FairseqTask, "valid_step", recorded)
     return found
 
 
@@ -83,11 +81,9 @@ TASKS = {
     "xl_classification": (lambda data, files, *more: classification(data, files["nc"], *more), "language", 2),
     "xl_ranking": (lambda data, files, *more: ranking(data, files["queries"], *more), "language", 2),
     "xl_generation": (lambda data, files, *more: generation(data, files["titles"], *more), "language", 2),
-    "xl_multitask": (
-        lambda data, files, *more: multitask(
-            data, f"nc=classification:{files['nc']} ner=tagging:{files['ner']}", *more
-        ),
-        "subtask and language",
+    "xl_pretraining": (
+        lambda data, files, *more: several(data, {name: files[name] for name in ("nc", "ner")}, *more),
+        "language or pair and objective",
         4,
     ),
 }

@@ -6,9 +6,9 @@ Legend: B batch, S source time, T time of the translation, U of the hypothesis, 
 import itertools
 import logging
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 import torch
@@ -19,16 +19,17 @@ from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
 from fairseq_xl.data.monolingual import piece_counts, training_texts
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import SCORES, LanguageGuess, Statistics, bleu_counts
+from fairseq_xl.objectives.base import Sums, Term
 
+#: objectives whose translations are scored, and the names of their BLEU
+BLEU_NAMES = {"translation": "bleu", "back_translation": "round_trip_bleu"}
 COUNTED_TOKENS = 1_000_000  # tokens read of each language, for the frequencies of its pieces
 
 logger = logging.getLogger(__name__)
 
 
 class TranslationScorer:
-    """Counts translations by direction, and logs the scores of the counts.
-
-    Counts are added over batches and processes, and scores are computed from the sums.
+    """Counts translations by direction, and computes scores from the sums over batches and processes.
 
     Args:
         dictionary: the joint dictionary.
@@ -44,6 +45,36 @@ class TranslationScorer:
         self.dictionary, self.folder, self.directions = dictionary, folder, list(directions)
 
     # --- counts ------------------------------------------------------------------------------------------------
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """(field of `Statistics`, direction) of each number of `counted`."""
+        return list(itertools.product(Statistics._fields, self.directions))
+
+    def counted(
+        self,
+        batch: Mapping[str, Tensor],
+        translations: Tensor,
+        hypotheses: Optional[Tensor] = None,
+        side: str = "other_languages",
+    ) -> Term:
+        """Counts the translations of a batch: a `Term` of the numbers of `keys`, which is not part of the loss.
+
+        Args:
+            batch: its ``tokens`` (B, S), ``languages`` and ``other_languages`` (B, 1), and ``target`` (B, R).
+            translations: (B, T) tokens.
+            hypotheses: (B, U), which are compared with the target for BLEU; None: without BLEU.
+            side: the key of the languages of hypotheses and target.
+        """
+        codes = {
+            key: [self.dictionary.languages[number] for number in batch[key][:, 0].tolist()]
+            for key in ("languages", "other_languages")
+        }
+        compared = None if hypotheses is None else (hypotheses, batch["target"], codes[side])
+        pairs = list(zip(codes["languages"], codes["other_languages"], strict=True))
+        counts = self.count(pairs, batch["tokens"], translations, compared)
+        numbers = [[getattr(counts.get(each), field, 0.0) for each in self.directions] for field in Statistics._fields]
+        return Term(torch.tensor(numbers, dtype=torch.double, device=translations.device).flatten(), 0, 0.0)
 
     def count(
         self,
@@ -115,49 +146,25 @@ class TranslationScorer:
 
     # --- log ---------------------------------------------------------------------------------------------------
 
-    def logging_output(self, kind: str, counts: Mapping[str, Statistics]) -> dict[str, float]:
-        """Logging output of counts: {"KIND DIRECTION FIELD": number} for all directions."""
-        every = {direction: counts.get(direction, Statistics()) for direction in self.directions}
-        return {
-            f"{kind} {direction} {name}": float(number)
-            for direction, found in every.items()
-            for name, number in found._asdict().items()
-        }
+    def values(self, sums: Mapping[str, Sums]) -> dict[str, Optional[float]]:
+        """{name in the log: score} from the sums of the objectives.
 
-    def log(self, metrics: Any, logging_outputs: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
-        """Logs the scores of translations.
-
-        BLEU is logged for each kind, `translation` and `back_translation`, the other scores for both together.
-
-        Args:
-            metrics: `fairseq_xl.engine.metrics.Metrics`.
-            logging_outputs: of all processes, with the entries of `logging_output`.
-            names: {kind: name of its BLEU in the log}.
+        BLEU is that of each objective of `BLEU_NAMES`, the other scores those of all their translations.
         """
-        meters = list(itertools.product(names.items(), self.directions))
-        keys = [f"{kind} {direction} {name}" for (kind, _), direction in meters for name in Statistics._fields]
-        numbers = _read([sum(log.get(key, 0) for log in logging_outputs) for key in keys])
-        for ((kind, _), direction), sums in zip(meters, numbers.reshape(len(meters), -1), strict=True):
-            if sums.any():
-                metrics.average(f"_translations {direction}", sums)
-            if Statistics(*sums).reference_length:
-                metrics.average(f"_{kind} {direction}", sums)
-        metrics.derived("translations", partial(self._scores, names))
-
-    def _scores(self, names: Mapping[str, str], meters: Mapping[str, Any]) -> dict[str, Optional[float]]:
-        """{name in the log: score}, from meters; None if nothing was counted since they were reset."""
-        scores = {}
+        scores: dict[str, Optional[float]] = {}
+        of_objectives = {
+            name: {each: _statistics(sums.get(name, {}), each) for each in self.directions} for name in BLEU_NAMES
+        }
         for direction in self.directions:
-            if f"_translations {direction}" in meters:
-                sums = meters[f"_translations {direction}"].sum
-                scores |= {f"{name}_{direction}": _score(name, sums) for name in self.reference_free}
-        for kind, bleu in names.items():
-            kinds = {direction: meters.get(f"_{kind} {direction}") for direction in self.directions}
-            by_direction = {code: _score("bleu", meter.sum) for code, meter in kinds.items() if meter}
-            counted = [score for score in by_direction.values() if score is not None]
-            if by_direction:
-                scores |= {f"{bleu}_{direction}": score for direction, score in by_direction.items()}
-                scores[bleu] = round(sum(counted) / len(counted), 2) if counted else None
+            counts = Statistics(*map(sum, zip(*(each[direction] for each in of_objectives.values()), strict=True)))
+            if counts.sentences:
+                scores |= {f"{name}_{direction}": SCORES[name](counts) for name in self.reference_free}
+        for name, by_direction in of_objectives.items():
+            bleu = BLEU_NAMES[name]
+            found = {each: SCORES["bleu"](one) for each, one in by_direction.items() if one.reference_length}
+            if found:
+                scores |= {f"{bleu}_{direction}": score for direction, score in found.items()}
+                scores[bleu] = round(sum(found.values()) / len(found), 2)
         return scores
 
     def metrics(self, directions: Mapping[str, Sequence[str]]) -> list[str]:
@@ -172,13 +179,5 @@ class TranslationScorer:
         return [*itertools.chain.from_iterable(bleu), *free]
 
 
-def _read(numbers: Sequence[Any]) -> np.ndarray:
-    """Numbers (n,), some of them scalars on a device, as a float64 array; the scalars are read from it together."""
-    scalars = [number for number in numbers if isinstance(number, Tensor)]
-    values = iter(torch.stack(scalars).tolist() if scalars else ())
-    return np.array([next(values) if isinstance(number, Tensor) else number for number in numbers], dtype=np.float64)
-
-
-def _score(name: str, sums: Any) -> Optional[float]:
-    """A score from the sums of `Statistics`; None if nothing was counted."""
-    return SCORES[name](Statistics(*sums)) if np.ndim(sums) else None
+def _statistics(sums: Sums, direction: str) -> Statistics:
+    return Statistics(*(sums.get(field, {}).get(direction, (0.0,))[0] for field in Statistics._fields))

@@ -1,0 +1,173 @@
+"""A data folder as a run reads it: its languages and pairs, opened for objectives."""
+
+import gc
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.data.corpus import Corpus
+from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.documents import AdjacentSegments
+from fairseq_xl.data.indexed import files_of, is_begun
+from fairseq_xl.data.manifest import stored_fingerprint
+from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.parallel_documents import ParallelDocuments
+from fairseq_xl.data.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.data.shards import folder_of_epoch
+from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.inputs import Inputs, binarized_fingerprint
+
+# type of corpus -> its class
+ONE_LANGUAGE: dict[str, Any] = {
+    "monolingual": TokenStream,
+    "sentence_blocks": SentenceBlocks,
+    "sentences": Sentences,
+    "documents": AdjacentSegments,
+}
+TWO_LANGUAGES: dict[str, Any] = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
+logger = logging.getLogger(__name__)
+
+PAIR = re.compile(r"(\w+)-(\w+)")
+
+
+class DataFolder:
+    """The languages and pairs of a data folder, and their corpora, each opened once.
+
+    Args:
+        folder: the data folder.
+        dictionary: the joint dictionary.
+        inputs: the files of the run; those that are opened are added.
+        data: all data folders of the run, joined by ``:``; the first tells what languages and pairs there are. None:
+            this one.
+        langs, pairs: --langs and --pairs; None: all of the folder.
+        splits_of_pairs: a pair is there if its bitext has one of these splits.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dictionary: XLDictionary,
+        inputs: Inputs,
+        data: str | None = None,
+        langs: str | None = None,
+        pairs: str | None = None,
+        splits_of_pairs: Sequence[str] = ("train",),
+    ):
+        self.folder, self.dictionary, self.inputs, self.data = folder, dictionary, inputs, data or str(folder)
+        self.first = folder_of_epoch(self.data, 1)
+        self.named, self.splits_of_pairs = {"--langs": langs, "--pairs": pairs}, splits_of_pairs
+        self.languages_of_pairs: list[str] | None = None  # those that pairs may be of; None: all
+        self._opened: dict[tuple[str, str, str], Corpus] = {}
+
+    @cached_property
+    def encode(self) -> TextEncoder:
+        """Text -> token ids, with the sub-words of the folder."""
+        return TextEncoder(self.folder, self.dictionary)
+
+    def open(self, corpus_type: str, split: str, name: str) -> Corpus:
+        """The corpus of a language or pair in a split."""
+        key = corpus_type, split, name
+        if key not in self._opened:
+            if corpus_type in ONE_LANGUAGE:
+                kind, prefix, codes, prefixes = ONE_LANGUAGE[corpus_type], split, [name], [split]
+            else:
+                kind, prefix, codes = TWO_LANGUAGES[corpus_type], f"{split}.{name}", name.split("-")
+                prefixes = [f"{prefix}.{code}" for code in codes]
+            self._opened[key] = kind(self.folder / name / prefix, *codes, len(self.dictionary))
+            self.add_inputs(split, *files_of(self.folder / name, prefixes))
+        return self._opened[key]
+
+    def add_inputs(self, split: str, *paths: Path) -> None:
+        """Adds files of the folder to the inputs of a split."""
+        for path in paths:
+            entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
+            self.inputs.add(split, name_of_file(self.data, path), path, binarized_fingerprint(path, entry))
+
+    def names(self, corpus_type: str, split: str | None, owner: str = "", left_out: str | None = None) -> list[str]:
+        """The languages or pairs of a type of corpus in a split; None: in any split.
+
+        Args:
+            owner: name of the objective, for messages.
+            left_out: its `leave_out`; raises `UserError` if it names one without text.
+        """
+        named = names_of(f"{owner}.leave_out", left_out) if left_out else []
+        there = self._languages if corpus_type in ONE_LANGUAGE else self._pairs
+        for name in named:
+            if name not in there:
+                raise UserError(
+                    f"--objective-options {owner}.leave_out={left_out}: {self.first} has no text of {name}; expected "
+                    f"one of {', '.join(there) or 'none'}"
+                )
+        of_type = self.languages if corpus_type in ONE_LANGUAGE else self.pairs
+        return [name for name in of_type(split) if name not in named]
+
+    def languages(self, split: str | None = "train") -> list[str]:
+        """The languages of --langs with text in a split (None: with training text)."""
+        chosen = self._chosen("--langs", self._languages)
+        return [code for code in chosen if split is None or is_begun(self.first / code / split)]
+
+    def pairs(self, split: str | None = "train") -> list[str]:
+        """The pairs of --pairs with text in a split (None: in one of `splits_of_pairs`)."""
+        chosen, codes = self._chosen("--pairs", self._pairs), self.languages_of_pairs
+        usable = [name for name in chosen if codes is None or set(name.split("-")) <= set(codes)]
+        return [name for name in usable if split is None or self._has_pair(name, split)]
+
+    @property
+    def _languages(self) -> list[str]:
+        return [code for code in self.dictionary.languages if is_begun(self.first / code / "train")]
+
+    @property
+    def _pairs(self) -> list[str]:
+        names = sorted(path.name for path in self.first.iterdir() if PAIR.fullmatch(path.name))
+        return [name for name in names if any(self._has_pair(name, split) for split in self.splits_of_pairs)]
+
+    def _has_pair(self, name: str, split: str) -> bool:
+        return any(is_begun(self.first / name / f"{split}.{name}.{code}") for code in name.split("-"))
+
+    def _chosen(self, option: str, present: list[str]) -> list[str]:
+        wanted = self.named[option]
+        if not wanted:
+            return present
+        names = names_of(option, wanted)
+        missing = [name for name in names if name not in present]
+        if missing:
+            raise UserError(
+                f"{option}: {self.first} has no text of {', '.join(missing)}; expected one of "
+                f"{', '.join(present) or 'none'}"
+            )
+        return names
+
+
+def name_of_file(data: str, path: Path) -> str:
+    """FOLDER/FILE of a file of one of the data folders that `data` joins; of several, with the number of the folder."""
+    folders, name = data.split(os.pathsep), f"{path.parent.name}/{path.name}"
+    return f"{folders.index(str(path.parent.parent))}/{name}" if len(folders) > 1 else name
+
+
+def open_other_shards(
+    data: str, epoch: int, split: str, opened: Collection[str], read: Callable[[Path, str], Any]
+) -> None:
+    """Logs which shard an epoch of training reads; before the first epoch, reads all others once and forgets them.
+
+    So a damaged shard is reported before the training begins.
+
+    Args:
+        data: the data folders, joined by ``:``.
+        opened: the splits that have been opened.
+        read: opens the text of a folder and a split.
+    """
+    folders = [Path(folder) for folder in data.split(os.pathsep)]
+    if split != "train" or len(folders) == 1:
+        return
+    folder = folder_of_epoch(data, epoch)
+    logger.info("epoch %d reads %s, shard %d of %d", epoch, folder, (epoch - 1) % len(folders) + 1, len(folders))
+    for other in () if split in opened else {*folders} - {folder}:
+        read(other, split)
+        gc.collect()  # corpora have reference cycles, which keep memory maps open

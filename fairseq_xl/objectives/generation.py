@@ -1,0 +1,146 @@
+"""Same-language generation: titles, questions and summaries (Liang et al. 2020, sections 2.2 and 6)."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+
+from fairseq_xl.data.framing import InputLength
+from fairseq_xl.data.mixed import MIXED, MixedCorpus
+from fairseq_xl.data.text_pairs import LONGEST, TextPairs
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.languages import LineSample, described, other_languages
+from fairseq_xl.evaluation.task_files import read_pairs
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.inputs import text_fingerprint
+from fairseq_xl.objectives.base import Batch, Objective, Sums, Term
+from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.files import FilesConfig, FilesObjective
+from fairseq_xl.objectives.sequence import NLL, SourceTargetObjective, sequence_losses
+from fairseq_xl.options import option
+
+logger = logging.getLogger(__name__)
+
+SHORTEST = 8  # minimum length of a source, in tokens
+FILES = "SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt files"
+
+
+@dataclass
+class GenerationConfig(FilesConfig):
+    """Options of `generation`."""
+
+    length: Optional[int] = option(  # type: ignore[assignment]
+        None, "maximum length of a source, in tokens; the rest is truncated (default: the positions of the model)"
+    )
+    label_smoothing: float = 0.0  # in training: total probability of all symbols but the target
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("length", self.length is None or self.length >= SHORTEST, f"at least {SHORTEST} tokens")
+        self.require("label_smoothing", 0 <= self.label_smoothing < 1, "from 0 to below 1")
+
+
+@Objective.register
+class Generation(FilesObjective, SourceTargetObjective):
+    """The encoder reads a text, the decoder predicts a title, question or summary in its language.
+
+    The loss of a model that predicts several tokens at a step is summed over its streams (section 4.2: weights of 1).
+    The perplexity is that of the first stream, which predicts the next token.
+    """
+
+    Config = GenerationConfig
+    name = "generation"
+    corpus_type = "source_target"
+    longest = (LONGEST, LONGEST)  # of source and target, in tokens
+
+    @property
+    def input_length(self) -> InputLength:
+        """`InputLength` of a source, which is framed and truncated already."""
+        return InputLength(text=self.longest[0], symbols=0, positions=self.longest[0])
+
+    def check_model(self, model_cfg: Any) -> None:
+        """Sets the lengths to which texts are truncated; raises `UserError` if the model has fewer positions."""
+        length, positions = self.cfg.length or model_cfg.max_positions, model_cfg.max_positions
+        if length > positions:
+            raise UserError(f"{self.option('length')} {length} is more than the model's --max-positions {positions}")
+        self.longest = length, positions
+
+    def heads(self, model_cfg: Any) -> dict[str, Any]:
+        """No modules."""
+        return {}
+
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
+        """The loss, and the negative log-likelihood of the first stream."""
+        smoothing = self.cfg.label_smoothing if model.training else 0.0
+        (first, nll, count), *others = sequence_losses(model, batch, smoothing)
+        return {
+            self.name: Term(sum((loss for loss, *_ in others), first), count),
+            NLL: Term(nll, count, 0.0),
+        }
+
+    # --- files -------------------------------------------------------------------------------------------------
+
+    def _prefix(self, split: str, language: str) -> Path:
+        """The path of sources and targets, without ``.src`` and ``.tgt``."""
+        return self.path(split, language, ".src", FILES).parent / f"{split}.{language}"
+
+    def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
+        """Reads the files of training and of other splits; test files may be missing.
+
+        Warns of files that look like another language.
+        """
+        languages_of_files = {}
+        for split in dict.fromkeys(("train", *splits, "test")):
+            for language in self.languages_of(split):
+                prefix = self._prefix(split, language)
+                if split != "test" or stored(f"{prefix}.src").is_file():
+                    for end, lines in zip(("src", "tgt"), read_pairs(prefix, every=split != "test"), strict=True):
+                        sample = LineSample()
+                        sample.add([line.encode() for line in lines])
+                        languages_of_files[f"{prefix}.{end}"] = language, sample.languages()
+        for path, (other, _) in other_languages(languages_of_files).items():
+            language, counts = languages_of_files[path]
+            logger.warning(
+                "%s %s instead of %s, first line %d", path, described(counts, other), language, counts[other][1]
+            )
+
+    def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
+        """Reads, encodes and truncates the files of a split: {language, or "mixed" for several in training: corpus}."""
+        corpora = {}
+        for language in self.languages_of(split):
+            prefix = self._prefix(split, language)
+            sides = read_pairs(prefix, every=split.startswith(("train", "valid")))
+            for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
+                folder.inputs.add(split, self.input_name(path), path, text_fingerprint(path))
+            # an empty line is </s> alone
+            rows = [[folder.encode(text, language).astype(np.int32) for text in side] for side in sides]
+            sizes = np.array([[len(row) for row in side] for side in rows]).T
+            corpora[language] = TextPairs(*rows, sizes, (language, language))
+        cut = sum(len(corpus.truncate(self.longest)) for corpus in corpora.values())
+        if cut:
+            logger.warning(
+                "%s: %d of %d examples have more than %d tokens of the source (%s) or %d of the target "
+                "(--max-positions) and are truncated",
+                *(split, cut, sum(corpus.sentences for corpus in corpora.values())),
+                *(self.longest[0], self.option("length"), self.longest[1]),
+            )
+        return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and len(corpora) > 1 else corpora
+
+    # --- log ---------------------------------------------------------------------------------------------------
+
+    def metric_names(self, corpora: Iterable[str]) -> list[str]:
+        """Names of what `values` returns."""
+        return super().metric_names(corpora) if not self.named else self._named(Objective.metric_names(self, corpora))
+
+    def values(self, sums: Sums) -> dict[str, Any]:
+        """As the base class; of one of several objectives its name is part of the names."""
+        if not self.named:
+            return super().values(sums)
+        found = Objective.values(self, sums)
+        return dict(zip(self._named(found), found.values(), strict=True))
+
+    def _named(self, names: Iterable[str]) -> list[str]:
+        return [f"{self.name}{name.removeprefix(NLL)}" for name in names if name.startswith(NLL)]

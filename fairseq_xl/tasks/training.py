@@ -1,0 +1,239 @@
+"""Base of pre-training and fine-tuning: any number of objectives, their heads, a language module, predictions."""
+
+import logging
+from dataclasses import dataclass
+from typing import Optional
+
+from omegaconf import OmegaConf
+
+from fairseq_xl.engine.interfaces import run_config, run_option
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.evaluation.prediction_folders import Origin
+from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
+from fairseq_xl.objectives.files import FilesObjective
+from fairseq_xl.objectives.labelled import LabelledObjective
+from fairseq_xl.objectives.log import by_objective
+from fairseq_xl.objectives.predictions import Predictions
+from fairseq_xl.options import option
+from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.planned_batches import PlannedTask
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class TrainingConfig(LanguageModuleConfig, XLTaskConfig):
+    """Options of pre-training and fine-tuning."""
+
+    init_from: Optional[str] = option(
+        None,
+        "initialize a new run from this checkpoint, or from published weights (XLM-R, XLM, BERT); the log names the "
+        "parameters that it lacks",
+    )
+    freeze: Optional[str] = option(
+        None,
+        "freeze the parameters whose names match these patterns, separated by commas; 'language-module': "
+        "the language module of an xl_monotrans_* model (Artetxe et al. 2020, section 2)",
+    )
+    predictions_to: Optional[str] = option(
+        None,
+        "folder for the predictions of labelled text in validation, a file for each split and language; in "
+        "xl_pretraining a subfolder for each labelled objective",
+    )
+
+
+class TrainingTask(PlannedTask, XLTask):
+    """Base of pre-training and fine-tuning; a subclass makes the `objectives`."""
+
+    #: whether the objectives are named in the log and among the predictions
+    named = True
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        self.predictions = None  # `Predictions` of validations, with --predictions-to
+        self.learned_state = None  # of the checkpoint that was loaded
+        self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=self.has_new_module)
+        self.uses_pretrained_tokens = self.language_module.replacement is None
+        self.build_objectives()
+
+    @property
+    def has_new_module(self):
+        """Whether the run begins with a new language module in place of the checkpoint's."""
+        return False
+
+    def build_objectives(self):
+        """Makes the `objectives`."""
+        raise NotImplementedError(f"{type(self).__name__}.build_objectives")
+
+    @property
+    def labelled(self):
+        """{name: labelled objective}."""
+        return {name: each for name, each in self.objectives.items() if isinstance(each, LabelledObjective)}
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
+        """As the base class; what labelled objectives have learned from is not kept."""
+        super().load_dataset(split, combine, task_cfg, epoch, **kwargs)
+        for each in self.labelled.values() if split == "train" else ():
+            each.training_examples = {}
+
+    def learn(self):
+        """Reads the training files of labelled objectives, from which their task types learn their state, once."""
+        if "train" not in self.datasets:
+            for each in self.labelled.values():
+                if not each.training_examples:
+                    each.learn(self.first_folder)
+
+    def validation_limit(self, objective):
+        """As the base class; files are read in full for predictions, and where nothing is trained."""
+        reads_files = isinstance(self.objectives[objective], FilesObjective)
+        if reads_files and (self.cfg.predictions_to or not self.training_begun):
+            return 0
+        return super().validation_limit(objective)
+
+    def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
+        """The batches of the plan; raises `UserError` for a labelled example longer than --max-tokens."""
+        for name in self.labelled.keys() & dataset.corpora.keys():
+            each = self.objectives[name]
+            has_limits = each.cfg.batch_tokens is not None or each.cfg.batch_sentences is not None
+            for corpus in dataset.corpora[name].values() if not has_limits else ():
+                each.check_longest(corpus, max_tokens)
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    def stored_options(self):
+        """As the base class, with --lang and --language-module unset: the checkpoint contains the module."""
+        return super().stored_options() | self.language_module.stored_options()
+
+    def type_state(self):
+        """What the labelled objectives learned: {name: {key: value}}; of a task with one, {key: value}."""
+        states = {name: each.type.learned_state() for name, each in self.labelled.items()}
+        return states if self.named else next(iter(states.values()))
+
+    def _load_type_state(self, found, path):
+        for name, each in self.labelled.items():
+            each.type.load_state(found.get(name, {}) if self.named else found, path)
+
+    def identity(self):
+        """The base identity with the language module's body and what the labelled objectives learned."""
+        state = {"type_state": self.type_state()} if self.labelled else {}
+        return super().identity() | self.language_module.identity() | state
+
+    def load_state_dict(self, state_dict):
+        """Checks a checkpoint's identity and takes over its framing and what its objectives learned."""
+        super().load_state_dict(state_dict)
+        identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
+        self.check_trained(identity, path)
+        self.language_module.restore(identity)
+        learned = identity.get("type_state", {})
+        if self.learned_state not in (None, learned):
+            raise UserError(f"{path} was trained on other files than the checkpoint before it: {quoted(learned)}")
+        self.learned_state = learned
+        self.build_objectives()
+        self._load_type_state(learned, path)
+        if self.cfg.predictions_to and "path" in state_dict:
+            self._keep_predictions(Origin.of_checkpoint(path, self.predicted_task))
+
+    def check_trained(self, identity, path):
+        """Raises `UserError` for a checkpoint that was not trained with this task."""
+        raise NotImplementedError(f"{type(self).__name__}.check_trained")
+
+    def check_fits(self, state, path):
+        """Raises `UserError` unless a checkpoint to resume from fits."""
+        super().check_fits(state, path)
+        found = state["task_state"]["fairseq_xl"]
+        self.language_module.restore(found, resumes=True)
+        self.check_trained(found, path)
+        theirs, ours = found.get("type_state", {}), self.type_state() if self.labelled else {}
+        if self.named and list(theirs) != list(ours):  # the order of the heads is that of their weights
+            stored, named = (", ".join(names) or "none" for names in (theirs, ours))
+            raise UserError(f"{path} was trained with the labelled objectives {stored}; this run has {named}")
+        for name, learned in ours.items() if self.named else [("", ours)]:
+            stored = theirs.get(name, {}) if name else theirs
+            for key, value in learned.items():
+                if stored.get(key) != value:
+                    shown = f"{name} {key}".strip().replace("_", " ")
+                    raise UserError(
+                        f"{path} was trained on other files, with {shown} {stored.get(key)}; this run has {value}"
+                    )
+
+    # --- model -------------------------------------------------------------------------------------------------
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
+        self.check_architecture(cfg)
+        if not from_checkpoint or not all(each.type.learned for each in self.labelled.values()):
+            self.learn()
+        for objective in self.objectives.values():
+            objective.check_model(cfg)
+        self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
+        for name, objective in self.objectives.items():
+            if not isinstance(model, objective.model_class):
+                raise UserError(f"{name if self.named else self.cfg._name} needs {objective.model_class.described}")
+            model.add_heads(objective.heads(cfg))
+        self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
+        if not from_checkpoint:
+            self.freeze_parameters(model)
+        self.initialize(model, from_checkpoint)
+        return model
+
+    def freeze_parameters(self, model):
+        """Freezes the parameters of --freeze."""
+        if self.cfg.freeze:
+            for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
+                model.get_parameter(name).requires_grad = False
+
+    def initialize(self, model, from_checkpoint):
+        """Gives a new model the weights of --init-from."""
+        raise NotImplementedError(f"{type(self).__name__}.initialize")
+
+    def adapt_pretrained(self, pretrained, model):
+        """Removes the language module that the run does not use."""
+        return self.language_module.adapt(pretrained, model)
+
+    # --- validation --------------------------------------------------------------------------------------------
+
+    @property
+    def predicted_task(self):
+        """The task that predictions are of: the objectives, joined by commas."""
+        return ",".join(self.objectives)
+
+    def begin_training(self):
+        """Checks --predictions-to before a training."""
+        super().begin_training()
+        if self.cfg.predictions_to:
+            self._keep_predictions(
+                Origin(f"the training in {run_config(self.cfg).checkpoint.save_dir}", None, self.predicted_task)
+            )
+
+    def _keep_predictions(self, origin):
+        """Writes the predictions of validations, of this model, to --predictions-to."""
+        if not self.labelled:
+            raise UserError(
+                f"--predictions-to {self.cfg.predictions_to}: no objective has labels: {self.predicted_task}"
+            )
+        splits = run_option(self.cfg, "dataset.valid_subset", "")
+        self.predictions = Predictions(self.labelled, self.cfg.predictions_to, origin, splits.split(","))
+
+    def begin_valid_epoch(self, epoch, model):
+        """fairseq hook before each validation in training: forgets the predictions of the one before."""
+        super().begin_valid_epoch(epoch, model)
+        if self.predictions:
+            self.predictions.kept.clear()
+
+    def end_validation(self, metrics, updates=None):
+        """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
+        if self.labelled and (updates is None or updates >= self._warmup_updates()):
+            sums = by_objective(metrics.read("_losses"))
+            for name, each in self.labelled.items():
+                each.warn_of_collapse(sums.get(name, {}))
+        if self.predictions:
+            self.predictions.check_complete(f"--max-valid-steps {run_config(self.cfg).dataset.max_valid_steps}")
+
+    def _warmup_updates(self):
+        run = run_config(self.cfg)
+        limits = OmegaConf.select(run, "lr_scheduler.warmup_updates"), run.optimization.max_update
+        return min(limit or 0 for limit in limits)

@@ -1,0 +1,47 @@
+"""Same-language generation as an objective: files, truncation, names in the log."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.objectives.generation import Generation, GenerationConfig
+
+
+def made(dictionary, named=True, **options):
+    return Generation(GenerationConfig(**options), dictionary, Framing.of("xl", dictionary), named=named)
+
+
+def test_files_are_read_and_truncated(dictionary, tmp_path, caplog):
+    """A source of 9 tokens keeps 7 beside <s>; with one language it is the corpus, with two they are mixed."""
+    (tmp_path / "train.en.src").write_text("a b c d e f g h\na\n")
+    (tmp_path / "train.en.tgt").write_text("a\nb\n")
+    ids = {letter: 4 + number for number, letter in enumerate("abcdefgh")}
+
+    def encode(text, language):
+        return np.array([*map(ids.get, text.split()), 2])
+
+    folder = SimpleNamespace(inputs=Inputs(), encode=encode)
+    objective = made(dictionary, named=False, task_files=str(tmp_path), length=8)
+    with pytest.raises(UserError, match="--length 8 is more than the model's --max-positions 6"):
+        objective.check_model(SimpleNamespace(max_positions=6))
+    objective.check_model(SimpleNamespace(max_positions=20))
+    (corpus,) = objective.open(folder, "train", trains=True).values()
+    assert [source.tolist() for source, _ in corpus.texts([0, 1], None)] == [[4, 5, 6, 7, 8, 9, 2], [4, 2]]
+    assert "train: 1 of 2 examples have more than 8 tokens of the source (--length) or 20 of the target" in caplog.text
+    assert folder.inputs.read["train"].keys() == {"train.en.src", "train.en.tgt"}
+
+
+def test_names_in_the_log(dictionary):
+    """2 bits per token in English and 3 in German, of as many tokens: 2.5."""
+    sums = {"nll": {"en": (4 * math.log(2), 2), "de": (6 * math.log(2), 2)}}
+    alone, beside = made(dictionary, named=False), made(dictionary)
+    assert alone.values(sums) == {"nll_loss": 2.5, "ppl_en": 4.0, "ppl_de": 8.0}
+    found = beside.values(sums)
+    assert found["generation_loss"] == 2.5 and found["generation_en_ppl"] == 4.0
+    assert alone.values(sums).keys() <= set(alone.metric_names(["en", "de"]))
+    assert found.keys() == set(beside.metric_names(["en", "de"]))

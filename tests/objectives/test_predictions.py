@@ -1,0 +1,50 @@
+"""Predictions of a validation: written once a split is complete, for each objective."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.prediction_folders import Origin
+from fairseq_xl.objectives.predictions import Predictions
+
+
+def objective(named, languages):
+    """It evaluates two examples in each language, and writes them as lines."""
+
+    def files_of(split, language, rows):
+        return {f"{split}.{language}.tsv": "".join(f"{example}{prediction}\n" for example, prediction in rows)}
+
+    corpus = SimpleNamespace(sentences=2, examples=["a", "b"])
+    return SimpleNamespace(
+        named=named,
+        languages_of=lambda split: languages,
+        evaluated={"test": dict.fromkeys(languages, corpus)},
+        type=SimpleNamespace(name="tagging", files_of=files_of),
+    )
+
+
+def batch(name, language):
+    return {"split": "test", "objective": name, "corpus": language}
+
+
+def test_files_are_written_when_all_predictions_are_there(tmp_path):
+    both = {"ner": objective(True, ["en", "de"]), "pos": objective(True, ["en"])}
+    kept = Predictions(both, tmp_path, Origin("x.pt", None, "ner,pos"), ["test"])
+    for name, language in (("ner", "en"), ("ner", "de")):
+        both[name].keep(batch(name, language), np.array([1, 0]), ["B", "A"])
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="--max-valid-steps 3 skipped 2 of 4 examples of en of the split test; remove"):
+        kept.check_complete("--max-valid-steps 3")
+    both["pos"].keep(batch("pos", "en"), np.array([0, 1]), ["C", "D"])
+    assert (tmp_path / "ner/test.de.tsv").read_text() == "aA\nbB\n"
+    assert (tmp_path / "pos/test.en.tsv").read_text() == "aC\nbD\n"
+    kept.check_complete("--max-valid-steps 3")
+
+
+def test_a_single_objective_needs_no_subfolder(tmp_path):
+    alone = {"tagging": objective(False, ["en"])}
+    Predictions(alone, tmp_path, Origin("x.pt", None, "tagging"), ["test"])
+    alone["tagging"].keep(batch("tagging", "en"), np.array([0, 1]), ["A", "B"])
+    assert (tmp_path / "test.en.tsv").is_file()

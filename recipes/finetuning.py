@@ -68,6 +68,7 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
     register()
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
+    from fairseq_xl.finetuning import TASK_TYPES
     from fairseq_xl.objectives import OBJECTIVES
 
     tasks, given = parse(words)
@@ -81,7 +82,7 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
         values |= {"task_files": tasks[name][1], "train_langs": train, "eval_langs": evaluated}
         values |= {"valid_langs": validation_languages(name, evaluated, given)}
         settings += [f"{name}.{key}={value}" for key, value in values.items()]
-    main_metric = f"{OBJECTIVES[kinds[name]].type_class.main_metric}_{name}"
+    main_metric = f"{TASK_TYPES[kinds[name]].main_metric}_{name}"
     run = {"--updates-per-epoch": "auto"} | {flag: given[flag] for flag in given if flag not in of_tasks}
     run |= {"--task": "xl_pretraining", "--criterion": "xl_pretraining"}
     run["--best-checkpoint-metric"] = "score" if len(tasks) > 1 else main_metric

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.data.corpus import ListedExamples, Numbers
+from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.text import cut
 
 
@@ -18,11 +19,11 @@ class Input:
     target: dict[str, Any] = field(default_factory=dict)  # what the task type trains on and predicts from
     truncated: bool = False  # whether text of the example is missing
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.tokens = np.asarray(self.tokens, dtype=np.int32)
 
 
-def frame(texts, framing, longest):
+def frame(texts: Sequence[Any], framing: Framing, longest: int) -> Input:
     """Frames token ids (t_i,) that end in ``</s>`` as one `Input` of at most `longest` tokens.
 
     The longest text is truncated first.
@@ -34,11 +35,11 @@ def frame(texts, framing, longest):
     return Input(framing.texts(kept), truncated=sum(map(len, kept)) < sum(map(len, texts)))
 
 
-def segments(tokens, eos, pad):
+def segments(tokens: np.ndarray, eos: int, pad: int) -> np.ndarray:
     """Segment ids (B, T) of framed texts (B, T): 1 from the second text on, else 0."""
     ends = tokens == eos
     ends[:, 0] = False  # the framing `xlm` begins with </s>
-    return ((np.cumsum(ends, axis=1) > ends) & (tokens != pad)).astype(np.int64)
+    return np.asarray((np.cumsum(ends, axis=1) > ends) & (tokens != pad), dtype=np.int64)
 
 
 class LabelledExamples(ListedExamples):

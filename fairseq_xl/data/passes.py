@@ -89,7 +89,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         chunk = int(np.searchsorted(self.ends, number, side="right"))
         return self.chunk(chunk)[number - int(self.ends[chunk])]  # counted from the end of the chunk
 
-    def _partial(self, number: int) -> Callable[[Numbers], Numbers]:
+    def _partial(self, number: int) -> Callable[[Any], Any]:
         """The random order in which positions of a part are read when not all of them are."""
         return permutation(np.random.default_rng((*self.key, PARTIAL, number)), self.positions[number])
 
@@ -112,10 +112,10 @@ class ObjectivePass(Sequence[BatchSpec]):
         tokens = np.array([tokens for _, tokens, _ in batches])
         # the first batches complete the last update of the chunk before
         head = min(len(batches), -int(self.ends[chunk - 1]) % self.batches_per_update if chunk else 0)
-        order = [*range(head), *(head + balanced_order(tokens[head:], self.batches_per_update, rng)).tolist()]
+        places = [*range(head), *(head + balanced_order(tokens[head:], self.batches_per_update, rng)).tolist()]
         return [
             BatchSpec(self.sampler.objective, self.name, examples[batch], keys[batch], self.length, *counts)
-            for batch, *counts in (batches[number] for number in order)
+            for batch, *counts in (batches[number] for number in places)
         ]
 
     def _count(self, chunk: int) -> int:

@@ -74,12 +74,11 @@ class TextPairs(ListedExamples):
     def truncate(self, longest: tuple[int, int]) -> Numbers:
         """Truncates sources and targets to these numbers of tokens; returns the lines (k,) that are longer."""
         self.longest = longest[0] - 1, longest[1]  # the encoder reads <s> too
-        found: Numbers = self.numbers[(self.sizes[self.numbers] > self.longest).any(axis=1)]
-        return found
+        return np.asarray(self.numbers[(self.sizes[self.numbers] > self.longest).any(axis=1)])
 
     def sides_of(self, lines: Numbers) -> Numbers:
         """Numbers of tokens of framed sources and of targets of lines (n,), as they are truncated: (n, 2)."""
-        return np.minimum(self.sizes[lines], self.longest) + (1, 0)  # noqa: RUF005  an array
+        return np.minimum(self.sizes[lines], np.array(self.longest)) + np.array([1, 0])
 
     def sizes_of(self, lines: Numbers) -> Numbers:
         """Numbers of tokens of lines (n,), both texts together."""

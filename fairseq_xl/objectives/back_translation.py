@@ -7,7 +7,7 @@ Legend: B batch, S tokens of the generated source, T tokens of the sentence, V v
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,6 @@ from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import STATISTICS, Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
-from fairseq_xl.objectives.translation_scores import TranslationScorer
 
 
 @dataclass
@@ -42,7 +41,6 @@ class BackTranslation(SequenceObjective):
     Config = BackTranslationConfig
     name = "back_translation"
     corpus_type = "sentences"
-    scorer: Optional[TranslationScorer]
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         super().__init__(cfg, dictionary, framing)

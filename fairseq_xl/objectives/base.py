@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Optional, Protocol, TypeVar
+from typing import Any, NamedTuple, Optional, TypeVar
 
 import numpy as np
 import torch
@@ -45,15 +45,6 @@ ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
 STATISTICS = "statistics"
 #: of an objective: {name of a term or statistic: {corpus: (sum, count)}}
 Sums = dict[str, dict[str, tuple[float, ...]]]
-
-
-class Scorer(Protocol):
-    """Counts statistics of predictions of one or several objectives, and computes scores from their sums."""
-
-    keys: list[tuple[str, str]]  # (statistic, direction or language) of each number that is counted
-
-    def values(self, sums: Mapping[str, Sums]) -> Mapping[str, Any]:
-        """{name in the log: score} from the sums of the objectives."""
 
 
 class Term(NamedTuple):
@@ -155,8 +146,9 @@ class Objective:
     restores_text = False
     #: the metric, of those in the log, that `score` averages over objectives; None: it has none
     main_metric: Optional[str] = None
-    #: scores of its translations, which objectives may share; None: they are not scored
-    scorer: Optional["Scorer"] = None
+    #: a `TranslationScorer`, which objectives may share, or another object with `keys` and `values`: what validation
+    #: counts beside the loss; None: nothing
+    scorer: Any = None
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing

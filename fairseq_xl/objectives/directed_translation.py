@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import numpy as np
 
@@ -177,4 +177,5 @@ def _unmixed(corpora: dict[str, Any]) -> dict[str, Any]:
 def _in_memory(pairs: DirectedPairs, split: str) -> TextPairs:
     """The pairs of a split for validation, without those with an empty side, or for tests."""
     lines = pairs.filled if split.startswith(("train", "valid")) else None
-    return TextPairs(*pairs.sides, pairs.sizes, pairs.codes, lines)
+    sources, targets = cast(Any, pairs.sides)
+    return TextPairs(sources, targets, pairs.sizes, (pairs.codes[0], pairs.codes[1]), lines)

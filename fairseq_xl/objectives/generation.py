@@ -83,9 +83,9 @@ class Generation(FilesObjective, SourceTargetObjective):
 
     # --- files -------------------------------------------------------------------------------------------------
 
-    def _prefix(self, split: str, language: str) -> Path:
+    def _prefix(self, split: str, language: str) -> str:
         """The path of sources and targets, without ``.src`` and ``.tgt``."""
-        return self.path(split, language, ".src", FILES).parent / f"{split}.{language}"
+        return str(self.path(split, language, ".src", FILES).parent / f"{split}.{language}")
 
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
         """Reads the files of training and of other splits; test files may be missing.
@@ -116,9 +116,9 @@ class Generation(FilesObjective, SourceTargetObjective):
             for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
                 folder.inputs.add(split, self.input_name(path), path, text_fingerprint(path))
             # an empty line is </s> alone
-            rows = [[folder.encode(text, language).astype(np.int32) for text in side] for side in sides]
-            sizes = np.array([[len(row) for row in side] for side in rows]).T
-            corpora[language] = TextPairs(*rows, sizes, (language, language))
+            sources, targets = ([folder.encode(text, language).astype(np.int32) for text in side] for side in sides)
+            sizes = np.array([[len(row) for row in side] for side in (sources, targets)]).T
+            corpora[language] = TextPairs(sources, targets, sizes, (language, language))
         cut = sum(len(corpus.truncate(self.longest)) for corpus in corpora.values())
         if cut:
             logger.warning(

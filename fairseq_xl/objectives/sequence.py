@@ -4,7 +4,7 @@ Legend: B batch, S and T tokens of source and target, C channels, N predicted to
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List
 
 import numpy as np
 import torch
@@ -43,8 +43,6 @@ class SequenceObjective(Objective):
 
 class ScoredObjective(SequenceObjective):
     """Base of objectives that read a source and predict its target; validation may score greedy translations."""
-
-    scorer: Optional[Any] = None  # a `TranslationScorer`
 
     def batch(self, sources: Any, targets: Any, languages: torch.Tensor, others: torch.Tensor) -> Batch:
         """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""

@@ -43,9 +43,9 @@ class LabelPredictor(Predictor):
         dataset = PlannedBatches(self.task.objectives, {self.objective.name: {self.language: corpus}})
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
         for sample in map(self.on_device, epochs.next_epoch_itr(shuffle=False)):
-            outputs, numbers = self.model(self.objective.outputs, sample["batch"]), sample["id"].cpu().numpy()
-            predictions = self.type.predict(outputs, sample["batch"], corpus.inputs_of(numbers))
-            found |= zip(numbers.tolist(), predictions, strict=True)
+            outputs, ids = self.model(self.objective.outputs, sample["batch"]), sample["id"].cpu().numpy()
+            predictions = self.type.predict(outputs, sample["batch"], corpus.inputs_of(ids))
+            found |= zip(ids.tolist(), predictions, strict=True)
         return [self.type.to_record(example, found[index]) for index, example in enumerate(examples)]
 
     def to_line(self, record: Record) -> str:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -93,8 +93,8 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
         sample = super().__getitem__(batch_spec)
         if batch_spec is None:
             return sample
-        corpora = self.corpora[batch_spec.objective]
-        corpus: Any = corpora[batch_spec.corpus_name]
+        corpora: Any = self.corpora[batch_spec.objective]
+        corpus = corpora[batch_spec.corpus_name]
         if isinstance(corpus, TextPairs):
             before = itertools.takewhile(lambda each: each is not corpus, corpora.values())
             sample["id"] = sample["id"] + sum(len(each.sizes) for each in before)
@@ -185,9 +185,9 @@ class PlannedTask:
 
     def _check_files(self) -> None:
         """Reads the files of a training before anything is encoded; raises `UserError` for their errors."""
-        self.files_unchecked, run = False, run_config(self.cfg)
+        self.files_unchecked, run, task = False, run_config(self.cfg), cast(Any, self)
         if any(isinstance(each, FilesObjective) for each in self.objectives.values()):
-            check_selection(run_config(self.cfg), self)
+            check_selection(run, task)
         validated = [] if run.dataset.disable_validation else run.dataset.valid_subset.split(",")
         for each in self.objectives.values():
             each.check_files(self.first_folder, validated)

@@ -64,7 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "fairseq-xl predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("checkpoint", help="checkpoint of a fine-tuning task, xl_translation or xl_generation")
+    parser.add_argument(
+        "checkpoint",
+        help="checkpoint of a fine-tuning task, of labelled objectives, xl_translation or xl_generation",
+    )
     parser.add_argument(
         "data",
         nargs="?",

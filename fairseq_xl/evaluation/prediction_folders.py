@@ -79,10 +79,9 @@ def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str
         return
     others = [name for name in note[1] if not name.startswith(prefixes) and (folder / name).is_file()]
     if others:
-        raise UserError(
-            f"{folder} has predictions of {note[0].model} ({note[0].task}), {others[0]} among them: expected an "
-            f"empty folder{f', or one of {origin.model}' if origin else ''}"
-        )
+        earlier = "an earlier " if origin and origin.model == note[0].model else ""
+        there = f"{folder} has predictions of {earlier}{note[0].model} ({note[0].task}), {others[0]} among them"
+        raise UserError(f"{there}: expected an empty folder{f', or one of {origin.model}' if origin else ''}")
 
 
 def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str], more: Iterable[str] = ()) -> None:

@@ -419,13 +419,14 @@ def build_objectives(
     unknown = sorted({kind for kind in chosen.values() if kind not in OBJECTIVES})
     if unknown or not chosen or len(chosen) < len(parts):
         wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
+        every = [_named(part)[0] for part in parts]
+        twice = [f"{name} is named twice; " for name in dict.fromkeys(every) if every.count(name) > 1]
         known = ", ".join(sorted(OBJECTIVES))
-        raise UserError(
-            f"--objectives {','.join(parts)!r}: {wrong}expected names, each once, of {known}, or NAME=OBJECTIVE"
-        )
-    if wrong_names := [name for name, kind in chosen.items() if name != kind and not _can_be_named(name, kind)]:
-        expected = "only objectives that read files have a NAME of letters, digits, _ and -, which is no objective's"
-        raise UserError(f"--objectives {wrong_names[0]}={chosen[wrong_names[0]]}: {expected}")
+        wrong += "".join(twice)
+        raise UserError(f"--objectives {','.join(parts)!r}: {wrong}expected some of {known}, or NAME=OBJECTIVE")
+    for name, kind in chosen.items():
+        if name != kind and (reason := _no_name(name, kind)):
+            raise UserError(f"--objectives {name}={kind}: {reason}")
     kinds = {name: name for name in OBJECTIVES} | chosen
     settings: dict[str, list[str]] = {name: [] for name in kinds}
     for option in (options or "").split():
@@ -452,13 +453,13 @@ def _named(part: str) -> tuple[str, str]:
     return name, kind if equals else name
 
 
-def _can_be_named(name: str, kind: str) -> bool:
-    """Whether an objective of this kind can have a name of its own: it reads files, and no other has the name."""
-    return (
-        OBJECTIVES[kind].corpus_type in ("labelled", "source_target")
-        and name not in OBJECTIVES
-        and NAME.fullmatch(name) is not None
-    )
+def _no_name(name: str, kind: str) -> Optional[str]:
+    """Why an objective of this kind cannot have the name; None if it can."""
+    if OBJECTIVES[kind].corpus_type not in ("labelled", "source_target"):
+        return f"{kind} reads no files of its own, and has no other name than {kind}"
+    if name in OBJECTIVES:
+        return f"{name} is an objective: choose another name"
+    return None if NAME.fullmatch(name) else "a name has letters, digits, _ and - only"
 
 
 def settings_as_text(options: Any) -> Optional[str]:

@@ -35,7 +35,7 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
         return TextPredictor(*common, (_language(options, task),) * 2, generation)
     raise UserError(
         f"{options.checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that translates "
-        "or generates text"
+        "or generates text; one with the objective generation writes text with fairseq-generate --task xl_generation"
     )
 
 

@@ -291,12 +291,12 @@ def refused(line, sentence):
 @pytest.mark.parametrize(
     "objectives, sentence",
     [
-        ("mlm,mlm=classification", "expected names, each once, of"),
-        ("nc=classification,nc=tagging", "expected names, each once, of"),
-        ("nc=parsing", "unknown parsing; expected names, each once, of"),
-        ("mlm,x=tlm", "x=tlm: only objectives that read files have a NAME"),
-        ("mlm,clm=classification", "clm=classification: only objectives that read files have a NAME"),
-        ("mlm,a.b=tagging", "a.b=tagging: only objectives that read files have a NAME"),
+        ("mlm,mlm=classification", "mlm is named twice; expected some of"),
+        ("nc=classification,nc=tagging", "nc is named twice; expected some of"),
+        ("nc=parsing", "unknown parsing; expected some of"),
+        ("mlm,x=tlm", "x=tlm: tlm reads no files of its own"),
+        ("mlm,clm=classification", "clm=classification: clm is an objective: choose another name"),
+        ("mlm,a.b=tagging", "a.b=tagging: a name has letters, digits, _ and - only"),
         ("mlm,mlm_en=tagging", "mlm_en_loss would stand for two values in the log"),
         ("mlm,a=tagging,b=tagging a.length=4", "--objective-options: a.length=4 should be at least 8 tokens"),
         ("mlm,tagging tagging.eval_langs=", "expected names joined by commas"),

@@ -23,9 +23,9 @@ def make_task(folder, task_type=None):
     path = write_dictionary(folder / "dict.txt", {f"p{number}": 1 for number in range(16)}, ["de", "en", "fr"])
     dictionary = XLDictionary.load(path)
     framing = Framing.of("xl", dictionary)
-    types = {} if task_type is None else {task_type.name: task_type}
+    labelled = {} if task_type is None else {task_type.name: SimpleNamespace(type=task_type)}
     identity = {"lang_pairs": ["de-en", "en-fr"]}
-    return SimpleNamespace(dictionary=dictionary, framing=framing, types=types, identity=lambda: identity)
+    return SimpleNamespace(dictionary=dictionary, framing=framing, labelled=labelled, identity=lambda: identity)
 
 
 def randomized(model):

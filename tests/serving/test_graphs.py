@@ -155,10 +155,11 @@ def test_outputs_that_are_not_there(task, translator):
         graphs_of(encoder, task, "head")
     with pytest.raises(UserError, match="--output logits: an encoder-decoder has no choice of outputs"):
         graphs_of(translator[0], task, "logits")
-    other = SimpleNamespace(dictionary=task.dictionary, types={"sts": SimpleNamespace(name="similarity")})
+    similarity = SimpleNamespace(type=SimpleNamespace(name="similarity"))
+    other = SimpleNamespace(dictionary=task.dictionary, labelled={"sts": similarity})
     with pytest.raises(UserError, match="a head of similarity cannot be exported: expected classification, ranking"):
         graphs_of(encoder, other)
-    several = SimpleNamespace(dictionary=task.dictionary, types={"nc": None, "ner": None})
+    several = SimpleNamespace(dictionary=task.dictionary, labelled={"nc": None, "ner": None})
     with pytest.raises(UserError, match="several heads, nc, ner, cannot be exported: expected --output hidden"):
         graphs_of(encoder, several)
     assert graphs_of(encoder, several, "logits")[0] == "masked-lm"

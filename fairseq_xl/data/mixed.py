@@ -31,9 +31,8 @@ class MixedCorpus(Corpus):
 
     def sides_of(self, examples):
         """Numbers of tokens of each text of examples (n,): (n, k)."""
-        found = [(rows, corpus.sides_of(numbers)) for corpus, rows, numbers in self._by_corpus(examples)]
-        order = np.argsort(np.concatenate([rows for rows, _ in found]))
-        return np.concatenate([sides for _, sides in found])[order]
+        rows, sides = zip(*((rows, corpus.sides_of(numbers)) for corpus, rows, numbers in self._by_corpus(examples)))
+        return np.concatenate(sides)[np.argsort(np.concatenate(rows))]
 
     def mean_size(self, length):
         return sum(share * corpus.mean_size(length) for share, corpus in zip(self.shares, self.corpora))

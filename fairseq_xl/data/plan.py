@@ -48,7 +48,8 @@ class Lengths(NamedTuple):
     @property
     def order(self):
         """The examples (n,) sorted by length: by the last side, then by the ones before it."""
-        return np.lexsort((*([] if self.inputs is None else [self.inputs]), *self.sides.T))
+        sides = self.sides.T.astype(np.min_scalar_type(self.sides.max()))  # 16 bits or fewer are sorted much faster
+        return np.lexsort((*([] if self.inputs is None else [self.inputs]), *sides))
 
     def of_batches(self, order, begins):
         """Tokens of batches, without and with padding: (b,) each.
@@ -101,7 +102,7 @@ class ObjectiveSampler:
         else:
             lengths = self.lengths(examples, sizes, corpus)
         order = lengths.order
-        longest = lengths.sides[order].max(axis=1)
+        longest = lengths.sides.max(axis=1)[order]
         inputs = None if lengths.inputs is None else lengths.inputs[order]
         most = int((longest if inputs is None else longest * inputs).max())
         if self.batch_tokens is not None and most > self.batch_tokens:

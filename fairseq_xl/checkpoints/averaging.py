@@ -14,6 +14,7 @@ from fairseq_xl.checkpoints.transfer import ABSENT, transfer_fields
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_checkpoint
 from fairseq_xl.io.configuration import registered_model
+from fairseq_xl.io.format_numbers import check_format
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def average(paths: list[str]) -> dict:
     sums: dict[tuple[float, ...], str] = {}  # of each checkpoint's tensors -> its path
     for path in paths:
         state = load_checkpoint(path)
-        meaning = _meaning(state)
+        meaning = _meaning(state, path)
         first = first or meaning
         _check_meaning(first, meaning, paths[0], path)
         if totals:
@@ -115,9 +116,11 @@ def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
             raise UserError(f"{first} and {path} are not of one model: {name} is floating-point in only one of them")
 
 
-def _meaning(state: dict) -> dict[str, Any]:
+def _meaning(state: dict, path: str) -> dict[str, Any]:
     """{name: value} of everything that gives weights their meaning: identity, options of the model, initial weights."""
     identity = (state.get("task_state") or {}).get("fairseq_xl") or {}
+    if identity:
+        check_format("checkpoint", identity, path)
     cfg = (state.get("cfg") or {}).get("model")
     model = cfg if isinstance(cfg, dict) else {}
     fields = transfer_fields(model.get("_name"))

@@ -20,13 +20,12 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint, refuse_hub_name
 from fairseq_xl.io.configuration import check_configuration
 from fairseq_xl.io.files import json_object
+from fairseq_xl.io.format_numbers import check_format
 
 Description = dict[str, Any]
 
 DICTIONARY = "dict.txt"
 ONNX_DESCRIPTION = "model.json"
-#: beginning of the format in a `ONNX_DESCRIPTION` of `fairseq-xl export-onnx`
-ONNX_FORMAT = "fairseq_xl ONNX "
 
 IS_DICTIONARY = re.compile(r"dict(\..+)?\.txt")  # dict.txt, and dict.de.txt of fairseq
 SENTENCE_TRANSFORMERS = "modules.json"
@@ -193,10 +192,13 @@ def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 def _onnx_description(folder: Path) -> dict[str, Any] | None:
     """What `fairseq-xl export-onnx` wrote about the ONNX files of a folder; None for a folder without it.
 
-    Raises `UserError` for a damaged description.
+    Raises `UserError` for a damaged description, and for one of another format.
     """
     path = folder / ONNX_DESCRIPTION
     if not path.is_file():
         return None
     content = json_object(path)
-    return content if str(content.get("format")).startswith(ONNX_FORMAT) else None
+    if "graphs" not in content:  # of another program
+        return None
+    check_format("ONNX export", content, path)
+    return content

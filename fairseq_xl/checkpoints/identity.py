@@ -18,8 +18,8 @@ from fairseq_xl.data.shards import data_folders
 from fairseq_xl.data.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
+from fairseq_xl.io.format_numbers import check_format
 
-FORMAT_VERSION = 1
 #: keys of every identity beside "format", with their types
 REQUIRED = {
     "task": str,
@@ -54,8 +54,7 @@ def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
     """
     if not isinstance(identity, dict) or "format" not in identity:
         raise UserError(f"{origin} was not written by fairseq_xl")
-    if identity["format"] != FORMAT_VERSION:
-        raise UserError(f"{origin} has format {identity['format']}, this version reads {FORMAT_VERSION}")
+    check_format("checkpoint", identity, origin)
     missing = REQUIRED.keys() - identity.keys()
     if missing:
         raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")

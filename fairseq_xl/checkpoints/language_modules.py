@@ -27,12 +27,12 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.io.configuration import check_configuration
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.format_numbers import FORMATS, check_format
 from fairseq_xl.io.zip_files import is_whole_file
 
 logger = logging.getLogger(__name__)
 
 KIND = "fairseq_xl language module"
-FORMAT = 1
 SUFFIX = ".language-module.pt"
 SPECIAL = "encoder.token_embeddings.special.weight"
 SHARED = 4  # special symbols at the beginning of a dictionary; the fifth, <mask>, precedes the language symbols
@@ -130,6 +130,8 @@ def extract(checkpoint, path):
     identity = (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
     model = (checkpoint.get("cfg") or {}).get("model")
     described = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
+    if identity:
+        check_format("checkpoint", identity, path)
     if SPECIAL not in state or not described or not {"dictionary", "languages"} <= identity.keys():
         raise UserError(f"{path} has no language module: it is not a checkpoint of an xl_monotrans_* model")
     check_languages(identity["languages"], path)
@@ -170,7 +172,7 @@ def write(module, path):
     """Writes a language module to a file of its own."""
     check_replaceable(path, module)
     content = {field.name: getattr(module, field.name) for field in fields(module)}
-    save_checkpoint({"kind": KIND, "format": FORMAT} | content, path)
+    save_checkpoint({"kind": KIND, "format": FORMATS["language module"]} | content, path)
     logger.info("%s is the language module of %s", path, module.name)
 
 
@@ -308,8 +310,7 @@ def _check(content, path):
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UserError(f"{path} is not a language module; `fairseq-xl language-module extract` extracts one")
-    if content.get("format") != FORMAT:
-        raise UserError(f"{path} has format {content.get('format')} of language modules, this version reads {FORMAT}")
+    check_format("language module", content, path)
     kinds = {field.name: field.type for field in fields(LanguageModule)}
     wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
     state = {} if "state" in wrong else content["state"]

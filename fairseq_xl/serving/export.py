@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph, only_type
-from fairseq_xl.serving.runtime import FORMAT, INT8
+from fairseq_xl.serving.runtime import INT8
 
 #: bytes of parameters from which on they are in a file FILE.data beside FILE: a protobuf has at most 2 GB
 LARGEST_FILE = 1_800_000_000
@@ -142,7 +143,7 @@ def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict
     """Describes an export for servers: symbols, languages, directions, framing, longest input, labels."""
     dictionary = task.dictionary
     found = {
-        "format": FORMAT,
+        "format": FORMATS["ONNX export"],
         "kind": kind,
         "graphs": {
             name: {"inputs": list(graph.inputs), "outputs": list(graph.outputs)} for name, graph in graphs.items()

@@ -7,8 +7,8 @@ import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object
+from fairseq_xl.io.format_numbers import check_format
 
-FORMAT = "fairseq_xl ONNX 1"
 DESCRIPTION = "model.json"
 INT8 = ".int8"  # in the names of files with 8-bit weights, before .onnx
 
@@ -61,9 +61,7 @@ class Exported:
         if not path.is_file():
             raise UserError(f"{path}: no such file; expected a folder of `fairseq-xl export-onnx`")
         self.description: dict[str, Any] = json_object(path)
-        found = self.description.get("format")
-        if found != FORMAT:
-            raise UserError(f"{path}: expected the format {FORMAT!r}, found {found!r}")
+        check_format("ONNX export", self.description, path)
         self.path, suffix = path, INT8 if int8 else ""
         self.graphs = {name: OnnxGraph(folder / f"{name}{suffix}.onnx", threads) for name in self.description["graphs"]}
 

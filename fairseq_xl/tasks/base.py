@@ -21,6 +21,7 @@ from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check_command
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_ranges
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.inputs import Inputs
 from fairseq_xl.models.architectures import check_architecture
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
@@ -162,7 +163,7 @@ class XLTask(FairseqTask):
     def identity(self):
         """The identity that a checkpoint stores: plain Python, which loading cannot execute."""
         return {
-            "format": identities.FORMAT_VERSION,
+            "format": FORMATS["checkpoint"],
             "task": type(self).__name__,
             "dictionary": self.dictionary.digest(),
             "languages": list(self.dictionary.languages),

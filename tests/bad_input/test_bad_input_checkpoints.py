@@ -112,7 +112,7 @@ MISTAKES = {
     "of another fairseq task": (state(lambda loaded: loaded.pop("task_state") and None), NOT_OURS),
     "of another program": (state(lambda loaded: loaded["task_state"].update(fairseq_xl=[1])), NOT_OURS),
     "without its framing": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].pop("framing") == 0), "framing"),
-    "of a later format": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(format=2)), "has format 2"),
+    "of a later format": (state(lambda loaded: loaded["task_state"]["fairseq_xl"].update(format=2)), "of format 2"),
 }
 FOR_A_MODEL = ["not finite", "integers", "a billion layers"]
 FOR_A_TASK = ["of another fairseq task", "of another program", "without its framing", "of a later format"]

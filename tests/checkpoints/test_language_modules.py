@@ -168,7 +168,6 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (dict(format=2), "has format 2 of language modules, this version reads 1"),
         (dict(adapters="4"), "is damaged: it lacks adapters"),
         (dict(state={}), f"is damaged: it lacks {keys.TOKENS}"),
         (dict(languages=None), "is damaged: it lacks languages"),
@@ -205,7 +204,7 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
             call()
     model = {"_name": "xl_monotrans_tiny", "language_positions": False, "adapters": 0}
     monotrans = {"model": {language_modules.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
-    identity = {"dictionary": "", "languages": ["../../x"]}
+    identity = {"format": 1, "dictionary": "", "languages": ["../../x"]}
     with pytest.raises(UserError, match="c.pt is damaged: '../../x' is not a language code"):
         language_modules.extract(monotrans | {"task_state": {"fairseq_xl": identity}}, "c.pt")
 

@@ -1,0 +1,33 @@
+"""Format numbers of the files that this package writes and reads again.
+
+A file's number is its entry ``format``. A change after which a kind of file is read differently increases the number of
+that kind.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairseq_xl.errors import UserError, quoted
+
+#: kind of file -> its format
+FORMATS = {
+    "checkpoint": 1,
+    "language module": 1,
+    "ONNX export": 1,
+}
+#: kind of file -> what to do with one of another format
+REMEDIES = {
+    "checkpoint": "train the model again, or convert the published one again with `fairseq-xl convert`",
+    "language module": "extract it again with `fairseq-xl language-module extract`",
+    "ONNX export": "export the model again with `fairseq-xl export-onnx`",
+}
+
+
+def check_format(kind: str, content: Mapping[str, Any], path: object) -> None:
+    """Raises `UserError` unless the content of a file, or its part with the number, has the format of its kind."""
+    found = content.get("format")
+    if found != FORMATS[kind]:
+        raise UserError(
+            f"{path}: {kind} of format {quoted(found)}, this version of fairseq_xl reads format {FORMATS[kind]}: "
+            f"{REMEDIES[kind]}"
+        )

@@ -5,14 +5,12 @@ dictionary in their place; [unusedN] are pieces that no text has.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole
 from fairseq_xl.io.text import decoded
-
-if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
 
 CONTINUATION = "##"
 UNKNOWN = "[UNK]"
@@ -28,7 +26,7 @@ class WordPieces:
         vocab: BERT's vocab.txt.
         lowercase: whether text gets lower case and loses accents: true for an uncased vocabulary.
 
-    Raises `UserError` for a file that is missing or no such vocabulary, and if the package `tokenizers` is missing.
+    Raises `UserError` for a file that is missing or no such vocabulary.
     """
 
     described, units = "WordPiece vocabulary", "characters"
@@ -55,7 +53,7 @@ class WordPieces:
         found = self._encoded(text)
         return found.ids, found.offsets
 
-    def _encoded(self, line: str) -> "Encoding":
+    def _encoded(self, line: str) -> Encoding:
         return self.tokenizer.encode(line, add_special_tokens=False)
 
 
@@ -77,12 +75,8 @@ def read_vocabulary(path: Path) -> list[str]:
     return pieces
 
 
-def _tokenizer(pieces: list[str], lowercase: bool) -> "Tokenizer":
+def _tokenizer(pieces: list[str], lowercase: bool) -> Tokenizer:
     """BERT's tokenizer without special tokens: text such as [MASK] is not taken for one."""
-    try:
-        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-    except ImportError:
-        raise UserError("a WordPiece vocabulary needs the package tokenizers: pip install tokenizers") from None
     numbered = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(numbered, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST))
     tokenizer.normalizer = normalizers.BertNormalizer(

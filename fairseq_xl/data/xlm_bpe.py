@@ -1,15 +1,15 @@
 """XLM's sub-words: the codes and the vocabulary that fastBPE learns, read from its files or from transformers' ones.
 
-A word is split into characters; the pair of neighbors that stands first in the codes is merged, everywhere in the word,
-until no pair is in the codes. ``@@`` behind a piece says that its word continues.
+A word is split into characters; the pair of neighbors that stands first in the codes is merged until no pair is in the
+codes. ``@@`` behind a piece says that its word continues.
 """
 
 import functools
-import itertools
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
+
+from tokenizers import Tokenizer, models
 
 from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
 from fairseq_xl.data.xlm_text import places_without_accents, without_accents
@@ -19,6 +19,7 @@ from fairseq_xl.io.text import decoded
 
 END, CONTINUES = "</w>", "@@"  # behind the last piece of a word in codes, behind all others in text
 UNUSED = re.compile(r"<special\d+>")  # ten words of every vocabulary of XLM, of which one is the mask
+UNKNOWN = " "  # the part of a character that the codes lack; no other part has a space
 KEPT = 1 << 18  # number of words whose pieces are kept
 _JSON = re.compile(r'\s*\{\s*"')
 
@@ -44,7 +45,7 @@ class XLMPieces:
         self.lower = lowercase_and_remove_accent
         self.unknown, self.symbols = 0, ["<unk>", *words]
         self.ids = {word: number for number, word in enumerate(words, start=1)}
-        self.pieces = functools.lru_cache(KEPT)(functools.partial(pieces_of, ranks=self.ranks))
+        self.pieces = functools.lru_cache(KEPT)(WordSplitter(self.ranks))
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces."""
@@ -72,26 +73,18 @@ class XLMPieces:
         return ids, characters
 
 
-def pieces_of(word: str, ranks: dict[Pair, int]) -> list[str]:
-    """The pieces of a word, as text spells them; `ranks` are the places of pairs in the codes."""
-    parts = [*word[:-1], word[-1] + END]
-    while len(parts) > 1:
-        best = min(itertools.pairwise(parts), key=lambda pair: ranks.get(pair, math.inf))
-        if best not in ranks:
-            break
-        parts = _merged(parts, best)
-    return [*(part + CONTINUES for part in parts[:-1]), parts[-1].removesuffix(END)]
+class WordSplitter:
+    """Splits words into their pieces, as text spells them; `ranks` are the places of pairs in the codes."""
 
+    def __init__(self, ranks: dict[Pair, int]):
+        merges = sorted(ranks, key=ranks.__getitem__)
+        parts = dict.fromkeys(part for left, right in merges for part in (left, right, left + right))
+        numbers = {part: number for number, part in enumerate([UNKNOWN, *parts])}
+        self.tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token=UNKNOWN, end_of_word_suffix=END))
 
-def _merged(parts: list[str], pair: Pair) -> list[str]:
-    """Parts of a word in which a pair is merged, from left to right."""
-    merged = parts[:1]
-    for part in parts[1:]:
-        if (merged[-1], part) == pair:  # never so for a pair that was merged just now: it is longer
-            merged[-1] += part
-        else:
-            merged.append(part)
-    return merged
+    def __call__(self, word: str) -> list[str]:
+        *inner, last = (word[begin:end] for begin, end in self.tokenizer.encode(word).offsets)
+        return [*(part + CONTINUES for part in inner), last]
 
 
 def spelled(part: str) -> str:

@@ -1,7 +1,5 @@
 """WordPiece: pieces by hand and as BERT's own tokenizer makes them, places in the text, wrong files."""
 
-import sys
-
 import pytest
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
@@ -78,9 +76,3 @@ def test_wrong_files(tmp_path, content, message):
         read_vocabulary(tmp_path / "vocab.txt")
     with pytest.raises(UserError, match="nowhere: no such file"):
         read_vocabulary(tmp_path / "nowhere")
-
-
-def test_the_package_is_named_where_it_is_missing(vocab, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UserError, match="needs the package tokenizers: pip install tokenizers"):
-        WordPieces(vocab, False)

@@ -7,7 +7,7 @@ import pytest
 from subword_nmt import apply_bpe
 from transformers.models.xlm.tokenization_xlm import XLMTokenizer, lowercase_and_remove_accent
 
-from fairseq_xl.data.xlm_bpe import XLMPieces, pieces_of, read_codes, read_vocabulary, spelled_words
+from fairseq_xl.data.xlm_bpe import WordSplitter, XLMPieces, read_codes, read_vocabulary, spelled_words
 from fairseq_xl.errors import UserError
 from tests.published_text import write_xlm
 
@@ -40,12 +40,12 @@ def files(tmp_path_factory):
 )
 def test_merges_by_hand(word, expected):
     pairs = [("o", "w</w>"), ("l", "ow</w>"), ("l", "o"), ("lo", "w"), ("e", "r</w>")]
-    assert pieces_of(word, {pair: place for place, pair in enumerate(pairs)}) == expected
+    assert WordSplitter({pair: place for place, pair in enumerate(pairs)})(word) == expected
 
 
 def test_a_pair_that_overlaps_itself_is_merged_from_the_left():
-    assert pieces_of("aaaab", {("a", "a"): 0}) == ["aa@@", "aa@@", "b"]
-    assert pieces_of("aaab", {("a", "a"): 0}) == ["aa@@", "a@@", "b"]
+    split = WordSplitter({("a", "a"): 0})
+    assert split("aaaab") == ["aa@@", "aa@@", "b"] and split("aaab") == ["aa@@", "a@@", "b"]
 
 
 def random_words(seed, count):
@@ -56,9 +56,9 @@ def random_words(seed, count):
 
 def test_pieces_are_those_of_subword_nmt(files):
     reference = apply_bpe.BPE(io.StringIO("#version: 0.2\n" + (files / "merges.txt").read_text(encoding="utf-8")))
-    ranks = read_codes(files / "codes")
+    split = WordSplitter(read_codes(files / "codes"))
     for word in random_words(1, 500):
-        assert pieces_of(word, ranks) == reference.process_line(word).split(), word
+        assert split(word) == reference.process_line(word).split(), word
 
 
 @pytest.mark.parametrize("lower", [True, False])

@@ -20,13 +20,11 @@ A WordPiece vocabulary is BERT's tokenizer in the same package; only the last tw
 in `fairseq_xl.checkpoints.formats.xlm_tokenizer`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from fairseq_xl.checkpoints.sentencepiece_models import BPE, UNIGRAM, Piece
 from fairseq_xl.data.dictionary import XLDictionary
@@ -35,9 +33,6 @@ from fairseq_xl.data.symbols import SPECIAL, WORD_START
 from fairseq_xl.data.wordpiece import CONTINUATION, WordPieces
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.text import BYTE_ORDER_MARK, INVISIBLE, SPACES
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer, normalizers
 
 UNK = SPECIAL[3]
 
@@ -53,8 +48,6 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
     Raises `UserError` as `open_model` does, for pieces that the dictionary lacks, and for models that the package
     tokenizers cannot express.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
     (path,) = (folder / name for name in FILES["sentencepiece"])
     model = ModelProto.FromString(open_model(path, folder).model.serialized_model_proto())
     _check(model, path)
@@ -80,8 +73,6 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
 
 def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = "") -> Tokenizer:
     """The tokenizer of a WordPiece vocabulary; arguments and errors as in `sentencepiece_tokenizer`."""
-    from tokenizers import decoders, models, normalizers
-
     opened = open_subwords(folder)
     assert isinstance(opened, WordPieces)
     pieces = {piece for piece in opened.symbols if piece != UNK}
@@ -140,8 +131,6 @@ def _check(model: ModelProto, path: Path) -> None:
 
 def _text_steps() -> list[normalizers.Normalizer]:
     """The steps from a line to its text (`fairseq_xl.io.text.text_of_line`)."""
-    from tokenizers import Regex, normalizers
-
     spaces, invisible = (
         "".join(char if char == "-" else f"\\x{{{ord(char):X}}}" for char in ranges) for ranges in (SPACES, INVISIBLE)
     )
@@ -156,8 +145,6 @@ def _text_steps() -> list[normalizers.Normalizer]:
 
 
 def _normalizer(rules: NormalizerSpec) -> normalizers.Normalizer:
-    from tokenizers import Regex, normalizers
-
     steps = _text_steps()
     if rules.precompiled_charsmap:
         steps.append(normalizers.Precompiled(rules.precompiled_charsmap))

@@ -4,11 +4,10 @@
 the texts whose ids differ from `TextEncoder`'s.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from tokenizers.processors import TemplateProcessing
 
 from fairseq_xl.checkpoints.formats.subwords import KINDS
 from fairseq_xl.checkpoints.formats.xlm_tokenizer import write_xlm_vocabulary
@@ -20,9 +19,6 @@ from fairseq_xl.data.subwords import vocabulary_kind
 from fairseq_xl.data.symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json
-
-if TYPE_CHECKING:
-    from tokenizers.processors import TemplateProcessing
 
 #: transformers 4 and 5 read this class from tokenizer.json alone, for a model of any type
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
@@ -118,8 +114,6 @@ def _template(framing: str, dictionary: XLDictionary, segments: bool, language: 
 
     Raises `UserError` if the framing `mbart` has no language.
     """
-    from tokenizers.processors import TemplateProcessing
-
     start, eos = dictionary[Framing.of(framing, dictionary).start], dictionary[dictionary.eos()]
     second, names = int(segments), {start, eos}
     if framing == "mbart":

@@ -19,6 +19,7 @@ from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.objectives.base import Objective, Term
 from fairseq_xl.objectives.log import log_values, ppl_terms
+from fairseq_xl.objectives.sequence import with_whole_batch
 from fairseq_xl.options import option
 
 #: sample size of a batch, by whose sum over micro-steps and ranks the gradients are divided: 1, with the mean loss of
@@ -50,8 +51,8 @@ class CombinedCriterion(FairseqCriterion):
 
         ``weight`` of the sample is the factor of its objective; in validation it is the largest of the schedule.
         """
-        objective, batch = self.objectives[sample["objective"]], sample["batch"]
-        terms = model(compute=objective.loss, batch=batch) if self.training else objective.evaluate(model, sample)
+        objective, full = self.objectives[sample["objective"]], with_whole_batch(sample)
+        terms = model(compute=objective.loss, batch=full["batch"]) if self.training else objective.evaluate(model, full)
         losses = [term for term in terms.values() if term.weight or term.sum.ndim == 0]
         if self.unit == BATCH:
             mean = sum(term.weight * term.sum / max(term.count, 1) for term in losses)

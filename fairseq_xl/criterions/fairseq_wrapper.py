@@ -7,6 +7,7 @@ from fairseq.criterions import FairseqCriterion
 from fairseq.logging import meters, metrics as fairseq_metrics
 
 from fairseq_xl.criterions.combined import CombinedCriterion
+from fairseq_xl.objectives.sequence import with_whole_batch
 
 
 class FairseqCriterionWrapper(CombinedCriterion):
@@ -19,7 +20,8 @@ class FairseqCriterionWrapper(CombinedCriterion):
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, Any, dict[str, Any]]:
         """Loss, sample size and log of the criterion, and the counts of the objective."""
         loss, size, log = self.criterion(model, sample)
-        scored = {} if self.training else self.objectives[sample["objective"]].scored(model, sample["batch"])
+        batch = with_whole_batch(sample)["batch"]
+        scored = {} if self.training else self.objectives[sample["objective"]].scored(model, batch)
         return loss, size, log | self.sums(scored, sample, loss)
 
     def log(self, metrics: Any, logging_outputs: Sequence[Mapping[str, Any]]) -> None:

@@ -117,14 +117,26 @@ class SourceTargetObjective(ScoredObjective):
 
 
 def net_input(batch: Batch) -> Dict[str, Any]:
-    """A batch as fairseq's criterions and generator expect it: {"net_input", "target", "ntokens"}."""
-    padding, tokens = batch["padding_mask"], batch["tokens"]
+    """A batch as fairseq's criterions and generator expect it: {"net_input", "target"}, and "batch" with the rest.
+
+    No text is in two of them, since fairseq copies all three to the GPU; `with_whole_batch` joins them again.
+    """
+    rest, padding = dict(batch), batch["padding_mask"]
+    tokens, target = rest.pop("tokens"), rest.pop("target", None)
     lengths = torch.full((len(tokens),), tokens.size(1)) if padding is None else (~padding).sum(1)
     inputs = {"src_tokens": tokens, "src_lengths": lengths, "src_languages": batch["languages"][:, 0]}
-    if "target" not in batch:
-        return {"net_input": inputs, "target": None, "ntokens": int(lengths.sum())}
-    inputs["prev_output_tokens"] = batch["prev_output_tokens"]
-    return {"net_input": inputs, "target": batch["target"], "ntokens": len(batch["predicted_positions"])}
+    if target is not None:
+        inputs["prev_output_tokens"] = rest.pop("prev_output_tokens")
+    return {"net_input": inputs, "target": target, "batch": rest}
+
+
+def with_whole_batch(sample: Dict[str, Any]) -> Dict[str, Any]:
+    """A sample of `PlannedBatches` whose batch is whole, also if `net_input` divided it."""
+    if "net_input" not in sample:
+        return sample
+    inputs = sample["net_input"]
+    texts = {"tokens": inputs["src_tokens"], "prev_output_tokens": inputs["prev_output_tokens"]}
+    return sample | {"batch": sample["batch"] | texts | {"target": sample["target"]}}
 
 
 def sequence_losses(model: Any, batch: Dict[str, Any], label_smoothing: float = 0.0) -> Iterator[tuple[Any, Any, int]]:

@@ -83,9 +83,9 @@ class PlannedBatches(Dataset[Any]):
 class EvaluationDataset(PlannedBatches, FairseqDataset):
     """Planned batches with the entries of fairseq's samples, for its generator, commands and criterions.
 
-    A batch also has the entries of `fairseq_xl.objectives.sequence.net_input` and, for generation, ``constraints`` and
-    ``positions``: those that the decoder predicts of each source, or None. Ids are numbers of lines, counted through
-    the corpora.
+    A sample also has the entries of `fairseq_xl.objectives.sequence.net_input` and, for generation, ``constraints``
+    and ``positions``: those that the decoder predicts of each source, or None. Ids are numbers of lines, counted
+    through the corpora.
     """
 
     def __getitem__(self, batch_spec: BatchSpec | None) -> dict[str, Any]:
@@ -232,23 +232,15 @@ class PlannedTask:
             longest: maximum length of a text in tokens; None: the objective's.
         """
         samplers = []
-        for name in dataset.corpora:
-            objective = self.objectives[name]
+        for name, corpora in dataset.corpora.items():
+            objective, options = self.objectives[name], self.objectives[name].cfg
             length = objective.input_length if update is None else objective.input_length_at(update)
-            tokens, sentences = objective.cfg.batch_tokens, objective.cfg.batch_sentences
+            tokens, sentences = options.batch_tokens, options.batch_sentences
             if tokens is None and sentences is None:
                 tokens, sentences = max_tokens, max_sentences
-            samplers.append(
-                ObjectiveSampler(
-                    name,
-                    dataset.corpora[name],
-                    length if longest is None else length._replace(text=longest),
-                    tokens,
-                    sentences,
-                    objective.cfg.alpha,
-                    objective.lengths,
-                )
-            )
+            length = length if longest is None else length._replace(text=longest)
+            limits = length, tokens, sentences
+            samplers.append(ObjectiveSampler(name, corpora, *limits, options.alpha, objective.lengths))
         return samplers
 
     def get_batch_iterator(
@@ -296,13 +288,7 @@ class PlannedTask:
         )
 
     def _training_plan(
-        self,
-        dataset: PlannedBatches,
-        limits: dict[str, int | None],
-        seed: int,
-        epoch: int,
-        ranks: int,
-        micro_steps: int,
+        self, dataset: PlannedBatches, limits: dict[str, Any], seed: int, epoch: int, ranks: int, micro_steps: int
     ) -> Plan:
         """The plan of an epoch; the first time, its shares of padding and of waiting are logged."""
         updates = self.cfg.updates_per_epoch

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.utils import apply_to_sample
 
 from fairseq_xl.criterions.combined import XLTranslationCriterion
 from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
@@ -18,11 +19,13 @@ from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
-from fairseq_xl.tasks.planned_batches import EvaluationDataset
+from fairseq_xl.objectives.sequence import with_whole_batch
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.command_line import cli
 from tests.commands import run_train, translation
 
 SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=1, decoder_layers=1, max_positions=12)
+SPEC = BatchSpec("translation", "en-de", np.arange(3), np.zeros(3, dtype=np.uint64))
 
 
 @pytest.fixture
@@ -32,14 +35,18 @@ def objectives(dictionary):
 
 
 @pytest.fixture
-def sample(objectives):
-    """A batch with padding on both sides: 3 pairs, 4 + 2 + 3 target tokens."""
+def dataset(objectives):
     sources = [torch.tensor(tokens) for tokens in ([5, 6, 7, 8, 2], [9, 10, 2], [11, 4, 6, 2])]
     targets = [torch.tensor(tokens) for tokens in ([5, 9, 4, 2], [8, 2], [12, 4, 2])]
     sizes = np.array([(len(source), len(target)) for source, target in zip(sources, targets)])
     corpus = TextPairs(sources, targets, sizes, ("en", "de"))
-    dataset = EvaluationDataset(objectives, {"translation": {"en-de": corpus}})
-    return dataset[BatchSpec("translation", "en-de", np.arange(3), np.zeros(3, dtype=np.uint64))]
+    return EvaluationDataset(objectives, {"translation": {"en-de": corpus}})
+
+
+@pytest.fixture
+def sample(dataset):
+    """A batch with padding on both sides: 3 pairs, 4 + 2 + 3 target tokens."""
+    return dataset[SPEC]
 
 
 def make(dictionary, kind=XLEncoderDecoderModel, share=False):
@@ -59,6 +66,16 @@ def computed(criterion, statistics, model, sample):
     statistics.log(metrics, [log, log])
     gradients = {name: p.grad for name, p in model.named_parameters()}
     return loss, sample_size, metrics.values(), gradients
+
+
+def test_a_batch_is_copied_to_the_gpu_once(dataset, sample):
+    """Of the tensors that are copied, only those of languages, (B,) and (B, 1), are parts of others."""
+    copied = []
+    copies = apply_to_sample(lambda tensor: copied.append(tensor) or tensor.clone(), sample)
+    places = [tensor.data_ptr() for tensor in copied if len(tensor) < tensor.numel()]
+    assert len(places) == len(set(places)) >= 5
+    expected = PlannedBatches.__getitem__(dataset, SPEC)["batch"]
+    torch.testing.assert_close(with_whole_batch(copies)["batch"], expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sentence_avg", [False, True])

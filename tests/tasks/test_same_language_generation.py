@@ -20,7 +20,7 @@ from fairseq_xl.evaluation import generation as scores
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import sequence_terms, with_whole_batch
 from tests.command_line import cli
 from tests.commands import (
     denoising,
@@ -391,7 +391,8 @@ def test_all_streams_are_fine_tuned_and_the_first_one_is_scored(data_bin, task_f
         task.load_dataset("valid")
         found = validation_losses(output)[0]
         epochs = task.get_batch_iterator(task.datasets["valid"], max_sentences=1000)
-        batches = {sample["corpus"]: sample["batch"] for sample in epochs.next_epoch_itr(shuffle=False)}
+        samples = map(with_whole_batch, epochs.next_epoch_itr(shuffle=False))
+        batches = {sample["corpus"]: sample["batch"] for sample in samples}
         for code in ("en", "de"):
             first = sequence_terms(model, batches[code])[0]
             assert float(found[f"ppl_{code}"]) == pytest.approx(math.exp(first.sum / first.count), rel=1e-3)

@@ -17,7 +17,7 @@ def register() -> None:
 
     ``--user-dir fairseq_xl`` does the same. A second call changes nothing.
     """
-    from fairseq_xl import registration  # noqa: F401
+    from fairseq_xl import tasks  # noqa: F401
 
 
 def load(checkpoint, data=None, **options):
@@ -29,8 +29,8 @@ def load(checkpoint, data=None, **options):
             that of the training.
         options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
 
-    Returns: a `fairseq_xl.hub.HubInterface`: its methods `encode`, `fill_mask`, `score`, `translate`, `generate` and
-        `predict`, its attributes `model` and `task`; ``model, task = fairseq_xl.load(...)`` gives both.
+    Returns: a `fairseq_xl.inference.hub.HubInterface`: its methods `encode`, `fill_mask`, `score`, `translate`,
+        `generate` and `predict`, its attributes `model` and `task`; ``model, task = fairseq_xl.load(...)`` gives both.
 
     Raises `UserError` for a checkpoint that cannot be loaded, and for options that its task and its model lack.
     """
@@ -38,7 +38,7 @@ def load(checkpoint, data=None, **options):
     from fairseq import checkpoint_utils
 
     from fairseq_xl.errors import UserError
-    from fairseq_xl.hub import HubInterface
+    from fairseq_xl.inference.hub import HubInterface
     from fairseq_xl.io.checkpoints import found_in
 
     given = options.keys()

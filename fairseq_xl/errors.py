@@ -38,7 +38,7 @@ class UserError(ValueError):
     """An error that the user can correct: a wrong path, option, file or corpus.
 
     The message is one sentence: what is wrong and, where it helps, what to do. Commands show it without a traceback and
-    end with status 1 (`fairseq_xl.error_reporting`).
+    end with status 1 (`fairseq_xl.io.error_reporting`).
     """
 
 

@@ -3,7 +3,7 @@
 import importlib.util
 import sys
 
-from fairseq_xl import error_reporting
+from fairseq_xl.io import error_reporting
 
 if sys.argv[:1] == ["-m"]:  # the command is python -m preprocess.…, whose own imports would fail with a traceback
     for package in ("numpy", "sentencepiece", "tqdm", "yaml"):

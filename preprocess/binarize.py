@@ -21,7 +21,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_xl.data import back_translated
+from fairseq_xl.data.store import back_translated
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.signals import ENDING
 from preprocess.config import Folder, Split

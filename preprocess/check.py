@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.languages import Languages, LineSample, described, other_languages
+from fairseq_xl.evaluation.language_identification import Languages, LineSample, described, other_languages
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config

@@ -4,8 +4,8 @@ import re
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 
-from fairseq_xl.data import tokenizers, xlm_text
-from fairseq_xl.data.subwords import FILES, Kind, Source
+from fairseq_xl.data.vocabulary import tokenizers, xlm_text
+from fairseq_xl.data.vocabulary.subwords import FILES, Kind, Source
 from fairseq_xl.errors import UserError, check_language, language_pair, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import added_suffix

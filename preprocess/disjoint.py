@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.renumbered import renumber
-from fairseq_xl.data.subwords import vocabulary_kind
-from fairseq_xl.data.symbols import MASK, SPECIAL, digest
-from fairseq_xl.data.tokenizers import of_manifest
+from fairseq_xl.data.store.renumbering import renumber
+from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
+from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
+from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess.files import replacing

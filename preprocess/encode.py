@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.subwords import Source, Subwords
-from fairseq_xl.data.symbols import SPECIAL
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
+from fairseq_xl.data.vocabulary.subwords import Source, Subwords
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.text import texts_of
 from preprocess.files import Workers, read_blocks, replacing

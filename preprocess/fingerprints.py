@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.data.manifest import notes, writer
-from fairseq_xl.data.shards import check_shard
+from fairseq_xl.data.store.manifest import notes, writer
+from fairseq_xl.data.store.shards import check_shard
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.fingerprints import FORMAT, blocks, fingerprint

@@ -5,7 +5,7 @@ import platform
 from collections import Counter
 from collections.abc import Iterator
 
-from fairseq_xl.data import subwords, tokenizers
+from fairseq_xl.data.vocabulary import subwords, tokenizers
 from fairseq_xl.io.files import read_json, sha256_of, write_json
 from preprocess import fingerprints, vocabulary
 from preprocess.binarize import encoded_name

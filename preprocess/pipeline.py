@@ -15,8 +15,8 @@ from pathlib import Path
 import sentencepiece
 from tqdm import tqdm
 
-from fairseq_xl.data import subwords, tokenizers
-from fairseq_xl.data.symbols import MASK, language_symbols
+from fairseq_xl.data.vocabulary import subwords, tokenizers
+from fairseq_xl.data.vocabulary.special_symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import sha256_of
 from preprocess import check, clean, encode, fingerprints, manifests, overlap, shards, vocabulary

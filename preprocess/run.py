@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import sentencepiece
 
-from fairseq_xl.data import subwords, tokenizers
-from fairseq_xl.versions import version
+from fairseq_xl.data.vocabulary import subwords, tokenizers
+from fairseq_xl.io.versions import version
 from preprocess import check, shards
 from preprocess.binarize import encoded_name
 from preprocess.config import Config, Folder, Side, Split

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import sentencepiece
 
-from fairseq_xl.checkpoints.sentencepiece_models import with_rounded_scores
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.encoding import OTHER_SYMBOLS, PADDING, other_symbols
-from fairseq_xl.data.sampling import smoothed_shares
-from fairseq_xl.data.subwords import Source, Subwords
-from fairseq_xl.data.symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
+from fairseq_xl.checkpoints.sentencepiece_surgery import with_rounded_scores
+from fairseq_xl.data.corpora.sampling import smoothed_shares
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.encoding import OTHER_SYMBOLS, PADDING, other_symbols
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
+from fairseq_xl.data.vocabulary.subwords import Source, Subwords
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole
 from fairseq_xl.io.text import texts_of

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import yaml
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import in_range, language_codes
-from fairseq_xl.io import bounds
+from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.files import replacing
 
 CODE = "mul"  # several languages (ISO 639-2)

@@ -16,9 +16,8 @@ from typing import Any
 
 import yaml
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, in_range, language_codes, names_of
-from fairseq_xl.io import bounds
+from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.locks import locked

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fairseq_xl import error_reporting
+from fairseq_xl.io import error_reporting
 
 Function = Callable[..., Any]
 

@@ -21,8 +21,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.locks import locked
 from recipes import settings

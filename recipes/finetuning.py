@@ -26,13 +26,13 @@ import yaml
 
 from fairseq_xl import register
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, file_in, read_examples, read_queries, read_sentences
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, overridden
-from fairseq_xl.options import option_name
+from fairseq_xl.io.options import option_name
 from recipes.entry_point import call
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, in_range, language_codes
-from fairseq_xl.io import bounds
+from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 from recipes.corpus import description, make

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_xl import error_reporting
+from fairseq_xl.io import error_reporting
 from recipes import corpus, experiment
 from recipes.experiment_file import ROOT
 from recipes.test_set import first_test_set

@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import write_json
 from recipes import example_scores, paired_tests, saved_scores
 from recipes.experiment import positive

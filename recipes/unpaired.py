@@ -15,9 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, in_range, language_codes
-from fairseq_xl.io import bounds
+from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.text import is_blank, lines_in

@@ -14,8 +14,9 @@ from typing import Any
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from fairseq_xl import error_reporting, register
+from fairseq_xl import register
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 from fairseq_xl.tasks.training import TrainingTask
 from recipes.entry_point import call
 

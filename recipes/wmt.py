@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.files import replacing
 from recipes.commands import Commands
 from recipes.wmt_arguments import ROOT, Arguments, check, corpus_content, pair_of, parse

@@ -13,9 +13,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
 

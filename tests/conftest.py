@@ -60,7 +60,7 @@ def dictionary(tmp_path):
     """16 pieces p0 … p15 with ids 4 … 19 and counts 1, 4, 9, … 256, <mask> 20, [de] 21, [en] 22, [fr] 23."""
     from tiny_data import write_dictionary
 
-    from fairseq_xl.data.dictionary import XLDictionary
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 
     pieces = {f"p{number}": (number + 1) ** 2 for number in range(16)}
     return XLDictionary.load(write_dictionary(tmp_path / "dict.txt", pieces, ["de", "en", "fr"]))

@@ -27,65 +27,34 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 
 #: each part may import itself, the parts named and EVERYONES
 LAYERS = {
-    "registration": {"patches"},
-    "patches": {"engine"},
-    "engine": {"checkpoints", "modules", "optimizers", "register"},
     "data": set(),
-    "modules": {"data"},
+    "modules": set(),
     "models": {"data", "modules", "checkpoints"},
-    "objectives": {"data", "modules", "models", "finetuning", "evaluation"},
     "finetuning": {"data", "modules", "evaluation"},
-    "criterions": {"data", "modules", "models", "objectives", "finetuning"},
-    "tasks": {
-        *(
-            "data",
-            "modules",
-            "models",
-            "objectives",
-            "finetuning",
-            "criterions",
-            "checkpoints",
-            "engine",
-            "evaluation",
-            "registration",
-        ),
-    },
-    "optimizers": {"checkpoints"},
+    "objectives": {"data", "modules", "models", "finetuning", "evaluation"},
+    "criterions": {"objectives", "finetuning"},
     "checkpoints": {"data"},
-    "embeddings": {"data", "checkpoints"},
+    "optimizers": {"checkpoints"},
+    "engine": {"checkpoints", "modules", "optimizers", "register"},
+    "patches": {"engine"},
+    "tasks": {
+        *("data", "modules", "models", "objectives", "finetuning", "criterions", "checkpoints", "engine"),
+        *("evaluation", "patches"),
+    },
     "evaluation": set(),
-    "nearest": set(),
-    "disk_index": {"data", "nearest"},
-    "retrieval": {"data", "models", "evaluation", "load"},
-    "mining": {"data", "models", "disk_index", "nearest", "retrieval", "load"},
-    "prediction": {"data", "finetuning", "objectives", "tasks", "load"},
-    "scoring": {"data", "models", "modules", "objectives", "prediction", "retrieval"},
-    "hub": {"prediction", "retrieval", "scoring", "tasks"},
-    "probing": {"data", "models", "evaluation", "retrieval"},
-    "perplexity": {"data", "evaluation", "load"},
-    "bitext_mining": {"evaluation", "disk_index", "nearest"},
-    "back_translation": {"data", "tasks"},
+    "embeddings": {"data", "checkpoints"},
+    "inference": {"data", "checkpoints", "evaluation", "models", "modules", "objectives", "tasks", "load"},
+    "mining": {"data", "evaluation", "models", "inference", "load"},
     "serving": {"data", "models", "modules"},
-    "conversion": {"checkpoints", "data"},
     "rehearsal": {"data", "engine", "optimizers", "modules", "objectives", "finetuning", "register"},
     "commands": {
-        *("data", "embeddings", "checkpoints", "evaluation", "nearest", "retrieval", "mining", "serving"),
-        *(
-            "bitext_mining",
-            "disk_index",
-            "back_translation",
-            "prediction",
-            "probing",
-            "perplexity",
-            "conversion",
-            "rehearsal",
-        ),
+        *("data", "checkpoints", "embeddings", "evaluation", "inference", "mining", "rehearsal", "serving"),
         *("register", "load"),
     },
     "__main__": {"commands"},
 }
 #: parts that everyone may import
-EVERYONES = {"errors", "error_reporting", "io", "options", "versions"}
+EVERYONES = {"errors", "io"}
 
 
 def name(path):
@@ -168,7 +137,7 @@ import sys
 hook = sys.excepthook
 import fairseq_xl
 import preprocess.__main__, preprocess.disjoint
-from fairseq_xl.evaluation import bleu, classification, curves, generation, retrieval
+from fairseq_xl.evaluation import bleu, classification_scores, generation_scores, retrieval_scores, training_curves
 assert not {"torch", "fairseq"} & sys.modules.keys() and sys.excepthook is hook
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -202,7 +171,7 @@ def asks_for_versions(tree):
     return any(name.startswith(("importlib.metadata", "pkg_resources", "packaging")) for name in found)
 
 
-VERSIONS = ("versions.py", "modules/features.py", "modules/compilation.py")
+VERSIONS = ("io/versions.py", "modules/features.py", "modules/compilation.py")
 
 
 def test_few_modules_look_at_versions():
@@ -408,7 +377,7 @@ def test_every_objective_has_its_test():
         "__init__",
         "base",
         "data_folder",
-        "files",
+        "task_file_objectives",
     }
     tests = {path.stem.removeprefix("test_") for path in (ROOT / "tests" / "objectives").glob("test_*.py")}
     assert not files - tests

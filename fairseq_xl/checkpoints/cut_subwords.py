@@ -1,7 +1,7 @@
 """Cuts the sub-words of a data folder to what its text uses, whatever their kind is.
 
 A word list of XLM or WordPiece loses its unused words: XLM's codes merge the same pieces without them, and WordPiece
-takes the longest piece that matches, which a removed one never was. `fairseq_xl.checkpoints.sentencepiece_models` cuts
+takes the longest piece that matches, which a removed one never was. `fairseq_xl.checkpoints.sentencepiece_surgery` cuts
 a SentencePiece model.
 """
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.checkpoints.sentencepiece_models import cut, ordinary_pieces, read_model
-from fairseq_xl.data import wordpiece
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.subwords import FILES, open_subwords, vocabulary_kind
+from fairseq_xl.checkpoints.sentencepiece_surgery import cut, ordinary_pieces, read_model
+from fairseq_xl.data.vocabulary import wordpiece
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import FILES, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_lines
 

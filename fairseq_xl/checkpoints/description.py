@@ -6,16 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_xl.checkpoints import language_modules, published, word_vectors
-from fairseq_xl.checkpoints.formats.checks import check_tables
-from fairseq_xl.checkpoints.formats.files import CONFIG, has_weights
-from fairseq_xl.checkpoints.formats.settings import count_layers
+from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.keys import POSITIONS, TOKENS
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.manifest import read_manifest
-from fairseq_xl.data.shards import data_folders
-from fairseq_xl.data.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
+from fairseq_xl.checkpoints.layouts.model_settings import count_layers
+from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
+from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
+from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
+from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.store.shards import data_folders
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint, refuse_hub_name
 from fairseq_xl.io.configuration import check_configuration
@@ -56,8 +56,8 @@ def describe(path: Path) -> Description:
         rows, channels = word_vectors.sizes(str(path))
         return {"kind": "word vectors", "rows": rows, "channels": channels}
     if not language_modules.is_archive(path):
-        found = published.read(path, values=False)
-        if isinstance(found, published.Published):
+        found = published_models.read(path, values=False)
+        if isinstance(found, published_models.Published):
             return _published(found)
         kind = found.get("kind") if isinstance(found, dict) else None
         if kind != language_modules.KIND:
@@ -78,7 +78,7 @@ def _folder(path: Path) -> Description:
         shown = {"kind": f"folder of {kind}", "model_type": config.get("model_type")}
         shown["classes"] = config.get("architectures")
         try:
-            found = published.read(path, values=False)
+            found = published_models.read(path, values=False)
         except UserError as error:
             return shown | {"convertible": f"no ({error})"}
         return shown | {name: value for name, value in _published(found).items() if name != "kind"}
@@ -88,13 +88,13 @@ def _folder(path: Path) -> Description:
         datasets = _datasets(path, read_manifest(path))  # counts of all shards
         found = _data(shards[0]) | {"kind": f"data folder of fairseq_xl in {len(shards)} shards"}
         return found | ({"datasets": datasets} if datasets else {})
-    found = published.read(path, values=False)
-    if isinstance(found, published.Published):
+    found = published_models.read(path, values=False)
+    if isinstance(found, published_models.Published):
         return _published(found)
     raise UserError(f"{path} holds no model that is known here")
 
 
-def _published(found: published.Published) -> Description:
+def _published(found: published_models.Published) -> Description:
     depths = found.depths
     layers = {f"{stack}_layers": depth for stack, depth in depths.items()} if "decoder" in depths else {}
     options = found.options | (layers or {"layers": depths["encoder"]})

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.checkpoints.language_modules import check_languages
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.encoding import TOKENIZER, encoding_of
 from fairseq_xl.data.framing import FRAMINGS
-from fairseq_xl.data.manifest import check_fingerprint, read_manifest
-from fairseq_xl.data.shards import data_folders
-from fairseq_xl.data.subwords import FILES
+from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.store.shards import data_folders
+from fairseq_xl.data.vocabulary.encoding import TOKENIZER, encoding_of
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.format_numbers import check_format

@@ -11,9 +11,9 @@
 import logging
 from collections.abc import Callable
 
-from fairseq_xl.checkpoints.vocabulary import Rows
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.symbols import WORD_START
+from fairseq_xl.checkpoints.vocabulary_surgery import Rows
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.special_symbols import WORD_START
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)

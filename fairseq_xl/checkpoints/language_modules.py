@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
-from fairseq_xl.checkpoints.keys import BIAS, LANGUAGES, POSITIONS, TOKENS
-from fairseq_xl.data.symbols import PUBLISHED_LANGUAGE
+from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS, TOKENS
+from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
 from fairseq_xl.io.configuration import check_configuration

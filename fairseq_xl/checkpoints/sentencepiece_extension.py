@@ -17,7 +17,7 @@ from collections.abc import Collection
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from fairseq_xl.checkpoints.sentencepiece_models import (
+from fairseq_xl.checkpoints.sentencepiece_surgery import (
     BPE,
     UNIGRAM,
     Piece,

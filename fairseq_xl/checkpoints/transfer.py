@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fairseq_xl.checkpoints import language_modules, published, word_vectors
+from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
 from fairseq_xl.checkpoints.identity import check_encoding, check_identity
-from fairseq_xl.checkpoints.keys import TOKENS
-from fairseq_xl.checkpoints.languages import has_same_pieces, with_languages
+from fairseq_xl.checkpoints.language_matching import has_same_pieces, with_languages
+from fairseq_xl.checkpoints.parameter_names import TOKENS
 from fairseq_xl.checkpoints.stacks import (
     copy_common,
     copy_stack,
@@ -24,7 +24,7 @@ from fairseq_xl.checkpoints.stacks import (
     shares_token_embeddings,
     unused_parameters,
 )
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
 from fairseq_xl.io.configuration import check_configuration, registered_model
@@ -186,7 +186,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     """Reads weights for a part of a new model and checks that they mean the same there.
 
     Args:
-        path: a checkpoint of this package, a published model (`fairseq_xl.checkpoints.published`), or word vectors.
+        path: a checkpoint of this package, a published model (`published_models`), or word vectors.
         model: the new model; it gives the rows that a published model lacks.
         part: what is taken: a key of `PARTS`.
         requirements: what the weights must fit.
@@ -202,8 +202,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         logger.info("%s: vectors of %d of %d symbols", path, count, len(symbols))
         return Pretrained(path, {TOKENS: rows}, {})
     word_vectors.check_not_binary(path)
-    content = published.read(path)
-    if isinstance(content, published.Published):
+    content = published_models.read(path)
+    if isinstance(content, published_models.Published):
         if content.left_out:
             logger.warning("%s: the head of fine-tuning is left out: %s", path, ", ".join(content.left_out))
         _check_backbone(path, TRANSFORMER, type(model))
@@ -212,8 +212,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         if requirements.own_tokens:
             dictionary = requirements.dictionary
             languages, symbols = dictionary.languages, dictionary.symbols[: dictionary.first_language]
-            published.check_symbols(content, symbols, requirements.dictionary_file)
-            given, new = published.with_new_rows(content, state, languages)
+            published_models.check_symbols(content, symbols, requirements.dictionary_file)
+            given, new = published_models.with_new_rows(content, state, languages)
             logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
         else:
             given = content.state

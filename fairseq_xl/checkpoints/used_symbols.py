@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints import embedding_files
-from fairseq_xl.data.symbols import WORD_START
+from fairseq_xl.data.vocabulary.special_symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.compressed import SUFFIXES, lines_of, text_of
 from fairseq_xl.io.text import decoded

@@ -11,9 +11,9 @@ import sys
 import warnings
 from typing import NoReturn
 
-from fairseq_xl import error_reporting
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.signals import ending_by_exception
-from fairseq_xl.versions import version
+from fairseq_xl.io.versions import version
 
 #: subcommand -> what it does; its module has the same name with underscores, and a function `main(arguments)`
 COMMANDS = {

@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.sampling and options.beam not in (None, 1):
         raise UserError(f"--beam {options.beam}: --sampling draws one source for each sentence, leave out --beam")
     register()
-    from fairseq_xl.back_translation import back_translate
+    from fairseq_xl.inference.offline_back_translation import back_translate
 
     chosen = {"beam": options.beam or BEAM, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
     if options.sampling:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.data.shards import first_folder
+from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io.folders import new_folder
 
@@ -26,8 +26,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     register()
-    from fairseq_xl import conversion
-    from fairseq_xl.checkpoints import published
+    from fairseq_xl.checkpoints import published_models
+    from fairseq_xl.inference import conversion
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in, refuse_hub_name
 
     source, output = Path(options.input), Path(options.output)
@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"{source}: there is no such file or folder")
     if source.is_dir() and any((source / name).is_file() for name in CHECKPOINTS):
         source, _ = found_in(source)
-    found = published.read(source, values=False)  # the model is read later
-    if isinstance(found, published.Published):
+    found = published_models.read(source, values=False)  # the model is read later
+    if isinstance(found, published_models.Published):
         _refuse(
             options, OUT, f"{source} is a published model: convert it to a checkpoint first, and then the checkpoint"
         )

@@ -4,7 +4,7 @@ import argparse
 import math
 
 from fairseq_xl.errors import UserError, named_values
-from fairseq_xl.evaluation.curves import draw, validation_curves
+from fairseq_xl.evaluation.training_curves import draw, validation_curves
 from fairseq_xl.io.files import write_json
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fairseq_xl.checkpoints import published
+from fairseq_xl.checkpoints import published_models
 from fairseq_xl.errors import UserError, language_codes
 
 
@@ -13,8 +13,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("output", metavar="DICT", help="the dict.txt to write")
     parser.add_argument("--langs", help="languages, separated by commas (default: those of its language embeddings)")
     options = parser.parse_args(arguments)
-    model = published.read(options.model)
-    if not isinstance(model, published.Published):
+    model = published_models.read(options.model)
+    if not isinstance(model, published_models.Published):
         raise UserError(f"{options.model} is not a published model: expected a file of weights or its folder")
     languages = language_codes("--langs", options.langs) if options.langs else model.languages
     model.write_dictionary(options.output, languages)

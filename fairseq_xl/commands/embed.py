@@ -15,10 +15,10 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
+from fairseq_xl.inference.embedder import BATCH_TOKENS, POOLINGS, add_choice, embedder_of
 from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.io.lines import read_buffers
 from fairseq_xl.io.matrices import growing_matrix
-from fairseq_xl.retrieval import BATCH_TOKENS, POOLINGS, add_choice, embedder_of
 
 BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 
 from fairseq_xl import load
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
-from fairseq_xl.serving import checks
+from fairseq_xl.serving import export_checks
 from fairseq_xl.serving.export import OUTPUTS, describe, graphs_of, ranges_of, write_graph, write_int8
 from fairseq_xl.serving.graphs import Graph
 from fairseq_xl.serving.runtime import DESCRIPTION, OnnxGraph
@@ -73,11 +73,11 @@ def _report(
     threads = torch.get_num_threads()
     opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
     report: dict[str, Any] = {"bytes": {path.name: _size(path) for path in files.values()}}
-    report["maximum_difference"] = checks.differences(graph, opened["onnx"], ranges)
+    report["maximum_difference"] = export_checks.differences(graph, opened["onnx"], ranges)
     if batches:
-        report["text"] = {name: checks.agreement(graph, onnx, batches) for name, onnx in opened.items()}
+        report["text"] = {name: export_checks.agreement(graph, onnx, batches) for name, onnx in opened.items()}
     if timed:
-        report["threads"], report["milliseconds"] = threads, checks.benchmark(graph, opened, ranges)
+        report["threads"], report["milliseconds"] = threads, export_checks.benchmark(graph, opened, ranges)
     return report
 
 
@@ -96,7 +96,9 @@ def _batches(texts: dict[str, tuple[str, list[str]]], model: Any, task: Any) -> 
     """Inputs of the encoder for text, of at most --length and --max-positions tokens."""
     longest = model.encoder.embeddings.max_positions
     encode = TextEncoder(task.folder(), task.dictionary)
-    return checks.batches_of_text(texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest))
+    return export_checks.batches_of_text(
+        texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest)
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,15 +20,23 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from fairseq_xl import register
 from fairseq_xl.checkpoints.initial_rows import initial_rows
 from fairseq_xl.checkpoints.sentencepiece_extension import extend
-from fairseq_xl.checkpoints.sentencepiece_models import ordinary_pieces, processor, read_model, verbatim
-from fairseq_xl.checkpoints.vocabulary import change_vocabulary, read_checkpoint
-from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.encoding import check_pieces, encoding_of
-from fairseq_xl.data.manifest import read_manifest
-from fairseq_xl.data.shards import first_folder
-from fairseq_xl.data.subwords import FILES, MANIFEST, OPTIONS, in_folder, open_model, open_subwords, vocabulary_kind
-from fairseq_xl.data.symbols import MASK, SPECIAL, language_symbols
-from fairseq_xl.data.tokenizers import of_manifest
+from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, processor, read_model, verbatim
+from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, read_checkpoint
+from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.store.shards import first_folder
+from fairseq_xl.data.vocabulary.encoding import check_pieces, encoding_of
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
+from fairseq_xl.data.vocabulary.subwords import (
+    FILES,
+    MANIFEST,
+    OPTIONS,
+    in_folder,
+    open_model,
+    open_subwords,
+    vocabulary_kind,
+)
+from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io import bounds

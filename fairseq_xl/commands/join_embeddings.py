@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.monolingual import piece_counts
-from fairseq_xl.data.shards import one_folder
+from fairseq_xl.data.corpora.token_stream import piece_counts
+from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 

@@ -7,9 +7,9 @@ import sys
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.shards import first_folder
-from fairseq_xl.embeddings.language_module import make
+from fairseq_xl.data.store.shards import first_folder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.embeddings.embedding_module import make
 from fairseq_xl.errors import in_range
 from fairseq_xl.io.checkpoints import load_checkpoint
 

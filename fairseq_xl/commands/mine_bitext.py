@@ -33,7 +33,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.bitext_mining import (
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
+from fairseq_xl.inference.embedder import POOLINGS, Embedders, add_choice, add_encoder
+from fairseq_xl.io import bounds
+from fairseq_xl.io.files import room_problem, write_lines
+from fairseq_xl.io.folders import temporary_folder
+from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
+from fairseq_xl.io.signals import ending_by_exception
+from fairseq_xl.io.temporary_arrays import slices
+from fairseq_xl.mining.bitext_mining import (
     DIGITS,
     Pair,
     Sentences,
@@ -43,17 +52,8 @@ from fairseq_xl.bitext_mining import (
     read_sentences,
     rounded,
 )
-from fairseq_xl.disk_index import nearest_approximately
-from fairseq_xl.errors import UserError, in_range
-from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
-from fairseq_xl.io import bounds
-from fairseq_xl.io.files import room_problem, write_lines
-from fairseq_xl.io.folders import temporary_folder
-from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
-from fairseq_xl.io.signals import ending_by_exception
-from fairseq_xl.io.temporary_arrays import slices
-from fairseq_xl.nearest import Rows, nearest
-from fairseq_xl.retrieval import POOLINGS, Embedders, add_choice, add_encoder
+from fairseq_xl.mining.disk_index import nearest_approximately
+from fairseq_xl.mining.nearest_neighbors import Rows, nearest
 
 NEIGHBORS = 4  # of a sentence
 FILES = "LANGUAGE=FILE"

@@ -10,10 +10,10 @@ import sys
 import zlib
 from pathlib import Path
 
-from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.io import bounds
-from fairseq_xl.mining import SentenceVectors, mine, prefixes
+from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 
 from fairseq_xl import register
 from fairseq_xl.errors import UserError, in_range, positive_integer
+from fairseq_xl.inference.decoding_options import check_options
 from fairseq_xl.io import bounds
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
-from fairseq_xl.options import option_name
-from fairseq_xl.prediction.generation import check_options
+from fairseq_xl.io.options import option_name
 
 #: options of generation, which are those of fairseq-generate
 GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size")
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json and options.probabilities:
         raise UserError("--probabilities: leave it out, --json has the probabilities of all classes")
     register()
-    from fairseq_xl.prediction.choice import choose
+    from fairseq_xl.inference.predictor_choice import choose
 
     predictor, first = choose(options, generation), 1
     for lines in read_buffers(options.input, options.buffer_size):

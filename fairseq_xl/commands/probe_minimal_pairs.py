@@ -10,10 +10,10 @@ with the same `left_out`.
 import json
 import sys
 
-from fairseq_xl.evaluation.probing import minimal_pair_scores, read_minimal_pairs
-from fairseq_xl.probing import masked_log_probabilities, parser
-from fairseq_xl.retrieval import embedder_of
-from fairseq_xl.versions import version
+from fairseq_xl.evaluation.probing_tasks import minimal_pair_scores, read_minimal_pairs
+from fairseq_xl.inference.embedder import embedder_of
+from fairseq_xl.inference.probing import masked_log_probabilities, parser
+from fairseq_xl.io.versions import version
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,11 +10,11 @@ import json
 import sys
 
 from fairseq_xl.evaluation.correlation import correlation, spearman
-from fairseq_xl.evaluation.probing import read_scws
+from fairseq_xl.evaluation.probing_tasks import read_scws
 from fairseq_xl.evaluation.word_embeddings import cosines
-from fairseq_xl.probing import both_words, parser, word_embeddings
-from fairseq_xl.retrieval import embedder_of
-from fairseq_xl.versions import version
+from fairseq_xl.inference.embedder import embedder_of
+from fairseq_xl.inference.probing import both_words, parser, word_embeddings
+from fairseq_xl.io.versions import version
 
 
 def main(arguments: list[str] | None = None) -> None:

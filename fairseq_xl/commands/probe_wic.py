@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.evaluation.probing import logistic_regression_accuracy, majority, read_wic
-from fairseq_xl.probing import both_words, pair_hidden_states, parser
-from fairseq_xl.retrieval import embedder_of
-from fairseq_xl.versions import version
+from fairseq_xl.evaluation.probing_tasks import logistic_regression_accuracy, majority, read_wic
+from fairseq_xl.inference.embedder import embedder_of
+from fairseq_xl.inference.probing import both_words, pair_hidden_states, parser
+from fairseq_xl.io.versions import version
 
 
 def main(arguments: list[str] | None = None) -> None:

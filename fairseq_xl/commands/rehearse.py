@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[str]:
     """Rehearses what the command line names; returns the errors of updates."""
     from fairseq_xl.rehearsal.counting import count
-    from fairseq_xl.rehearsal.table import counts_text, markdown, updates_text
+    from fairseq_xl.rehearsal.report import counts_text, markdown, updates_text
     from fairseq_xl.rehearsal.updates import run_two_updates
 
     entries = _entries(configs, flags, options)
@@ -108,7 +108,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
 
 def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[Any]:
     """The configurations to rehearse."""
-    from fairseq_xl.rehearsal.table import Entry, find_entry, read_list
+    from fairseq_xl.rehearsal.report import Entry, find_entry, read_list
 
     given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
     given = {name: value for name, value in given.items() if value is not None}

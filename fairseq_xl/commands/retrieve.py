@@ -11,8 +11,8 @@ import json
 import sys
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval import averages, read_named_pairs
-from fairseq_xl.retrieval import Embedders, add_arguments, add_choice, retrieve
+from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
+from fairseq_xl.inference.embedder import Embedders, add_arguments, add_choice, retrieve
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -16,7 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.bitext_mining import (
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
+from fairseq_xl.evaluation.xtreme import LANGUAGES
+from fairseq_xl.inference.embedder import Embedders, add_arguments, add_choice
+from fairseq_xl.io.checkpoints import found_in
+from fairseq_xl.mining.bitext_mining import (
     Pair,
     Sentences,
     best_threshold,
@@ -26,12 +31,7 @@ from fairseq_xl.bitext_mining import (
     read_sentences,
     rounded,
 )
-from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
-from fairseq_xl.evaluation.xtreme import LANGUAGES
-from fairseq_xl.io.checkpoints import found_in
-from fairseq_xl.nearest import nearest
-from fairseq_xl.retrieval import Embedders, add_arguments, add_choice
+from fairseq_xl.mining.nearest_neighbors import nearest
 
 BUCC, TATOEBA = "bucc2018", "tatoeba"
 Choice = tuple[int, str]  # layer and pooling

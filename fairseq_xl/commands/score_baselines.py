@@ -27,7 +27,7 @@ from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles, unit_of_titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
 from fairseq_xl.evaluation.prediction_folders import Origin, write_predictions
-from fairseq_xl.evaluation.retrieval import averages, evaluate_similarity, read_named_pairs, write_found
+from fairseq_xl.evaluation.retrieval_scores import averages, evaluate_similarity, read_named_pairs, write_found
 from fairseq_xl.io.files import write_lines
 
 #: baseline -> what it computes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.evaluation.by_language import parser, scored
-from fairseq_xl.evaluation.classification import compare, read_predictions, score
+from fairseq_xl.evaluation.classification_scores import compare, read_predictions, score
 from fairseq_xl.evaluation.prediction_folders import check_predictions
 
 

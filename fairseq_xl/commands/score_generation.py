@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.evaluation.bleu import primary_code, read_lines, read_pair
-from fairseq_xl.evaluation.generation import averages, score
+from fairseq_xl.evaluation.generation_scores import averages, score
 from fairseq_xl.evaluation.prediction_folders import check_same_origin
 from fairseq_xl.io import bounds
 

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.data.shards import one_folder
+from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.versions import version
+from fairseq_xl.io.versions import version
 
 LARGEST = 700  # nats whose exponential is a 64-bit number
 
@@ -33,7 +33,10 @@ def main(arguments: list[str] | None = None) -> None:
     if options.split == "train":
         raise UserError("--split train: only held-out text can be scored")
     names_of("--langs", options.langs)
-    from fairseq_xl.perplexity import bigram_totals, totals  # they import torch, for which --help does not wait
+    from fairseq_xl.inference.perplexity import (  # they import torch, for which --help does not wait
+        bigram_totals,
+        totals,
+    )
 
     options.data = one_folder(options.data)  # the bigrams are those of its training text
     found, settings = totals(options.checkpoint, options.data, options.langs, options.split)

@@ -13,7 +13,7 @@ from typing import Any
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.benchmarks import answer_scores
 from fairseq_xl.evaluation.by_language import parser, scored
-from fairseq_xl.evaluation.question_answering import NORMALIZATIONS
+from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.io.compressed import stored
 
 

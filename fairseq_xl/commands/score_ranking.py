@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.evaluation.by_language import parser, scored
-from fairseq_xl.evaluation.ranking import GAINS, read_scores, score
+from fairseq_xl.evaluation.ranking_scores import GAINS, read_scores, score
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.shards import first_folder
+from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.errors import UserError, language_pair, named_values
 from fairseq_xl.evaluation.word_embeddings import (
     dictionary_scores,
@@ -23,7 +23,7 @@ from fairseq_xl.evaluation.word_embeddings import (
     read_similarities,
     similarity_scores,
 )
-from fairseq_xl.versions import version
+from fairseq_xl.io.versions import version
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.checkpoints.embedding_files import Vectors, space_of, write
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.shards import one_folder
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.embeddings.mapping import normalize
-from fairseq_xl.embeddings.skipgram import Sentences, train
+from fairseq_xl.embeddings.skipgram_training import Sentences, train
 from fairseq_xl.errors import in_range
 from fairseq_xl.io import bounds
 

@@ -16,14 +16,14 @@ import numpy as np
 from fairseq_xl import register
 from fairseq_xl.checkpoints.cut_subwords import cut_subwords
 from fairseq_xl.checkpoints.used_symbols import texts_of, used_symbols
-from fairseq_xl.checkpoints.vocabulary import Rows, change_vocabulary, read_checkpoint
-from fairseq_xl.data.dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.encoding import encoding_of
-from fairseq_xl.data.manifest import check_fingerprint, read_manifest
-from fairseq_xl.data.renumbered import renumber
-from fairseq_xl.data.shards import one_folder
-from fairseq_xl.data.subwords import FILES, in_folder, vocabulary_kind
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, read_checkpoint
+from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
+from fairseq_xl.data.store.renumbering import renumber
+from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.data.vocabulary.encoding import encoding_of
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
+from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, vocabulary_kind
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint

@@ -17,10 +17,10 @@ from torch import Tensor
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
+from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Objective, Term
-from fairseq_xl.objectives.log import log_values, ppl_terms
+from fairseq_xl.objectives.log_values import log_values, ppl_terms
 from fairseq_xl.objectives.sequence import with_whole_batch
-from fairseq_xl.options import option
 
 #: sample size of a batch, by whose sum over micro-steps and ranks the gradients are divided: 1, with the mean loss of
 #: each term; or the number of predictions or of sentences, with the summed loss

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.symbols import WORD_START
+from fairseq_xl.data.vocabulary.special_symbols import WORD_START
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ import numpy as np
 
 from fairseq_xl.checkpoints import embedding_files
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.keys import TOKENS
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.symbols import WORD_START
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.checkpoints.parameter_names import TOKENS
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.special_symbols import WORD_START
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 

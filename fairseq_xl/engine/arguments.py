@@ -16,7 +16,7 @@ from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_a
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.literals import check_literals, literal
-from fairseq_xl.options import option_name
+from fairseq_xl.io.options import option_name
 
 TASKS = "xl_"  # the beginning of the names of this package's tasks
 

@@ -9,7 +9,7 @@ from fairseq_xl.checkpoints.transfer import Report, Requirements, initialize
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.save_dir import choose_checkpoint
 from fairseq_xl.errors import UserError
-from fairseq_xl.options import option
+from fairseq_xl.io.options import option
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_xl.engine.interfaces import Task
-from fairseq_xl.options import changed, option_name
+from fairseq_xl.io.options import changed, option_name
 
 logger = logging.getLogger(__name__)
 

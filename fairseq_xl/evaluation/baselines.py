@@ -6,7 +6,7 @@ import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
-from fairseq_xl.evaluation.generation import rouge_l
+from fairseq_xl.evaluation.generation_scores import rouge_l
 from fairseq_xl.evaluation.task_files import LABELED, file_in, read_examples
 
 NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the spaces around them

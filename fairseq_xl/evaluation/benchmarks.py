@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError, names_of, quoted
-from fairseq_xl.evaluation import bootstrap, classification, question_answering, ranking, spans
+from fairseq_xl.evaluation import bootstrap, classification_scores, question_answering_scores, ranking_scores, spans
 from fairseq_xl.evaluation.bleu import letters_of, read_lines
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
-from fairseq_xl.evaluation.published import Papers
+from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import parsed_json, replacing
 from fairseq_xl.io.text import is_blank
-from fairseq_xl.versions import version
+from fairseq_xl.io.versions import version
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
         origin = check_predictions(path, task.kinds)
         kind = origin.task if origin else kind_of(path, task.kinds)
         lines = SUBMITTED[kind](path)
-        if "ranking" in task.kinds and not all(math.isfinite(classification.number_of(line)) for line in lines):
+        if "ranking" in task.kinds and not all(math.isfinite(classification_scores.number_of(line)) for line in lines):
             raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
         target = destination / task.predictions.format(language=language, split=split)
         written.setdefault(target.parent, {})[target.name] = "\n".join([*lines, ""])
@@ -118,7 +118,7 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
 def kind_of(path: Path, kinds: tuple[str, ...]) -> str:
     """The task type of predictions without a note: the first of `kinds`; of several, classification for ratings."""
     rows = [line.split("\t") for line in read_lines(path)]
-    ratings = all(len(row) > 1 and (row[1] == classification.UNLABELED or row[1].isdigit()) for row in rows)
+    ratings = all(len(row) > 1 and (row[1] == classification_scores.UNLABELED or row[1].isdigit()) for row in rows)
     return kinds[0] if len(kinds) == 1 or not ratings else "classification"
 
 
@@ -129,7 +129,7 @@ def tags_of(path: Path) -> list[str]:
 
 def ranking_scores_of(path: Path) -> list[str]:
     """The scores of a ranking, in the order of the task file's lines instead of by query."""
-    ranking.read_rows(path)
+    ranking_scores.read_rows(path)
     rows = [line.split("\t") for line in read_lines(path)]
     return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]
 
@@ -142,7 +142,7 @@ def answers_of(path: Path) -> list[str]:
 
 #: task type -> the lines of a submission from a file of --predictions-to
 SUBMITTED: dict[str, Callable[[Path], list[str]]] = {
-    "classification": lambda path: [row[2] for row in classification.read_rows(path)],
+    "classification": lambda path: [row[2] for row in classification_scores.read_rows(path)],
     "ranking": ranking_scores_of,
     "tagging": tags_of,
     "question_answering": answers_of,
@@ -359,7 +359,7 @@ def accuracy_scores(predictions: list[str], labels: list[str], path: Path, class
         logger.warning(
             "%s: %d predictions are no label of the references, the first is %r", path, len(unknown), unknown[0]
         )
-    found = classification.score(labels, predictions)
+    found = classification_scores.score(labels, predictions)
     return {name: found[name] for name in ("n", "accuracy", "accuracy_interval", "majority")}
 
 
@@ -432,7 +432,7 @@ def answer_scores(predictions: Path, references: Path, language: str, normalizat
             "expected the references of the same language"
         )
     expected = {question.id: [text for text, _ in question.answers] for question in questions}
-    return question_answering.score(answers, expected, normalization, language, predictions)
+    return question_answering_scores.score(answers, expected, normalization, language, predictions)
 
 
 def read_answers(path: Path) -> dict[str, str]:

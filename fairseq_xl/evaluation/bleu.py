@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import read_text
 from fairseq_xl.io.text import lines_in
-from fairseq_xl.versions import version
+from fairseq_xl.io.versions import version
 
 #: sacreBLEU's tokenizer of a language; char replaces one whose package is not installed
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fairseq_xl.versions import version
+from fairseq_xl.io.versions import version
 
 RESAMPLES, SEED = 1000, 1
 

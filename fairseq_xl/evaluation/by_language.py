@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation import bootstrap, prediction_folders
-from fairseq_xl.evaluation.classification import UnlabeledError
+from fairseq_xl.evaluation.classification_scores import UnlabeledError
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.baselines import NGRAMS
-from fairseq_xl.evaluation.question_answering import words
+from fairseq_xl.evaluation.question_answering_scores import words
 from fairseq_xl.evaluation.spans import spans
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import (

@@ -8,7 +8,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import Task
 from fairseq_xl.evaluation.bleu import read_lines
-from fairseq_xl.evaluation.published import Papers
+from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.files import parsed_json
 
@@ -131,7 +131,7 @@ def check_scores(scores: Any, metrics: Iterable[str], where: str, path: str) -> 
 
 
 def check_papers(papers: Any, where: str, path: str) -> None:
-    """Raises `UserError` unless published figures are as `fairseq_xl.evaluation.published` has them."""
+    """Raises `UserError` unless published figures are as `fairseq_xl.evaluation.published_scores` has them."""
     for system, figures in checked(papers, dict, where, path).items():
         place = f"{where}.{system}"
         checked(figures, dict, place, path)

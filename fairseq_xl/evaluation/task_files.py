@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.compressed import read_text, stored
 from fairseq_xl.io.text import is_blank, lines_in
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import published, ranking
+from fairseq_xl.evaluation import published_scores, ranking_scores
 from fairseq_xl.evaluation.benchmarks import (
     NORMALIZATIONS,
     Benchmark,
@@ -112,7 +112,7 @@ def relevance(predictions: Path, references: Path, language: str, gain: str) -> 
         raise UserError(f"{predictions}: expected a rating or score on each line, as {references} has") from None
     groups = itertools.groupby(zip(rows, pairs), lambda item: item[0][0])
     queries = [tuple(map(list, zip(*(pair for _, pair in group)))) for _, group in groups]
-    return ranking.score(((right, ours) for right, ours in queries), predictions, gain)
+    return ranking_scores.score(((right, ours) for right, ours in queries), predictions, gain)
 
 
 def generated(predictions: Path, references: Path, language: str) -> Scores:
@@ -150,7 +150,7 @@ def tasks() -> dict[str, Task]:
     }
     ranked = {
         gain: Variant(("ndcg",), f"nDCG, {gain} gains", f"metric:ndcg|gain:{gain}", partial(relevance, gain=gain))
-        for gain in ranking.GAINS
+        for gain in ranking_scores.GAINS
     }
     written = {"bleu": Variant(("bleu",), "sacreBLEU of lower case, 13a", "metric:bleu", generated)}
     kinds: dict[str, tuple[Mapping[str, Variant], str]] = {
@@ -180,9 +180,9 @@ def tasks() -> dict[str, Task]:
             others=OTHERS.get(name, ()),
             other_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             called="accuracy" if name == "POS" else "",
-            papers=published.XGLUE[name],
+            papers=published_scores.XGLUE[name],
         )
     return found
 
 
-BENCHMARK = Benchmark("xglue", tasks(), GROUPS, published.XGLUE_GROUPS)
+BENCHMARK = Benchmark("xglue", tasks(), GROUPS, published_scores.XGLUE_GROUPS)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation import published
+from fairseq_xl.evaluation import published_scores
 from fairseq_xl.evaluation.benchmarks import (
     NORMALIZATIONS,
     Benchmark,
@@ -121,13 +121,13 @@ def tasks() -> dict[str, Task]:
             *(tuple(languages.split()), other.get(name, accuracy_variants(classification)), path, path),
             kinds=KINDS.get(name, ("classification",)),
             called="accuracy" if name == "udpos" else "",
-            papers=published.XTREME[name],
+            papers=published_scores.XTREME[name],
         )
     return found
 
 
 BENCHMARK = Benchmark(
     *("xtreme", tasks(), GROUPS),
-    published.XTREME_GROUPS
-    | {group: published.mean_of_tasks(names) for group, names in GROUPS.items() if group != "average"},
+    published_scores.XTREME_GROUPS
+    | {group: published_scores.mean_of_tasks(names) for group, names in GROUPS.items() if group != "average"},
 )

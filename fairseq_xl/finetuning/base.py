@@ -14,17 +14,17 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.labelled import Input
+from fairseq_xl.data.labelled.labelled_examples import Input
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.configuration import check_values
+from fairseq_xl.io.options import option
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.modules.initialization import init_weights
-from fairseq_xl.options import option
 
 MANY_CLASSES = 10  # from this number of classes on, it is compared with that of the texts
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Batch = dict[str, Any]  # what `LabelledObjective.collate` returns
-Encode = Any  # `fairseq_xl.data.text.TextEncoder`
+Encode = Any  # `fairseq_xl.data.vocabulary.text_encoder.TextEncoder`
 #: maps a language's summed statistics, with "examples", to a value, or to None if it has none
 Metric = Callable[[dict[str, float]], float | None]
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.labelled import Input, frame
+from fairseq_xl.data.labelled.labelled_examples import Input, frame
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.task_files import ANY_LABELED, LABELED, LabeledExample, read_examples
 from fairseq_xl.finetuning.base import (
     NO_CLASS,

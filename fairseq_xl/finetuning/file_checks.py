@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq_xl.errors import LISTED, UserError
-from fairseq_xl.evaluation.languages import Languages, LineSample, described, other_languages
+from fairseq_xl.evaluation.language_identification import Languages, LineSample, described, other_languages
 from fairseq_xl.finetuning.base import TaskType
 
 EXPECTED = 10.0  # a class that is missing or rare is named if at least so many occurrences are expected

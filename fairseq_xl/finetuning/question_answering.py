@@ -11,13 +11,13 @@ from fairseq.dataclass import ChoiceEnum
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.labelled import Input
-from fairseq_xl.data.text import cut
+from fairseq_xl.data.labelled.labelled_examples import Input
+from fairseq_xl.data.vocabulary.text_encoder import cut
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.question_answering import NORMALIZATIONS, scores
+from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
 from fairseq_xl.finetuning.base import Batch, Encode, Metric, TaskType, TypeConfig, fields_of
-from fairseq_xl.options import option
+from fairseq_xl.io.options import option
 
 logger = logging.getLogger(__name__)
 

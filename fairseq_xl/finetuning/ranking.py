@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_xl.data.labelled import Input, frame
+from fairseq_xl.data.labelled.labelled_examples import Input, frame
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries
 from fairseq_xl.finetuning.base import (
     Batch,

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fairseq_xl.data.labelled import Input
+from fairseq_xl.data.labelled.labelled_examples import Input
 from fairseq_xl.errors import LISTED, UserError
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.spans import f1, labeled_words, spans
 from fairseq_xl.evaluation.task_files import TaggedSentence, format_tags, read_sentences
 from fairseq_xl.finetuning.base import NO_CLASS, Batch, Encode, Metric, TaskType, check_columns

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
-from fairseq_xl.options import option
+from fairseq_xl.io.options import option
 
 
 @dataclass

@@ -12,7 +12,7 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_xl.options import option
+from fairseq_xl.io.options import option
 
 
 @dataclass

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.bounds import LARGEST, LARGEST_BEAM
-from fairseq_xl.options import changed, option_name
+from fairseq_xl.io.options import changed, option_name
 
 logger = logging.getLogger(__name__)
 

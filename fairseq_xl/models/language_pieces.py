@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.monolingual import piece_counts, training_texts
+from fairseq_xl.data.corpora.token_stream import piece_counts, training_texts
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 #: minimum share of a piece in a language's text, relative to its share in any other language's. On LibreOffice help,

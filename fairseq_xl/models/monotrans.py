@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairseq_xl.errors import check_ranges
+from fairseq_xl.io.options import option
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import Encoder, XLEncoderModel
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
-from fairseq_xl.options import option
 
 #: initial standard deviation of an adapter's weights: adapters start near the identity (Houlsby et al. 2019)
 ADAPTER_STD = 0.01

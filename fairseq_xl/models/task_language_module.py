@@ -10,8 +10,8 @@ from omegaconf import open_dict
 
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.options import option
 from fairseq_xl.models.monotrans import XLMonoTransModel
-from fairseq_xl.options import option
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.data.corpus import Texts
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.framing import Framing, InputLength, decoder_input, decoder_target, find_padding, pad_rows
-from fairseq_xl.data.plan import BatchSpec
-from fairseq_xl.data.randomness import SOURCE_LANGUAGE, uniforms
+from fairseq_xl.data.noise.randomness import SOURCE_LANGUAGE, uniforms
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import STATISTICS, Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms

@@ -19,11 +19,11 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from yaml import YAMLError
 
-from fairseq_xl.data.corpus import Corpus, Texts
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.corpora.base import Corpus, Texts
+from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
-from fairseq_xl.data.mixed import MIXED, MixedCorpus
-from fairseq_xl.data.plan import BatchSpec, Lengths
+from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.models.encoder import XLEncoderModel

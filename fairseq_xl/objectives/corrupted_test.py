@@ -5,11 +5,11 @@ import logging
 import numpy as np
 import torch
 
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.corpus import Texts
-from fairseq_xl.data.dictionary import SENTENCEPIECE
-from fairseq_xl.data.plan import VALIDATION_SEED, BatchSpec
-from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.data.corpora.base import Texts
+from fairseq_xl.data.corpora.text_pairs import TextPairs
+from fairseq_xl.data.plan.epoch_plan import VALIDATION_SEED, BatchSpec
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.joint_dictionary import SENTENCEPIECE
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_texts
 from fairseq_xl.io.files import write_lines

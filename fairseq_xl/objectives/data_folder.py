@@ -9,18 +9,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.data.corpus import Corpus
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.documents import AdjacentSegments
-from fairseq_xl.data.indexed import files_of, is_begun
-from fairseq_xl.data.manifest import stored_fingerprint
-from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.parallel_documents import ParallelDocuments
-from fairseq_xl.data.sentence_blocks import SentenceBlocks
-from fairseq_xl.data.sentences import Sentences
-from fairseq_xl.data.shards import folder_of_epoch
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.corpora.base import Corpus
+from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
+from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.corpora.sentences import Sentences
+from fairseq_xl.data.corpora.token_stream import TokenStream
+from fairseq_xl.data.store.binarized_text import files_of, is_begun
+from fairseq_xl.data.store.manifest import stored_fingerprint
+from fairseq_xl.data.store.shards import folder_of_epoch
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.inputs import Inputs, binarized_fingerprint
 

@@ -7,11 +7,11 @@ from typing import Any, Optional, cast
 
 import numpy as np
 
-from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path, read_note
-from fairseq_xl.data.indexed import files_of, is_begun
-from fairseq_xl.data.mixed import MIXED, MixedCorpus
-from fairseq_xl.data.sampling import smoothed_shares
-from fairseq_xl.data.text_pairs import DirectedPairs, TextPairs
+from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
+from fairseq_xl.data.corpora.sampling import smoothed_shares
+from fairseq_xl.data.corpora.text_pairs import DirectedPairs, TextPairs
+from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
+from fairseq_xl.data.store.binarized_text import files_of, is_begun
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Batch, ObjectiveConfig, Term
 from fairseq_xl.objectives.data_folder import DataFolder

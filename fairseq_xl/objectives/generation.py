@@ -8,19 +8,19 @@ from typing import Any, Optional
 
 import numpy as np
 
+from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
+from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import InputLength
-from fairseq_xl.data.mixed import MIXED, MixedCorpus
-from fairseq_xl.data.text_pairs import LONGEST, TextPairs
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.languages import LineSample, described, other_languages
+from fairseq_xl.evaluation.language_identification import LineSample, described, other_languages
 from fairseq_xl.evaluation.task_files import read_pairs
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.inputs import text_fingerprint
+from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch, Objective, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder
-from fairseq_xl.objectives.files import FilesConfig, FilesObjective
 from fairseq_xl.objectives.sequence import NLL, SourceTargetObjective, sequence_losses
-from fairseq_xl.options import option
+from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
 
 logger = logging.getLogger(__name__)
 

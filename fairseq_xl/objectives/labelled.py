@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.corpora.mixed_corpus import MIXED
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
-from fairseq_xl.data.labelled import Input, LabelledExamples, segments
-from fairseq_xl.data.mixed import MIXED
-from fairseq_xl.data.plan import BatchSpec, Lengths
+from fairseq_xl.data.labelled.labelled_examples import Input, LabelledExamples, segments
+from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, check_ranges
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import TaskType, camel_case
@@ -29,7 +29,7 @@ from fairseq_xl.io.inputs import text_fingerprint
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder
-from fairseq_xl.objectives.files import FilesConfig, FilesObjective
+from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairseq_xl.data.framing import find_padding, pad_rows
-from fairseq_xl.data.masking import choose_positions, corrupt
+from fairseq_xl.data.noise.masking import choose_positions, corrupt
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import BlockConfig, Objective, ObjectiveConfig
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fairseq_xl.data.corpora.negatives import negatives_file
 from fairseq_xl.data.framing import find_padding, pad_rows
-from fairseq_xl.data.negatives import negatives_file
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term

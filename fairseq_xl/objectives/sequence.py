@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from fairseq.utils import get_perplexity
 
-from fairseq_xl.data.corpus import Texts
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.framing import decoder_input, decoder_target, find_padding, pad_rows
-from fairseq_xl.data.plan import BatchSpec, Lengths
+from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.modules.packing import find_packings

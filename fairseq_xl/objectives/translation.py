@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairseq_xl.data.corpus import Texts
-from fairseq_xl.data.plan import BatchSpec
+from fairseq_xl.data.corpora.base import Texts
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 from fairseq_xl.objectives.sequence import ScoredObjective, sequence_terms
 

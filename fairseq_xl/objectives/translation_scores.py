@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.dictionary import UNMARKED, XLDictionary
-from fairseq_xl.data.monolingual import piece_counts, training_texts
+from fairseq_xl.data.corpora.token_stream import piece_counts, training_texts
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.joint_dictionary import UNMARKED, XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.translations import SCORES, LanguageGuess, Statistics, bleu_counts
 from fairseq_xl.objectives.base import Sums, Term

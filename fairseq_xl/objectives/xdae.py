@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.dictionary import BPE, UNMARKED
 from fairseq_xl.data.framing import InputLength, decoder_input, decoder_target, find_padding, pad_rows
-from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
+from fairseq_xl.data.noise.text_noise import dropped, infilled, masked, shuffled, split_into_words
+from fairseq_xl.data.vocabulary.joint_dictionary import BPE, UNMARKED
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.packing import find_packings
 from fairseq_xl.objectives.base import BlockConfig, Objective

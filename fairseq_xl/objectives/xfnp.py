@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from fairseq_xl.data.framing import decoder_input, decoder_target, find_padding, pad_rows
-from fairseq_xl.data.masking import choose_spans, corrupt
+from fairseq_xl.data.noise.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.packing import find_packing

@@ -12,8 +12,8 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from fairseq_xl.io.options import option
 from fairseq_xl.optimizers.base import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
-from fairseq_xl.options import option
 
 #: devices for which all supported versions of torch have a fused update; other devices run torch's foreach update
 FUSED = ("cuda", "cpu", "mps", "xpu")

@@ -12,8 +12,8 @@ from fairseq.optim import register_optimizer
 from omegaconf import II
 from torch import Tensor
 
+from fairseq_xl.io.options import option
 from fairseq_xl.optimizers.base import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
-from fairseq_xl.options import option
 
 
 @dataclass

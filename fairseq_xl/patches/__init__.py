@@ -1,6 +1,6 @@
 """The functions of fairseq that this package replaces, in one table; `README.md` says why.
 
-Registering the package (`fairseq_xl.registration`) installs them; importing a module of the package changes nothing.
+Registering the package (`fairseq_xl.tasks`) installs them; importing a module of the package changes nothing.
 """
 
 import functools
@@ -13,8 +13,8 @@ from pkgutil import resolve_name
 import fairseq
 from hydra.core.hydra_config import HydraConfig
 
-from fairseq_xl import error_reporting
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 
 VERSION = "0.12.3.1"  # of fairseq-fixed
 #: (function of fairseq, its parameters, what replaces it)

@@ -12,12 +12,12 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import progress_bar
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_xl import error_reporting
 from fairseq_xl.engine import launch
 from fairseq_xl.engine.arguments import TASKS, check_arguments, refuse_arguments
 from fairseq_xl.engine.log import shorten_console
 from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, MISSING_LR, check_arch
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 from fairseq_xl.io.changed_settings import options_of
 from fairseq_xl.io.checkpoints import load_checkpoint
 from fairseq_xl.io.literals import check_literals, literal_type

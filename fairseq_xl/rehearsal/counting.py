@@ -15,11 +15,11 @@ from fairseq import tasks, utils
 from omegaconf import open_dict
 from torch import nn
 
-from fairseq_xl.data.plan import check_cycle
+from fairseq_xl.data.plan.epoch_plan import check_cycle
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.options import AUTO, UPDATES, number_of_updates
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision
-from fairseq_xl.options import AUTO, UPDATES, number_of_updates
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
 from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, objectives_of, prepared
 

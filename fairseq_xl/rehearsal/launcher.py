@@ -32,7 +32,7 @@ from omegaconf import open_dict
 
 from fairseq_xl import register
 from fairseq_xl.engine import launch
-from fairseq_xl.error_reporting import message
+from fairseq_xl.io.error_reporting import message
 from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
 from fairseq_xl.rehearsal.updates import PROCESSES, RESULTS, SETTINGS, UpdateResult
 

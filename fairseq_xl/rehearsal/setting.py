@@ -1,6 +1,6 @@
 """Input of a rehearsal: the flags of a training, the size of its text, and generated text that fits them.
 
-An `Entry` of a list (`rehearsal/table.py`) has files and flags. It gives a `Setting`: flags and size of the text.
+An `Entry` of a list (`rehearsal/report.py`) has files and flags. It gives a `Setting`: flags and size of the text.
 `prepared` makes a `Prepared` from a setting: fairseq's configuration, and a folder of generated text.
 """
 
@@ -12,14 +12,14 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import open_dict
 
-from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.flags import merge_objective_options, split_warmup_share
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
-from fairseq_xl.objectives.files import FilesObjective
-from fairseq_xl.rehearsal.text import Size, write_labeled, write_text, write_vocabulary
+from fairseq_xl.objectives.task_file_objectives import FilesObjective
+from fairseq_xl.rehearsal.generated_text import Size, write_labeled, write_text, write_vocabulary
 
 #: options of tasks that name files, which a rehearsal does without
 FILES = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings_from", "language_module")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_xl.data.symbols import check_direction
+from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.errors import UserError
 from fairseq_xl.serving.runtime import Arrays, Exported
 

@@ -1,3 +1,13 @@
-"""fairseq tasks. ``--user-dir fairseq_xl`` imports this package, and with it registers all models and criterions."""
+"""fairseq tasks. ``--user-dir fairseq_xl`` imports this package, which patches fairseq and registers everything."""
 
-from fairseq_xl import registration  # noqa: F401
+import importlib
+import pkgutil
+
+from fairseq_xl import patches
+
+patches.install()
+for _name in ("models", "objectives", "criterions", "tasks", "optimizers"):
+    _package = importlib.import_module(f"fairseq_xl.{_name}")
+    for _module in pkgutil.iter_modules(_package.__path__):
+        if not _module.name.startswith("_"):  # imported where it is needed: it takes a second
+            importlib.import_module(f"{_package.__name__}.{_module.name}")

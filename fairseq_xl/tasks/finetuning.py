@@ -10,10 +10,10 @@ from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_we
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
+from fairseq_xl.io.options import option, option_name
 from fairseq_xl.objectives.base import OBJECTIVES
-from fairseq_xl.objectives.files import named_languages
 from fairseq_xl.objectives.labelled import SHORTEST
-from fairseq_xl.options import option, option_name
+from fairseq_xl.objectives.task_file_objectives import named_languages
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)

@@ -12,11 +12,10 @@ import torch
 from fairseq.data import FairseqDataset
 from torch.utils.data import Dataset
 
-from fairseq_xl.data.corpus import Corpus
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.mixed import MIXED
-from fairseq_xl.data.passes import ObjectivePass, PassPlan
-from fairseq_xl.data.plan import (
+from fairseq_xl.data.corpora.base import Corpus
+from fairseq_xl.data.corpora.mixed_corpus import MIXED
+from fairseq_xl.data.corpora.text_pairs import TextPairs
+from fairseq_xl.data.plan.epoch_plan import (
     BatchSpec,
     ObjectiveSampler,
     balance_ranks,
@@ -24,19 +23,20 @@ from fairseq_xl.data.plan import (
     training_plan,
     validation_plan,
 )
-from fairseq_xl.data.shards import folder_of_epoch
-from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.data.plan.passes import ObjectivePass, PassPlan
+from fairseq_xl.data.store.shards import folder_of_epoch
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.epochs import Epochs, Plan
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.selection import check_selection
 from fairseq_xl.engine.waiting import log_padding_and_waiting
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.io.options import AUTO
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.data_folder import DataFolder, open_other_shards
-from fairseq_xl.objectives.files import FilesObjective
 from fairseq_xl.objectives.sequence import net_input
-from fairseq_xl.options import AUTO
+from fairseq_xl.objectives.task_file_objectives import FilesObjective
 
 logger = logging.getLogger(__name__)
 

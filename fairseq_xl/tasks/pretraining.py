@@ -11,20 +11,20 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data.mixed import MIXED
-from fairseq_xl.data.plan import SCHEDULES, check_cycle, validation_plan
+from fairseq_xl.data.corpora.mixed_corpus import MIXED
+from fairseq_xl.data.plan.epoch_plan import SCHEDULES, check_cycle, validation_plan
 from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, merge_objective_options
+from fairseq_xl.io.options import AUTO, UPDATES, option
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.task_language_module import matching_parameters
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from fairseq_xl.objectives.data_folder import ONE_LANGUAGE, TWO_LANGUAGES
-from fairseq_xl.objectives.files import FilesObjective, all_read_files, named_languages
 from fairseq_xl.objectives.generation import Generation
-from fairseq_xl.objectives.log import main_metrics
-from fairseq_xl.options import AUTO, UPDATES, option
+from fairseq_xl.objectives.log_values import main_metrics
+from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)

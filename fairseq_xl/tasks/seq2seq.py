@@ -11,21 +11,21 @@ from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.text_pairs import TextPairs
+from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
+from fairseq_xl.io.options import option, option_name
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import generate, generator_of, restrict
 from fairseq_xl.models.language_pieces import LanguagePieces
-from fairseq_xl.options import option, option_name
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
-from fairseq_xl.tasks.subwords import XLSubwords
+from fairseq_xl.tasks.subword_bpe import XLSubwords
 
 logger = logging.getLogger(__name__)
 

@@ -9,12 +9,12 @@ from omegaconf import OmegaConf
 from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.prediction_folders import Origin
+from fairseq_xl.io.options import option
 from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
-from fairseq_xl.objectives.files import FilesObjective
 from fairseq_xl.objectives.labelled import LabelledObjective
-from fairseq_xl.objectives.log import by_objective
+from fairseq_xl.objectives.log_values import by_objective
 from fairseq_xl.objectives.predictions import Predictions
-from fairseq_xl.options import option
+from fairseq_xl.objectives.task_file_objectives import FilesObjective
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.planned_batches import PlannedTask
 

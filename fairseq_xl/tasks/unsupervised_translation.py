@@ -10,15 +10,15 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.options import option
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.translation_scores import BLEU_NAMES, TranslationScorer
-from fairseq_xl.options import option
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 
 logger = logging.getLogger(__name__)

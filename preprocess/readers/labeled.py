@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.text import is_blank, text_of_line
 from preprocess.files import replacing

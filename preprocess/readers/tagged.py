@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairseq_xl.errors import quoted
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.text import text_of_line
 from preprocess.readers.labeled import SENTENCE, Example
 from preprocess.readers.problems import Problems, decoded

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
 from fairseq_xl.io.compressed import stored
 from preprocess.readers import xnli

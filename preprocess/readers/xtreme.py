@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.evaluation.classification import UNLABELED
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.xtreme import LANGUAGES as SCORED
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.text import text_of_line

@@ -27,7 +27,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints.formats.layouts import to_ours
+from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generator import XLSequenceGenerator

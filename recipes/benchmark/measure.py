@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairseq_xl.versions import versions
+from fairseq_xl.io.versions import versions
 from recipes.benchmark.report import write_picture, write_profile
 from recipes.benchmark.systems import (
     COMPILED,

@@ -25,14 +25,14 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.index_header import Header
+from fairseq_xl.data.store.index_header import Header
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPORA = {
-    "monolingual": ("fairseq_xl.data.monolingual", "TokenStream"),
-    "sentences": ("fairseq_xl.data.sentences", "Sentences"),
-    "parallel": ("fairseq_xl.data.parallel", "SentencePairs"),
-    "translation": ("fairseq_xl.data.parallel", "SentencePairs"),
+    "monolingual": ("fairseq_xl.data.corpora.token_stream", "TokenStream"),
+    "sentences": ("fairseq_xl.data.corpora.sentences", "Sentences"),
+    "parallel": ("fairseq_xl.data.corpora.sentence_pairs", "SentencePairs"),
+    "translation": ("fairseq_xl.data.corpora.sentence_pairs", "SentencePairs"),
 }
 BITEXT = ("parallel", "translation")
 LENGTH, TOGETHER = 64, 20  # maximum tokens of a text, and examples of a batch
@@ -115,7 +115,7 @@ def read_epoch(kind: str, prefix: Path, count: int) -> dict[str, Any]:
     """Opens a text, plans an epoch of `count` examples and reads them; returns what is printed, and what was read."""
     module, name = CORPORA[kind]
     opened = getattr(importlib.import_module(module), name)
-    names = ("framing", "plan", "passes")
+    names = ("framing", "plan.epoch_plan", "plan.passes")
     framing, plans, passes = (importlib.import_module(f"fairseq_xl.data.{each}") for each in names)
     before, times = _memory("VmRSS"), [time.perf_counter()]
     tracemalloc.start()

@@ -19,9 +19,9 @@ import sacrebleu
 import torch
 
 import fairseq_xl
-from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.text import is_blank
 

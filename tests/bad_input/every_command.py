@@ -10,13 +10,13 @@ import shutil
 import sys
 from pathlib import Path
 
-from fairseq_xl import error_reporting
 from fairseq_xl.commands import (
     average as average_command,
     back_translate as back_translate_command,
     retrieve as retrieve_command,
 )
 from fairseq_xl.errors import UserError
+from fairseq_xl.io import error_reporting
 from tests.command_line import cli
 from tests.commands import (
     classification,

@@ -10,8 +10,8 @@ import pytest
 import sentencepiece
 from fairseq import options, tasks
 
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from tests.bad_input.every_command import COMMANDS, SHORT, WITH_DATA, WITH_RAW_TEXT, fails, line_of
 from tests.commands import configuration, denoising, pretraining, run_train
 from tests.tiny_data import write_items

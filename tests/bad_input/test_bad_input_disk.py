@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from fairseq_xl.commands import curves, score_bleu
-from fairseq_xl.error_reporting import message
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
+from fairseq_xl.io.error_reporting import message
 from fairseq_xl.io.files import replacing
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess

@@ -15,10 +15,10 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 import fairseq_xl
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import RANGES, UserError
+from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.io.configuration import OUTPUTS, check_configuration
 from fairseq_xl.optimizers.lamb import LambConfig
 from fairseq_xl.patches import command_line as checks
-from fairseq_xl.retrieval import Embedder
 from fairseq_xl.tasks.base import XLTask
 from tests.bad_input.every_command import fails, line_of
 from tests.command_line import cli

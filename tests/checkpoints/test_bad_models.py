@@ -8,7 +8,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.formats.layouts import to_ours, to_theirs
+from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours, to_theirs
 from fairseq_xl.commands import convert, describe
 from fairseq_xl.errors import UserError
 

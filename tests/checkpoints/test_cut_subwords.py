@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fairseq_xl.checkpoints.cut_subwords import cut_subwords
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.subwords import FILES, in_folder, vocabulary_kind
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, vocabulary_kind
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from tests.data.test_subwords import LINES, OPTIONS, folder  # noqa: F401
+from tests.data.vocabulary.test_subwords import LINES, OPTIONS, folder  # noqa: F401
 
 KEPT = [LINES[0], "the Q house", "ous"]  # with an unknown character, and parts of words
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_xl.checkpoints.description import describe
-from fairseq_xl.checkpoints.formats.files import load_weights
+from fairseq_xl.checkpoints.layouts.published_files import load_weights
 from fairseq_xl.errors import UserError
 from tests.published_text import write_wordpiece
 from tests.tiny_data import write_dictionary

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fairseq_xl
-from fairseq_xl.checkpoints import keys, language_modules
+from fairseq_xl.checkpoints import language_modules, parameter_names
 from fairseq_xl.commands.language_module import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import save_checkpoint
@@ -18,7 +18,7 @@ fairseq_xl.register()
 
 
 def module(*languages, fill=1.0, body="body", **more):
-    state = {keys.TOKENS: torch.full((6, 4), fill), keys.BIAS: torch.full((6,), fill)}
+    state = {parameter_names.TOKENS: torch.full((6, 4), fill), parameter_names.BIAS: torch.full((6,), fill)}
     made = language_modules.LanguageModule(list(languages), f"of {languages}", body, False, 0, state)
     return dataclasses.replace(made, **more)
 
@@ -67,7 +67,7 @@ def test_adding_a_module_leaves_the_others_byte_by_byte(file, tmp_path, capsys):
         main(["get", str(archive_path), name, str(tmp_path / "both.pt")])
         assert (tmp_path / "both.pt").read_bytes() == paths[2].read_bytes()
     for language, fill in (("de", 1), ("fr", 2), ("en", 3), ("es", 3)):
-        assert (language_modules.read(archive_path, language).state[keys.TOKENS] == fill).all()
+        assert (language_modules.read(archive_path, language).state[parameter_names.TOKENS] == fill).all()
     main(["list", str(archive_path)])
     listed = json.loads(capsys.readouterr().out)
     assert list(listed) == ["de", "fr", "en+es"]
@@ -169,14 +169,17 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
     "change, message",
     [
         (dict(adapters="4"), "is damaged: it lacks adapters"),
-        (dict(state={}), f"is damaged: it lacks {keys.TOKENS}"),
+        (dict(state={}), f"is damaged: it lacks {parameter_names.TOKENS}"),
         (dict(languages=None), "is damaged: it lacks languages"),
         (dict(languages=[]), "is damaged: it names no languages"),
         (dict(languages=["../../x"]), "is damaged: '../../x' is not a language code, such as de or pt-BR"),
         (dict(languages=["de", 3]), "is damaged: 3 is not a language code, such as de or pt-BR"),
         (dict(languages=["de\n"]), r"is damaged: 'de\n' is not a language code, such as de or pt-BR"),
         (dict(languages=["x/" * 10**6]), "is damaged: 'x/x/x/x/x/x/"),
-        (dict(state=content("de")["state"] | {keys.BIAS: 3}), f"is damaged: {keys.BIAS!r} is not the name of a tensor"),
+        (
+            dict(state=content("de")["state"] | {parameter_names.BIAS: 3}),
+            f"is damaged: {parameter_names.BIAS!r} is not the name of a tensor",
+        ),
         (dict(state=content("de")["state"] | {7: torch.ones(1)}), "is damaged: 7 is not the name of a tensor"),
     ],
 )
@@ -212,7 +215,7 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
 def test_special_symbols_come_and_go():
     """The special symbols have a table of their own: rows 0 to 3 and the one before the two languages."""
     table = torch.arange(18.0).view(9, 2)
-    plain = {keys.TOKENS: table, "other": torch.ones(1)}
+    plain = {parameter_names.TOKENS: table, "other": torch.ones(1)}
     split = language_modules.with_special(plain, languages=2)
     assert torch.equal(split[language_modules.SPECIAL], table[[0, 1, 2, 3, 6]]) and split["other"] is plain["other"]
     assert language_modules.with_special(split, 2) is split and language_modules.without_special(plain, 2) is plain
@@ -220,15 +223,15 @@ def test_special_symbols_come_and_go():
     joined = language_modules.without_special(split, 2)
     expected = table.clone()
     expected[[0, 1, 2, 3, 6]] *= -1
-    assert joined.keys() == plain.keys() and torch.equal(joined[keys.TOKENS], expected)
-    assert torch.equal(plain[keys.TOKENS], torch.arange(18.0).view(9, 2))
+    assert joined.keys() == plain.keys() and torch.equal(joined[parameter_names.TOKENS], expected)
+    assert torch.equal(plain[parameter_names.TOKENS], torch.arange(18.0).view(9, 2))
 
 
 def test_the_bodys_digest_is_of_the_body_alone():
     state = {
-        keys.TOKENS: torch.ones(2),
+        parameter_names.TOKENS: torch.ones(2),
         language_modules.SPECIAL: torch.ones(2),
-        keys.POSITIONS: torch.ones(2),
+        parameter_names.POSITIONS: torch.ones(2),
         "encoder.layers.0.ffn.up.weight": torch.ones(2),
         "heads.nsp.0.weight": torch.ones(2),
         "encoder.layers.0.ffn_adapter.up.weight": torch.ones(2),
@@ -237,4 +240,6 @@ def test_the_bodys_digest_is_of_the_body_alone():
         digest = language_modules.body_digest(state, positions)
         for name in state:
             same = language_modules.body_digest(state | {name: torch.zeros(2)}, positions) == digest
-            assert same == (not name.endswith("ffn.up.weight") and (positions or name != keys.POSITIONS)), name
+            assert same == (not name.endswith("ffn.up.weight") and (positions or name != parameter_names.POSITIONS)), (
+                name
+            )

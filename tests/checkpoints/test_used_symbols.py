@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fairseq_xl.checkpoints.used_symbols import texts_of, used_symbols
-from fairseq_xl.data import indexed
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.renumbered import renumber
+from fairseq_xl.data.store import binarized_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.store.renumbering import renumber
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_items
 
@@ -34,7 +34,7 @@ def test_all_texts_but_back_translated_ones(folder, caplog):
 
 @pytest.mark.parametrize("block", [1, 2, 1 << 20])
 def test_used_symbols(folder, dictionary, monkeypatch, block):
-    monkeypatch.setattr(indexed, "BLOCK_TOKENS", block)
+    monkeypatch.setattr(binarized_text, "BLOCK_TOKENS", block)
     assert np.flatnonzero(used_symbols(texts_of(folder), dictionary)).tolist() == [2, 3, 4, 5, 7, 9, 10]
 
 

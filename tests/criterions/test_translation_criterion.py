@@ -10,9 +10,9 @@ from fairseq.utils import apply_to_sample
 
 from fairseq_xl.criterions.combined import XLTranslationCriterion
 from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
+from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.plan import BatchSpec
-from fairseq_xl.data.text_pairs import TextPairs
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig

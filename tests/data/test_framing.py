@@ -48,9 +48,9 @@ def test_mbart_ends_in_the_language(dictionary):
 
 def test_generation(data_bin):
     """Decoder input ``[xx] y``, output ``y </s>``; the source is a sentence."""
-    from fairseq_xl.data.dictionary import XLDictionary
-    from fairseq_xl.data.plan import BatchSpec
-    from fairseq_xl.data.text_pairs import TextPairs
+    from fairseq_xl.data.corpora.text_pairs import TextPairs
+    from fairseq_xl.data.plan.epoch_plan import BatchSpec
+    from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
     from fairseq_xl.objectives.generation import Generation, GenerationConfig
     from fairseq_xl.objectives.sequence import net_input
 

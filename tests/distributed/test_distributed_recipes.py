@@ -19,7 +19,7 @@ import yaml
 from tiny_data import write_data_bin
 
 from fairseq_xl.objectives import settings_as_text
-from fairseq_xl.rehearsal import table
+from fairseq_xl.rehearsal import report
 from recipes.launch import flags, split_warmup_share
 from tests.command_line import cli
 from tests.commands import pretraining, run_train
@@ -90,7 +90,7 @@ def configurations():
     experiments = {
         path for path in files if "\nsteps:" in path.read_text(encoding="utf-8")
     }  # lists of commands, not of flags
-    rehearsed = {Path(entry.files[-1]).resolve() for entry in table.read_list(RECIPES / "papers.yaml")}
+    rehearsed = {Path(entry.files[-1]).resolve() for entry in report.read_list(RECIPES / "papers.yaml")}
     found = {path: counted(flags(stack(path))) for path in files if path not in experiments | rehearsed}
     found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}

@@ -17,7 +17,7 @@ from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import train
 
-from fairseq_xl.data import passes
+from fairseq_xl.data.plan import passes
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.objectives import OBJECTIVES
 from fairseq_xl.tasks.base import XLTask

@@ -7,8 +7,8 @@ import pytest
 
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, write
 from fairseq_xl.commands import join_embeddings
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.monolingual import piece_counts
+from fairseq_xl.data.corpora.token_stream import piece_counts
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import WORDS, write_data_bin, write_items
 

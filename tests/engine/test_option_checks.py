@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.engine import option_checks
 from fairseq_xl.errors import UserError
-from fairseq_xl.options import number_of_updates
+from fairseq_xl.io.options import number_of_updates
 
 
 def test_a_precision_of_the_command_line_replaces_that_of_the_file(monkeypatch):

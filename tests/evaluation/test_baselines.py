@@ -13,8 +13,8 @@ from fairseq_xl.commands import score_baselines, score_classification, score_gen
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.baselines import first_words, overlap_and_lengths, similarity, titles
 from fairseq_xl.evaluation.bleu import read_generated
-from fairseq_xl.evaluation.classification import read_predictions
-from fairseq_xl.evaluation.retrieval import evaluate_similarity
+from fairseq_xl.evaluation.classification_scores import read_predictions
+from fairseq_xl.evaluation.retrieval_scores import evaluate_similarity
 
 
 def write(path, *lines):

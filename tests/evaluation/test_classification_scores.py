@@ -11,7 +11,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from fairseq_xl.commands.score_classification import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.classification import macro_f1, mcnemar, read_predictions, score
+from fairseq_xl.evaluation.classification_scores import macro_f1, mcnemar, read_predictions, score
 
 
 def write(path, pairs):

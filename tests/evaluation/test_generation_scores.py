@@ -11,7 +11,7 @@ from rouge_score.tokenize import tokenize
 from fairseq_xl.commands.score_generation import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.generation import WordTokenizer, rouge_l, wrong_language
+from fairseq_xl.evaluation.generation_scores import WordTokenizer, rouge_l, wrong_language
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 
 TITLES = {

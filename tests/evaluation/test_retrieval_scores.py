@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.evaluation.retrieval import cosine, evaluate_similarity, found, margin
+from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, found, margin
 
 SIMILARITY = np.array([[0.8, 0.6, 0.1], [0.9, 0.7, 0.3], [0.5, 0.2, 0.4]])
 

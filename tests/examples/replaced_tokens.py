@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_xl.data.framing import find_padding, pad_rows
-from fairseq_xl.data.masking import choose_positions, corrupt
+from fairseq_xl.data.noise.masking import choose_positions, corrupt
 from fairseq_xl.objectives import Objective, ObjectiveConfig, Term
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_xl.data.labelled import frame
+from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
 from fairseq_xl.finetuning.base import fields_of
-from fairseq_xl.options import option
+from fairseq_xl.io.options import option
 
 
 @dataclass

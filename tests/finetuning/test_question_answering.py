@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.labelled import Input
+from fairseq_xl.data.labelled.labelled_examples import Input
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question, read_questions
 from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens, best_span

@@ -31,7 +31,7 @@ WRITERS = {
 def run_writer(writer, source, target, before):
     program = f"""
 import os, resource, sys, torch
-from fairseq_xl import error_reporting
+from fairseq_xl.io import error_reporting
 from fairseq_xl.engine import saving
 error_reporting.install()
 source, target = sys.argv[1:]

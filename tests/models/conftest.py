@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from fairseq import search
 from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BeamCaches
 from fairseq_xl.models.config import EncoderDecoderConfig, NgramDecoderConfig

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.models.language_pieces import LanguagePieces
 
 

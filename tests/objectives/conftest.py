@@ -8,10 +8,10 @@ import torch
 from tiny_data import write_items
 from tiny_models import SIZES, randomized
 
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.plan import BatchSpec
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.objectives import build_objectives
 
 

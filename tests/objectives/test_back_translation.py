@@ -6,10 +6,10 @@ import torch
 from tiny_data import write_dictionary, write_items
 from tiny_models import SIZES, randomized
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import DenoisingConfig, EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel, XLDenoisingModel

@@ -1,9 +1,9 @@
-"""Cross-lingual MLM (U6): literal batches. The documents themselves: tests/data/test_parallel_documents.py."""
+"""Cross-lingual MLM (U6): literal batches. The documents themselves: tests/data/corpora/test_parallel_documents.py."""
 
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.data.parallel_documents import ParallelDocuments
+from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 
 NOTHING, PAD, MASK = "cross_lingual_mlm.mask_prob=0", 1, 20
 #: a document of three lines, a line that only English has among them; one of two lines; one of a single line

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fairseq_xl.data.framing import Framing, InputLength
-from fairseq_xl.data.labelled import Input, LabelledExamples, frame, segments
-from fairseq_xl.data.plan import ObjectiveSampler
+from fairseq_xl.data.labelled.labelled_examples import Input, LabelledExamples, frame, segments
+from fairseq_xl.data.plan.epoch_plan import ObjectiveSampler
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import LabeledExample, TaggedSentence, read_examples
 from fairseq_xl.finetuning.classification import Classification

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny_data import write_items
 
-from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.corpora.token_stream import TokenStream
 
 PAD, MASK = 1, 20
 ALL_MASKED = "mlm.mask_prob=1 mlm.mask_token_prob=1 mlm.random_token_prob=0 mlm.length=6"

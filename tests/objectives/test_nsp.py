@@ -7,8 +7,8 @@ from tiny_data import write_items
 from tiny_models import DENSE, SIZES, randomized
 from torch.nn import functional as F
 
-from fairseq_xl.data.documents import AdjacentSegments
-from fairseq_xl.data.mixed import MixedCorpus
+from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 

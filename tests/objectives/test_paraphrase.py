@@ -7,11 +7,11 @@ import pytest
 import torch
 from tiny_data import write_items
 
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.negatives import negatives_file
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import InputLength
-from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.negatives import negatives_file
-from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.plan import ObjectiveSampler, training_plan
+from fairseq_xl.data.plan.epoch_plan import ObjectiveSampler, training_plan
 from fairseq_xl.errors import UserError
 
 PAD = 1

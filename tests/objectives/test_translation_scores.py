@@ -3,7 +3,7 @@
 import torch
 from tiny_data import write_data_bin
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 
 

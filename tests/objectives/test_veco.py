@@ -9,8 +9,8 @@ from tiny_data import write_items
 from tiny_models import DENSE, SIZES, randomized
 from torch.nn import functional as F
 
-from fairseq_xl.data.documents import AdjacentSegments
-from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLVecoModel

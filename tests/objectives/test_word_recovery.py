@@ -6,7 +6,7 @@ import pytest
 import torch
 from tiny_data import write_items
 
-from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.objectives.word_recovery import AttentionMatrix
 
 PAD = 1

@@ -6,11 +6,11 @@ import torch
 from tiny_data import write_dictionary, write_items
 from tiny_models import SIZES, randomized
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import Framing, pad_rows
-from fairseq_xl.data.mixed import MixedCorpus
-from fairseq_xl.data.monolingual import TokenStream
-from fairseq_xl.data.text_noise import dropped, infilled, masked, shuffled, split_into_words
+from fairseq_xl.data.noise.text_noise import dropped, infilled, masked, shuffled, split_into_words
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.denoising import XLDenoisingModel

@@ -8,7 +8,7 @@ import torch
 from tiny_data import write_items
 from tiny_models import SIZES, randomized
 
-from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import NgramDecoderConfig
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
@@ -53,7 +53,7 @@ def test_a_batch_worked_out_by_hand(build, stream, spec, monkeypatch):
     floor(1 + 0.6) = 1, the one at floor(2 * 0.6) = 1; of 12 floor(0.5 + 0.6) = 1, at 0.
     """
     monkeypatch.setattr(
-        "fairseq_xl.data.masking.uniforms", lambda keys, count, purpose: np.full((len(keys), count), 0.6)
+        "fairseq_xl.data.noise.masking.uniforms", lambda keys, count, purpose: np.full((len(keys), count), 0.6)
     )
     batch = build("xfnp", f"{SPANS} {ALL_MASKED} xfnp.length=9").collate(spec([0, 10]), stream)
     assert batch["tokens"].tolist() == [

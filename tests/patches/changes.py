@@ -68,7 +68,7 @@ def main():
         importlib.import_module(f"fairseq_cli.{command}")  # which configures logging, as each of fairseq's commands
     patches = importlib.import_module("fairseq_xl.patches")
     install, patches.install = patches.install, lambda: None
-    importlib.import_module("fairseq_xl.registration")  # imports and registers everything
+    importlib.import_module("fairseq_xl.tasks")  # imports and registers everything
     for _, _, replacement in patches.TABLE:
         pkgutil.resolve_name(replacement)
     changes["register"] = changed(install)

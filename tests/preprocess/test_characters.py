@@ -7,7 +7,7 @@ import shutil
 import pytest
 from tiny_corpus import change, describe
 
-from fairseq_xl.data.subwords import Source
+from fairseq_xl.data.vocabulary.subwords import Source
 from preprocess import encode, vocabulary
 from preprocess.config import Vocabulary, read_config
 from preprocess.pipeline import _Preparation, prepare

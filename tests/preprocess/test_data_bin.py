@@ -11,8 +11,8 @@ import pytest
 import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
-from fairseq_xl.data.back_translated import back_translated_prefix, note_path, parts_path
-from fairseq_xl.data.index_header import read_header, read_sizes
+from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path
+from fairseq_xl.data.store.index_header import read_header, read_sizes
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import write_json

@@ -7,10 +7,10 @@ import shutil
 import numpy as np
 import pytest
 
-from fairseq_xl.data import renumbered
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.store import renumbering
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from preprocess import binarize, disjoint
 from preprocess.__main__ import main as preprocess
 from tests.preprocess.tiny_corpus import documents, write
@@ -105,8 +105,8 @@ def test_raw_text_is_encoded_by_its_language(parts, joined):
 
 
 def test_more_symbols_take_wider_numbers(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(renumbered, "SMALL", 10)
-    monkeypatch.setattr(renumbered, "BLOCK", 7)
+    monkeypatch.setattr(renumbering, "SMALL", 10)
+    monkeypatch.setattr(renumbering, "BLOCK", 7)
     disjoint.join(tmp_path / "wide", [parts / "data/en", parts / "data/de"])
     monkeypatch.undo()
     disjoint.join(tmp_path / "narrow", [parts / "data/en", parts / "data/de"])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_corpus import content, write_corpus
 
-from fairseq_xl.data import manifest
+from fairseq_xl.data.store import manifest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import fingerprints
 from fairseq_xl.io.fingerprints import SAMPLE_BYTES, SAMPLES

@@ -9,8 +9,8 @@ from tiny_corpus import describe
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import languages
-from fairseq_xl.evaluation.languages import other_languages
+from fairseq_xl.evaluation import language_identification
+from fairseq_xl.evaluation.language_identification import other_languages
 from fairseq_xl.io import bounds
 from preprocess import check, files, vocabulary
 from preprocess.config import read_config
@@ -244,8 +244,8 @@ def test_lines_of_all_of_a_long_file_are_identified(tmp_path, monkeypatch):
 
 def test_without_the_identifier_there_is_one_word(tmp_path, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    languages._model.cache_clear()
+    language_identification._model.cache_clear()
     with caplog.at_level(logging.INFO):
         prepare(described_as(tmp_path, ["en", "de"], {"en": "de", "de": "en"}), None, check_only=True)
-    languages._model.cache_clear()
+    language_identification._model.cache_clear()
     assert caplog.text.count("pip install py3langid") == 1 and "looks like" not in caplog.text

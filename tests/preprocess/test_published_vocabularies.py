@@ -7,9 +7,9 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from tiny_corpus import change, content
 
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.subwords import FILES, vocabulary_kind
-from fairseq_xl.data.xlm_bpe import XLMPieces
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
+from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
 from fairseq_xl.errors import UserError
 from preprocess.__main__ import main
 from preprocess.config import read_config

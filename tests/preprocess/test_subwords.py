@@ -11,7 +11,7 @@ from packaging.specifiers import SpecifierSet
 from tiny_corpus import change
 from tqdm import tqdm
 
-from fairseq_xl.data.subwords import Source
+from fairseq_xl.data.vocabulary.subwords import Source
 from fairseq_xl.errors import UserError
 from preprocess import encode, files, vocabulary
 from preprocess.config import Vocabulary

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary, data_utils
 from sacremoses import MosesTokenizer
 from tiny_corpus import change
 
-from fairseq_xl.data import tokenizers
+from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.errors import UserError
 from preprocess.__main__ import main
 from preprocess.pipeline import prepare

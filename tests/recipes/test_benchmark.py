@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.formats.layouts import to_ours
+from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
 from fairseq_xl.models.encoder_decoder import Decoder
 from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_xl.checkpoints.formats.layouts import to_ours
+from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from preprocess.sample.__main__ import main as write_sample

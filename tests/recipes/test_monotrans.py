@@ -13,7 +13,7 @@ import pytest
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
 from fairseq_xl.commands import main as fairseq_xl_command
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from preprocess.__main__ import main as preprocess

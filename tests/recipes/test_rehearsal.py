@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import fairseq_xl
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.rehearsal import table, updates
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.rehearsal import report, updates
 from fairseq_xl.rehearsal.counting import count
 from fairseq_xl.rehearsal.setting import UPDATES, objectives_of, prepared
 from tests.warm_python import python
@@ -16,7 +16,7 @@ from tests.warm_python import python
 fairseq_xl.register()
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-ENTRIES = table.read_list(RECIPES / "papers.yaml")
+ENTRIES = report.read_list(RECIPES / "papers.yaml")
 NAMES = [f"{entry.system}, {entry.name}" for entry in ENTRIES]
 #: configurations of sizes that are not the papers', and of fairseq-generate and fairseq-validate
 OTHER = re.compile("toy|medium|longer|unsupervised-small|generate|denoise|predict")
@@ -34,19 +34,19 @@ def rows(system):
 def test_rehearse_every_configuration_of_a_paper_is_in_the_list():
     shipped = {path for path in RECIPES.glob("*/config/*.yaml") if not OTHER.search(path.name)}
     assert {Path(file) for entry in ENTRIES for file in entry.files} == shipped
-    assert set(table.TITLES) == {entry.system for entry in ENTRIES}
+    assert set(report.TITLES) == {entry.system for entry in ENTRIES}
     assert [list(rows(system)) for system in dict.fromkeys(entry.system for entry in ENTRIES)] == [
-        [table.row_name(entry) for entry in ENTRIES if entry.system == system]
+        [report.row_name(entry) for entry in ENTRIES if entry.system == system]
         for system in dict.fromkeys(entry.system for entry in ENTRIES)
     ]
 
 
-@pytest.mark.parametrize("system", table.TITLES)
+@pytest.mark.parametrize("system", report.TITLES)
 def test_rehearse_pages_have_the_text_and_head_of_the_command(system):
     """Except for the versions that they were written with."""
     text = (RECIPES / system / "results/rehearsal.md").read_text(encoding="utf-8")
     page, without_rows = (
-        re.sub("(?<=again. Versions: ).*(?=[.]\n)", "VERSIONS", each) for each in (text, table.markdown(system, []))
+        re.sub("(?<=again. Versions: ).*(?=[.]\n)", "VERSIONS", each) for each in (text, report.markdown(system, []))
     )
     assert page.startswith(without_rows) and without_rows.endswith("|---|\n")
 
@@ -55,8 +55,8 @@ def test_rehearse_pages_have_the_text_and_head_of_the_command(system):
 def test_rehearse_counts_what_the_page_says(entry, tmp_path):
     """After a change of the memory: fairseq-xl rehearse --list recipes/papers.yaml --no-updates --write."""
     counted = count(entry.setting(), tmp_path / "text")
-    expected = rows(entry.system)[table.row_name(entry)]
-    made = table.markdown(entry.system, [(entry, counted)])
+    expected = rows(entry.system)[report.row_name(entry)]
+    made = report.markdown(entry.system, [(entry, counted)])
     (found,) = (line for line in made.splitlines() if line.startswith(f"| {expected[0]} "))
     found = [cell.strip() for cell in found.strip("|").split("|")]
     assert found[: MEMORY.start] + found[MEMORY.stop :] == expected[: MEMORY.start] + expected[MEMORY.stop :]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl.checkpoints.stacks import copy_stack
-from fairseq_xl.evaluation import generation as scores
+from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
 from tests.command_line import cli
 from tests.recipes.test_configurations import RECIPES, build, configuration

@@ -7,8 +7,8 @@ import torch
 from tiny_data import write_dictionary
 from torch import nn
 
-from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.io.files import write_json
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel

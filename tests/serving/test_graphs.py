@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.data.labelled import segments
+from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning.ranking import Ranking
 from fairseq_xl.finetuning.tagging import Tagging

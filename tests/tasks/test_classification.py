@@ -13,7 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq_xl.commands import score_classification, score_ranking, score_tagging
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import classification as scores
+from fairseq_xl.evaluation import classification_scores as scores
 from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.objectives.predictions import Predictions

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import fairseq_xl
-from fairseq_xl.checkpoints import published
+from fairseq_xl.checkpoints import published_models
 from fairseq_xl.commands import convert, describe
 from fairseq_xl.errors import UserError
 from tests.commands import run_train, translation
@@ -181,7 +181,7 @@ def our_logits(loaded, tokens, languages=None, segments=None):
 def framed(loaded, language):
     """SENTENCES as tokens (B, T) of the converted model, with padding."""
     from fairseq_xl.data.framing import pad_rows
-    from fairseq_xl.data.text import TextEncoder
+    from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 
     encode = TextEncoder(loaded.task.folder(), loaded.task.dictionary)
     number = loaded.task.dictionary.language_id(language)
@@ -353,7 +353,7 @@ def test_mbart(original, data_bin, tmp_path):
     loaded = fairseq_xl.load(tmp_path / "ours")
     dictionary, model = loaded.task.dictionary, loaded.model
     assert loaded.task.framing.name == "mbart" and not model.training
-    found = published.read(original)
+    found = published_models.read(original)
     place = {symbol: row for row, symbol in enumerate(found.symbols)}
     first = len(place) - 1
     place |= {"<mask>": first + 25, "[en]": first + 3, "[de]": first + 2}  # ar_AR, cs_CZ, de_DE, en_XX, ...

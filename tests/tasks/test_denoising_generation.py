@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_xl.commands import score_generation
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import generation as scores
+from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.objectives import corrupted_test
 from tests.command_line import cli

@@ -11,12 +11,12 @@ import torch
 from fairseq import checkpoint_utils
 from tiny_data import write_data_bin, write_items
 
-from fairseq_xl.data import passes
-from fairseq_xl.data.back_translated import back_translated_prefix, note_path
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.monolingual import piece_counts
-from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.corpora.token_stream import piece_counts
+from fairseq_xl.data.plan import passes
+from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from fairseq_xl.objectives.translation_scores import TranslationScorer

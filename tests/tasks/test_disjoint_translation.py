@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 import fairseq_xl
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, unsupervised

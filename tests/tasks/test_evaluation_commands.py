@@ -9,7 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 from torch.nn import functional as F
 
-from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.commands import pretraining, run_eval_lm, run_train, run_validate, translation

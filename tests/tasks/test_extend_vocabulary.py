@@ -13,8 +13,8 @@ import yaml
 import fairseq_xl
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.commands.extend_vocabulary import main
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess import binarize

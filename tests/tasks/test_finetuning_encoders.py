@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairseq_xl.commands import language_module
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from tests.command_line import cli
 from tests.commands import load, pretraining, run_train, run_validate
 from tests.tasks.test_finetuning_tasks import FILES, NAMES, line, read_predictions, task_files  # noqa: F401

@@ -9,8 +9,8 @@ import torch
 from fairseq_xl.commands import score_tagging
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import spans
-from fairseq_xl.evaluation.question_answering import scores
-from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.evaluation.question_answering_scores import scores
+from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_queries, read_sentences
 from fairseq_xl.finetuning.tagging import Tagging

@@ -8,8 +8,8 @@ from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_xl.commands import average as average_command
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models import generator
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder

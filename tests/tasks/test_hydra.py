@@ -17,14 +17,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.engine import option_checks
 from fairseq_xl.engine.saving import LOOP
-from fairseq_xl.error_reporting import message
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.error_reporting import message
+from fairseq_xl.io.options import number_of_updates
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.options import number_of_updates
 from recipes.launch import flags
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train

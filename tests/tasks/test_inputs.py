@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.io.files import write_json
-from fairseq_xl.retrieval import Embedder
 from tests.commands import classification, generation, pretraining, run_train, translation
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task

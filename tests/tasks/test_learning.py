@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.monolingual import TokenStream
+from fairseq_xl.data.corpora.token_stream import TokenStream
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.evaluation.bleu import bleu
 from tests.command_line import cli
 from tests.commands import pretraining, run_generate, run_train, translation

@@ -9,7 +9,7 @@ import pytest
 from fairseq.logging import progress_bar
 
 from fairseq_xl.engine import log
-from fairseq_xl.evaluation.curves import read_log
+from fairseq_xl.evaluation.training_curves import read_log
 from fairseq_xl.tasks import planned_batches
 from tests.command_line import cli
 from tests.commands import pretraining, run_train, run_validate, validation

@@ -10,13 +10,13 @@ import torch
 import yaml
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 
-from fairseq_xl.bitext_mining import mine
-from fairseq_xl.checkpoints import language_modules, published
+from fairseq_xl.checkpoints import language_modules, published_models
 from fairseq_xl.commands import convert, embed, language_module, mine_bitext, predict, retrieve, retrieve_xtreme
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.nearest import nearest
-from fairseq_xl.retrieval import Embedder
+from fairseq_xl.inference.embedder import Embedder
+from fairseq_xl.mining.bitext_mining import mine
+from fairseq_xl.mining.nearest_neighbors import nearest
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.command_line import cli
@@ -467,7 +467,7 @@ def test_a_language_is_added_to_a_published_body(data_bin, text, task_files, tmp
     make, form = PUBLISHED[kind]
     file, _ = make(data_bin, symbols.symbols[: symbols.first_language], tmp_path)
     run_train(learning(text["de"], file, tmp_path / "de", *form, *ONLY_WORDS))
-    before, after = published.read(file).state, load(tmp_path / "de/checkpoint_last.pt")
+    before, after = published_models.read(file).state, load(tmp_path / "de/checkpoint_last.pt")
     owned = MODULE | ({"encoder.embeddings.languages.weight"} if kind == "XLM" else set())
     assert len(before) > 25 and all(
         torch.equal(after[name], value) for name, value in before.items() if name not in owned

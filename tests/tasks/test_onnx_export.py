@@ -9,8 +9,8 @@ import pytest
 from tiny_data import write_dictionary
 
 from fairseq_xl.commands.export_onnx import main
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.serving.beam_search import BeamSearch
 from fairseq_xl.serving.export import write_graph

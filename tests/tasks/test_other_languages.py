@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.commands import classification, denoising, load, pretraining, run_train, translation

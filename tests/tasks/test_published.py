@@ -12,9 +12,9 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary
 from torch import nn
 
-from fairseq_xl.data.dictionary import XLDictionary
 from fairseq_xl.data.framing import Framing, pad_rows
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.models.config import EncoderConfig

@@ -10,10 +10,10 @@ from transformers.models.xlm.tokenization_xlm import XLMTokenizer
 
 import fairseq_xl
 from fairseq_xl.commands import convert
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.retrieval import Embedder
+from fairseq_xl.inference.embedder import Embedder
 from preprocess import binarize
 from preprocess.pipeline import prepare
 from tests.command_line import cli

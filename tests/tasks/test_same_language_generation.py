@@ -14,9 +14,9 @@ from fairseq import checkpoint_utils
 from fairseq.search import BeamSearch
 
 from fairseq_xl.commands import score_generation
-from fairseq_xl.data.dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import generation as scores
+from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.io.files import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder

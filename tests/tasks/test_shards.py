@@ -11,7 +11,7 @@ from fairseq import options
 
 import fairseq_xl
 from fairseq_xl.commands import describe, embed, mine_negatives, skipgram
-from fairseq_xl.data import passes
+from fairseq_xl.data.plan import passes
 from fairseq_xl.errors import UserError
 from tests.commands import (
     configuration,

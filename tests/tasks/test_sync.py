@@ -8,7 +8,7 @@ import pytest
 import torch
 from fairseq import utils
 
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.tasks.base import XLTask
 from tests.command_line import cli
 from tests.commands import dan, denoising, generation, labeled, pretraining, run_train, translation, unlabelled

@@ -6,11 +6,11 @@ import shutil
 import pytest
 import sentencepiece
 
-from fairseq_xl.data import tokenizers
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.text import TextEncoder
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.retrieval import Embedder
+from fairseq_xl.inference.embedder import Embedder
 from tests.commands import classification, run_generate, run_interactive, run_train, translation
 
 RAW, TOKENS = "the house,river (garden).", "the house , river ( garden ) ."

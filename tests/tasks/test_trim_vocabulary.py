@@ -10,13 +10,13 @@ import torch
 import yaml
 
 import fairseq_xl
-from fairseq_xl.checkpoints import language_modules, sentencepiece_models
+from fairseq_xl.checkpoints import language_modules, sentencepiece_surgery
 from fairseq_xl.commands.trim_vocabulary import main
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.io.checkpoints import load_checkpoint
-from fairseq_xl.retrieval import Embedder
 from preprocess import binarize
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
@@ -268,8 +268,8 @@ def test_published_vocabularies(published, tmp_path):  # noqa: F811
 
 
 def another_model(data):
-    model = sentencepiece_models.read_model(data / "sentencepiece.model")
-    cut = sentencepiece_models.cut(model, set(), set(sentencepiece_models.ordinary_pieces(model)))
+    model = sentencepiece_surgery.read_model(data / "sentencepiece.model")
+    cut = sentencepiece_surgery.cut(model, set(), set(sentencepiece_surgery.ordinary_pieces(model)))
     (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
 
 

@@ -5,13 +5,13 @@ import shutil
 import pytest
 from fairseq import options, tasks
 
-from fairseq_xl import mining
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.parallel import SentencePairs
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.errors import UserError
+from fairseq_xl.mining import hard_negatives
 from tests.command_line import cli
 from tests.commands import configuration, equal_parameters, load, pretraining, run_train
-from tests.tasks.test_mining import MADE_WITH, FixedVectors
+from tests.mining.test_hard_negatives import MADE_WITH, FixedVectors
 from tests.tiny_data import write_items
 
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
@@ -31,7 +31,7 @@ def text(data_bin, tmp_path_factory):
                 documents = [item for line in range(0, len(items), 10) for item in [*items[line : line + 10], [2]]]
                 write_items(folder / name / f"{split}.{name}.{language}", documents)
             pairs = SentencePairs(pairs.prefix, *name.split("-"))
-            mining.mine(FixedVectors(), pairs, 2, 10**6, 32, MADE_WITH)
+            hard_negatives.mine(FixedVectors(), pairs, 2, 10**6, 32, MADE_WITH)
     return folder
 
 

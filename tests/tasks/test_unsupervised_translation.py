@@ -12,10 +12,10 @@ import torch
 import yaml
 from fairseq import checkpoint_utils, options as parsers, tasks
 
-from fairseq_xl.data.dictionary import XLDictionary
-from fairseq_xl.data.indexed import open_text
-from fairseq_xl.data.parallel import SentencePairs
-from fairseq_xl.data.sentences import Sentences
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.corpora.sentences import Sentences
+from fairseq_xl.data.store.binarized_text import open_text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import back_translation, translation_scores
 from fairseq_xl.objectives.back_translation import BackTranslation

@@ -5,7 +5,7 @@ import re
 import pytest
 from fairseq.tasks import FairseqTask
 
-from fairseq_xl.evaluation.ranking import ndcg
+from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.task_files import read_queries
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.command_line import cli

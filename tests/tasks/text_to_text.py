@@ -6,7 +6,7 @@ from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_xl.data.framing import decoder_input, decoder_target, pad_rows
-from fairseq_xl.data.indexed import open_text
+from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.objectives.sequence import sequence_terms
 
 

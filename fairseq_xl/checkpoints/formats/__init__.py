@@ -1,1 +1,0 @@
-"""Files of other programs: layouts of weights, vocabularies, tokenizers. Tables serve both directions."""

@@ -1,0 +1,73 @@
+"""Matches the languages of a checkpoint with those of a run, by name; the pieces of both are the same.
+
+Shapes: `V` symbols, the last `L` of which are the languages, `C` channels.
+"""
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.special_symbols import digest, language_symbols
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+def has_same_pieces(identity: dict[str, Any], dictionary: XLDictionary) -> bool:
+    """Whether the dictionary of a checkpoint with this identity has the pieces of a run's `dictionary`."""
+    pieces = dictionary.symbols[: dictionary.first_language]
+    return identity["dictionary"] == digest([*pieces, *language_symbols(identity["languages"])])
+
+
+def with_languages(
+    state: dict[str, Tensor], model: dict[str, Tensor], before: list[str], dictionary: XLDictionary, path: str
+) -> dict[str, Tensor]:
+    """Gives weights the languages of a run: rows of ``[xx]`` and language embeddings, matched by name.
+
+    Args:
+        state: state dict of the checkpoint.
+        model: state dict of the new model, which gives the rows of languages that the checkpoint lacks; their output
+            bias is 0, as with published weights.
+        before: languages of the checkpoint.
+        dictionary: the run's dictionary.
+        path: the checkpoint's file, for messages.
+
+    Logs a line with the new rows. Raises `UserError` if a table has another number of rows than the dictionary.
+    """
+    languages, changed = dictionary.languages, dict(state)
+    added = [code for code in languages if code not in before]
+    new = dict.fromkeys(f"[{code}]" for code in added)
+    for name, value in state.items():
+        of_symbols = OF_SYMBOLS.fullmatch(name)
+        if not of_symbols and not OF_LANGUAGES.fullmatch(name):
+            continue
+        pieces = dictionary.first_language if of_symbols else 0
+        if len(value) != pieces + len(before):
+            raise UserError(f"{path} is damaged: {name} has {len(value)} rows, expected {pieces + len(before)}")
+        fresh = _fresh(name, value, model, pieces, len(languages))
+        if fresh is None:  # the new model has no such table
+            continue
+        for place, code in enumerate(languages):
+            if code in before:
+                fresh[place] = value[pieces + before.index(code)]
+        changed[name] = torch.cat((value[:pieces], fresh))
+        new |= {} if of_symbols else dict.fromkeys(f"embedding of {code}" for code in added)
+    left_out = [code for code in before if code not in languages]
+    logger.info(
+        "%s: languages are matched by name; random rows: %s; dropped: %s",
+        *(path, ", ".join(new) or "none", ", ".join(left_out) or "none"),
+    )
+    return changed
+
+
+def _fresh(name: str, value: Tensor, model: dict[str, Tensor], pieces: int, languages: int) -> Tensor | None:
+    """New rows (L, C) or (L,) for all languages: the new model's rows, or zeros for an output bias (V,)."""
+    if value.dim() == 1:
+        return value.new_zeros(languages)
+    other = name.replace("decoder.", "encoder.") if pieces else name  # encoder and decoder may share their tokens
+    found = model.get(name, model.get(other))
+    return None if found is None else found[pieces:].to(value, copy=True)

@@ -1,0 +1,1 @@
+"""Files of other programs: layouts of weights, vocabularies, tokenizers."""

@@ -1,0 +1,147 @@
+"""Writes models as folders of transformers and as checkpoints of fairseq, whole or not at all."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+
+from fairseq_xl.checkpoints.layouts.counterparts import Counterpart, encoder_layout, merged_positions, part_names
+from fairseq_xl.checkpoints.layouts.model_settings import BOS, EOS, PAD, TORCH_EPS, count_layers
+from fairseq_xl.checkpoints.layouts.name_mapping import State
+from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
+from fairseq_xl.checkpoints.layouts.published_files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
+from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_theirs
+from fairseq_xl.checkpoints.parameter_names import POSITIONS
+from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
+from fairseq_xl.io.files import write_json
+
+GENERATION, PIECES = "generation_config.json", "sentencepiece.bpe.model"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int | None = None) -> None:
+    """Writes config.json and model.safetensors, and generation_config.json of an encoder-decoder.
+
+    Args:
+        folder: an existing folder.
+        found: the model.
+        dtype: a key of `DTYPES`.
+        start: id of the symbol that begins the decoder's input: the target language; None if it depends on the text.
+    """
+    config = found.config | {"dtype": dtype}
+    if config.get("is_encoder_decoder"):
+        generation: dict[str, Any] = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS}
+        if start is not None:
+            generation["decoder_start_token_id"] = start
+        config |= generation
+        longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
+        write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
+    write_json(folder / CONFIG, config)
+    tensors, file = _cast(_without_copies(found.weights), dtype), folder / TRANSFORMERS_WEIGHTS[0]
+    try:
+        safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:
+        raise UserError(f"{file} was not written: {error}") from error
+    shutil.copymode(folder / CONFIG, file)  # the package makes it readable for the owner only
+
+
+def _cast(weights: State, dtype: str) -> State:
+    """The weights in another type; raises `UserError` for one that it cannot hold."""
+    found = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
+    for name, value in found.items():
+        if not is_finite(value):
+            raise UserError(f"--dtype {dtype}: {name} has values that are too large for it")
+    return found
+
+
+def _without_copies(weights: State) -> State:
+    """The weights without second names of a tensor, which transformers ties itself."""
+    first: dict[int, str] = {}
+    for name, value in weights.items():
+        first.setdefault(value.data_ptr() if value.numel() else id(value), name)
+    return {name: weights[name] for name in first.values()}
+
+
+def write_fairseq(folder: Path, own: Own, dtype: str, sentencepiece: Path | None) -> list[str]:
+    """Writes a folder for `RobertaModel.from_pretrained` of fairseq: model.pt, dict.txt and sentencepiece.bpe.model.
+
+    Args:
+        folder: an existing folder.
+        own: the model.
+        dtype: a key of `DTYPES`.
+        sentencepiece: the SentencePiece model of its text; None for other sub-words, of which fairseq reads the ids.
+
+    Returns: the parts of our model that fairseq's does not have.
+    Raises `UserError` unless the model has XLM-R's form.
+    """
+    options = own.options
+    try:
+        of_form = not own.has_decoder and encoder_layout(own) == "xlm-roberta"
+    except UserError:  # it has no counterpart in transformers either
+        of_form = False
+    reasons = {
+        "it has a decoder": own.has_decoder,
+        "it is not of XLM-R's form": not of_form,
+        f"--layer-norm-eps is {options['layer_norm_eps']}, not {TORCH_EPS}": options["layer_norm_eps"] != TORCH_EPS,
+        "its activation is relu, not gelu": options["activation"] != "gelu",
+        f"its framing is {options['framing']}, not xl": options["framing"] != "xl",
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise UserError(f"{own.path} cannot be exported as fairseq's RobertaModel: {reason}")
+    merged = merged_positions(own, "fairseq_roberta")
+    state = {
+        name: value
+        for name, value in merged.items()
+        if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name
+    }
+    names = _cast(to_theirs("fairseq_roberta", state), dtype)
+    longest = len(state[POSITIONS]) - 2
+    model = {
+        "_name": "roberta_base",
+        "arch": "roberta_base",
+        "encoder_layers": count_layers(state, "encoder"),
+        "encoder_embed_dim": options["embed_dim"],
+        "encoder_ffn_embed_dim": options["ffn_dim"],
+        "encoder_attention_heads": options["heads"],
+        "activation_fn": options["activation"],
+        "dropout": options["dropout"],
+        "attention_dropout": options["attention_dropout"],
+        "activation_dropout": options["activation_dropout"],
+        "max_positions": longest,
+        "tokens_per_sample": longest,
+    }
+    task = {"_name": "masked_lm", "data": "", "tokens_per_sample": longest}
+    bpe: dict[str, Any] = {"_name": None}
+    if sentencepiece:
+        shutil.copyfile(sentencepiece, folder / PIECES)
+        bpe = {"_name": "sentencepiece", "sentencepiece_model": PIECES}  # from_pretrained puts the folder before it
+        bpe |= {"sentencepiece_enable_sampling": False, "sentencepiece_alpha": None}
+    cfg = {"model": model, "task": task, "criterion": {"_name": "masked_lm"}, "bpe": bpe}
+    save_checkpoint(fairseq_checkpoint(cfg, names), folder / FAIRSEQ_WEIGHTS)
+    # fairseq adds <mask> itself, after the last line: symbols behind it have to be listed with it
+    listed = own.dictionary.symbols[len(SPECIAL) :]
+    if listed[-1] == MASK:
+        listed = listed[:-1]
+    lines = "".join(f"{symbol} {own.dictionary.count[own.dictionary.index(symbol)]}\n" for symbol in listed)
+    (folder / "dict.txt").write_text(lines, encoding="utf-8")
+    return part_names(own.state.keys() - state.keys())
+
+
+def fairseq_checkpoint(cfg: dict[str, Any], model: State) -> dict[str, Any]:
+    """A checkpoint of fairseq with weights and no training state."""
+    history = {"optimizer_name": "FairseqAdam", "criterion_name": "", "lr_scheduler_state": {"best": None}}
+    return {
+        "args": None,
+        "cfg": cfg,
+        "model": model,
+        "optimizer_history": [history | {"num_updates": 0}],
+        "last_optimizer_state": None,
+        "task_state": {},
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}},
+    }

@@ -1,0 +1,136 @@
+"""The sub-words of a published model as those of a data folder."""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.checkpoints.layouts.published_files import TOKENIZER_CONFIG, has_xlm_tokenizer
+from fairseq_xl.checkpoints.layouts.published_symbols import read_symbols
+from fairseq_xl.checkpoints.layouts.sentencepiece_from_json import sentencepiece_from_tokenizer
+from fairseq_xl.checkpoints.layouts.tokenizer_json import read_tokenizer
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.special_symbols import MASK
+from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, Kind, in_folder
+from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import json_object, write_json
+
+logger = logging.getLogger(__name__)
+
+#: layout -> kind of its sub-words; SentencePiece for others
+KINDS: dict[str, Kind] = {"xlm": "xlm", "bert": "wordpiece"}
+_TOKENIZER = "tokenizer.json"
+#: type of the model of a tokenizer.json -> kind
+_TYPES: dict[str, Kind] = {"Unigram": "sentencepiece", "BPE": "sentencepiece", "WordPiece": "wordpiece"}
+#: kind -> its option here, the name of it in tokenizer_config.json, and its default
+_OPTIONS: dict[str, tuple[str, str, bool]] = {
+    "xlm": ("lowercase_and_remove_accent", "do_lowercase_and_remove_accent", True),
+    "wordpiece": ("lowercase", "do_lower_case", False),
+}
+
+
+def import_subwords(
+    layout: str,
+    source: Path,
+    folder: Path,
+    languages: Sequence[str],
+    codes: Path | None = None,
+    cased: bool | None = None,
+) -> None:
+    """Copies the sub-words of a published model into a folder, under the names of a data folder, with a manifest.
+
+    Without them the model has only a dictionary, and a warning says so; the manifest then has only their kind.
+
+    Args:
+        layout: the model's layout.
+        source: folder of the published model.
+        folder: the folder to fill.
+        languages: languages of the dictionary.
+        codes: a folder with XLM's codes and vocab, which its .pth files lack.
+        cased: whether XLM's text keeps case and accents; None: as its tokenizer_config.json says, or else not.
+
+    Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM or without the files.
+    """
+    if layout != "xlm" and (codes is not None or cased is not None):
+        raise UserError(f"{f'--codes {codes}' if codes else '--cased'}: the model is not XLM")
+    kind, found = _find(layout, codes or source)
+    names = " and ".join(_FILES[kind][0])
+    if found is None and codes is not None:
+        raise UserError(f"--codes {codes}: the folder has no {names}")
+    options = {}
+    if kind in _OPTIONS:
+        option, name_there, default = _OPTIONS[kind]
+        options[option] = _setting(source, name_there, default) if cased is None else not cased
+    config: dict[str, Any] = {"languages": list(languages)}
+    if kind == "xlm":
+        config["tokenizer"] = dict.fromkeys(languages, tokenizers.XLM)
+    if found is None:
+        logger.warning("%s has no %s: raw text cannot be prepared for the model", source, names)
+        write_json(folder / MANIFEST, {"config": config, "vocabulary": {"kind": kind, **options, "sha256": {}}})
+        return
+    if found[0].name == _TOKENIZER:
+        _from_tokenizer(found[0], kind, folder)
+    else:
+        for path, name in zip(found, FILES[kind]):
+            shutil.copyfile(path, folder / name)
+    made = in_folder(folder, kind, options)
+    made.open()  # files that do not fit each other are refused here
+    write_json(folder / MANIFEST, {"config": config, **made.described()})
+
+
+#: kind -> names of its files, alternatives in order
+_FILES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "sentencepiece": (("sentencepiece.bpe.model",), ("sentencepiece.model",), ("spiece.model",), (_TOKENIZER,)),
+    "xlm": (("codes", "vocab"), ("xlm.codes", "xlm.vocab"), ("merges.txt", "vocab.json")),
+    "wordpiece": (("vocab.txt",), (_TOKENIZER,)),
+}
+
+
+def _find(layout: str, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
+    """The kind of sub-words of a layout, and their files in the folder; None without files.
+
+    A tokenizer.json says itself which kind it is: exports of this package may have any.
+    """
+    kind = "xlm" if has_xlm_tokenizer(folder) else KINDS.get(layout, "sentencepiece")
+    tokenizer = folder / _TOKENIZER
+    if tokenizer.is_file():
+        kind = _TYPES.get(read_tokenizer(tokenizer)["model"]["type"], kind)
+    for names in _FILES[kind]:
+        paths = tuple(folder / name for name in names)
+        if all(path.is_file() for path in paths):
+            return kind, paths
+    if kind == "xlm":  # codes_xnli_15 and vocab_xnli_15
+        released = [sorted(folder.glob(f"{name}_*")) for name in ("codes", "vocab")]
+        if all(len(found) == 1 for found in released):
+            return kind, (released[0][0], released[1][0])
+    return kind, None
+
+
+def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
+    """Writes the sub-words of a tokenizer.json as the file of their kind."""
+    target = folder / FILES[kind][0]
+    if kind == "sentencepiece":
+        target.write_bytes(sentencepiece_from_tokenizer(tokenizer))
+        return
+    theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
+    symbols = read_symbols(tokenizer)
+    if MASK in symbols:  # an export of this package, with [xx] behind it
+        symbols = symbols[: symbols.index(MASK) + 1]
+    pieces = [theirs.get(symbol, symbol) for symbol in symbols]
+    target.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+
+
+def _setting(folder: Path, name: str, default: bool) -> bool:
+    """An option of the tokenizer, from tokenizer_config.json or from the normalizer of tokenizer.json."""
+    content = json_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
+    found = content.get(name)
+    if found is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
+        found = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
+    if found is None:
+        logger.info("%s: no %s says %s: taken as %s", folder, TOKENIZER_CONFIG, name, str(default).lower())
+        found = default
+    if not isinstance(found, bool):
+        raise UserError(f"{folder / TOKENIZER_CONFIG}: {name} must be true or false, found {found!r}")
+    return found

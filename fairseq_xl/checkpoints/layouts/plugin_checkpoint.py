@@ -1,0 +1,162 @@
+"""Reads a checkpoint of this package for conversion. C channels.
+
+The language module becomes part of the weights; `for_languages` does so with language embeddings.
+"""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_xl.checkpoints import language_modules
+from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.layouts.layout_tables import DECODER_LANGUAGES, DECODER_POSITIONS
+from fairseq_xl.checkpoints.layouts.name_mapping import State
+from fairseq_xl.checkpoints.parameter_names import LANGUAGES, POSITIONS
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import check_finite, load_checkpoint
+from fairseq_xl.io.configuration import check_configuration, registered_model
+
+
+@dataclass(frozen=True)
+class Own:
+    """A model of this package.
+
+    Attributes:
+        path: its checkpoint.
+        options: options of the model, and `framing`.
+        state: its weights, special symbols in the table of all others.
+        dictionary: its dictionary.
+        languages: languages of the language embeddings; empty without them.
+        directions: translation directions that it was trained for, such as en-de; empty for other models.
+        is_causal: whether it was pre-trained as a causal language model alone.
+        head_dropout: dropout of the head of fine-tuning.
+        longest: number of tokens to which inputs were truncated in training, or that it has positions for.
+        head: the task type that it was fine-tuned for, or None.
+        type_state: what the task type learned from its training files, such as the names of classes.
+        same_language: whether it was fine-tuned to write text in the language of its source (`xl_generation`).
+    """
+
+    path: str
+    options: dict[str, Any]
+    state: State
+    dictionary: XLDictionary
+    languages: list[str]
+    directions: list[str]
+    is_causal: bool
+    head_dropout: float
+    longest: int
+    head: str | None
+    type_state: dict[str, Any]
+    same_language: bool = False
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether it is an encoder-decoder."""
+        return any(name.startswith("decoder.") for name in self.state)
+
+
+def read_own(path: str, data: Path, language_module: str | None = None, language: str | None = None) -> Own:
+    """Reads a checkpoint of this package.
+
+    Args:
+        path: its file.
+        data: folder with its dict.txt, or with the dict.txt of `language_module`.
+        language_module: file of a language module that replaces the checkpoint's (MonoTrans).
+        language: the language of the module, if the file is an archive.
+
+    Raises `UserError` for a checkpoint of another program or dictionary, and a module of another model.
+    """
+    content = check_configuration(load_checkpoint(path), path)
+    check_finite(content, path)
+    dictionary = XLDictionary.load(data / "dict.txt")
+    found: Any = (content.get("task_state") or {}).get("fairseq_xl")
+    check_identity(found, path, None if language_module else dictionary, data / "dict.txt")
+    cfg = (content.get("cfg") or {}).get("model") or {}
+    _, config = registered_model(cfg.get("_name"))
+    if config is None:
+        raise UserError(f"{path} is damaged: its configuration names no known model")
+    options = {field.name: cfg.get(field.name, getattr(config(), field.name)) for field in fields(config)}
+    if "heads" not in options:
+        raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it cannot be exported")
+    state = content["model"]
+    if language_module:
+        state = _with_module(state, options, found, language_module, language, dictionary, data)
+    state = language_modules.without_special(state, len(dictionary.languages))
+    task = content["cfg"].get("task") or {}
+    length = task.get("length") or options["max_positions"]
+    return Own(
+        path=path,
+        options=options | {"framing": found["framing"], "_name": cfg["_name"]},
+        state=state,
+        dictionary=dictionary,
+        languages=list(dictionary.languages) if LANGUAGES in state else [],
+        directions=list(found.get("lang_pairs") or []),
+        is_causal=found.get("objectives") == "clm" and found.get("head") is None,
+        head_dropout=task.get("head_dropout") or 0.0,
+        longest=min(length, options["max_positions"]),
+        head=found.get("head"),
+        type_state=found.get("type_state", {}),
+        same_language="writes" in found,
+    )
+
+
+def _with_module(
+    state: State,
+    options: dict[str, Any],
+    identity: dict[str, Any],
+    file: str,
+    language: str | None,
+    dictionary: XLDictionary,
+    data: Path,
+) -> State:
+    """The state dict with another language module; `UserError` unless it is of this body and dictionary."""
+    if language_modules.SPECIAL not in state:
+        raise UserError(f"--language-module {file}: the model has no language modules (--arch xl_monotrans_*)")
+    module = language_modules.read(file, language)
+    if module.dictionary != dictionary.digest():
+        raise UserError(f"--language-module {file} was learned with another dictionary than {data / 'dict.txt'}")
+    positions = bool(options["language_positions"])
+    if module.body not in (identity.get("body"), language_modules.body_digest(state, positions)):
+        raise UserError(f"--language-module {file} was learned with another body than the model's")
+    if module.language_positions != positions:
+        has = {True: "position embeddings of its own", False: "no position embeddings of its own"}
+        raise UserError(f"--language-module {file} has {has[not positions]}, but the model has {has[positions]}")
+    options["adapters"] = module.adapters
+    return module.put_into(state)
+
+
+def for_languages(own: Own, source: str, target: str | None = None) -> Own:
+    """The model for text of one language: its language embedding is added to the positions, and is no option any more.
+
+    Args:
+        source: the language of the encoder's text.
+        target: the language of the decoder's text.
+
+    Raises `UserError` for a language that the model does not have.
+    """
+    if not own.languages:
+        return own
+    state = dict(own.state)
+    for positions, table, language in (
+        (POSITIONS, LANGUAGES, source),
+        (DECODER_POSITIONS, DECODER_LANGUAGES, target),
+    ):
+        embeddings = state.pop(table, None)
+        if embeddings is None:
+            continue
+        if language is None:
+            raise UserError(f"{own.path} has a decoder: name its direction, as in --lang en-de")
+        state[positions] = state[positions] + embeddings[own.dictionary.language_id(language)]
+    return replace(own, state=state, languages=[], options=own.options | {"language_embeddings": "none"})
+
+
+def with_offset(positions: Tensor, offset: int, wanted: int) -> Tensor:
+    """Position embeddings (rows, C) whose position 0 is in row `wanted`, not `offset`; new rows are zeros."""
+    if offset == wanted:
+        return positions.clone()
+    known = positions[offset:]
+    return torch.cat((known.new_zeros(wanted, known.size(1)), known))

@@ -1,0 +1,151 @@
+"""Vocabularies of published models: the row of the file for each symbol of ours.
+
+Our order is ``<s> <pad> </s> <unk>``, pieces, ``<mask>`` and ``[xx]`` for each language.
+
+==================== ===========================================================================================
+XLM-R                the same without ``[xx]``
+mBART                the same with ``de_DE`` for ``[de]``, and ``<mask>`` last
+VECO's released one  the same with ``[xx]`` among the pieces or absent, and ``<mask>`` last or absent
+XLM                  ``<s> </s> <pad> <unk>``, ten ``<specialN>``, words; ``<special1>`` is our ``<mask>``. Exports
+                     of this package have ``<mask>``, and ``[xx]`` behind it
+mBERT                ``[PAD]``, …, ``[UNK] [CLS] [SEP] [MASK]``, pieces; ``[CLS]`` is ``<s>``, ``[SEP]`` ``</s>``
+==================== ===========================================================================================
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairseq_xl.checkpoints.layouts.published_symbols import MBART50_LANGUAGES, MBART_LANGUAGES, read_symbols
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
+from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
+from fairseq_xl.data.vocabulary.xlm_bpe import is_special
+from fairseq_xl.errors import UserError, quoted
+
+XLM_MASK = "<special1>"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A published model's vocabulary in our order.
+
+    Attributes:
+        symbols: <s> <pad> </s> <unk>, pieces, <mask>.
+        languages: languages that have a row; their rows come after those of `symbols`.
+        rows: the row of the file for each of these; None for all rows in the order of the file; -1 for a `<mask>` that
+            the file lacks.
+        origin: the file that lists the symbols.
+    """
+
+    symbols: list[str]
+    origin: Path
+    languages: list[str] = field(default_factory=list)
+    rows: list[int] | None = None
+
+
+def of_pieces(count: int, origin: Path) -> Vocabulary:
+    """XLM-R's vocabulary, from dict.txt, a SentencePiece model or tokenizer.json; `count` rows."""
+    return _in_our_order(count, read_symbols(origin), origin)
+
+
+def of_mbart(count: int, origin: Path) -> Vocabulary:
+    """mBART-25's or mBART-50's vocabulary, from its SentencePiece model or tokenizer.json; `count` rows."""
+    listed = [read_symbols(origin, codes) for codes in (MBART_LANGUAGES, MBART50_LANGUAGES)]
+    if count not in map(len, listed):
+        expected = " or ".join(str(len(symbols)) for symbols in listed)
+        raise UserError(
+            f"its token embeddings have {count} rows, but {origin} and its language codes list {expected} symbols"
+        )
+    symbols = next(symbols for symbols in listed if len(symbols) == count)
+    return _in_our_order(count, symbols, origin, MBART50_LANGUAGES)
+
+
+def of_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:
+    """The vocabulary of fairseq's mBART, with these language codes, or of VECO's released model, from dict.txt."""
+    listed = read_symbols(origin, codes)
+    among = codes or list(filter(LANGUAGE_SYMBOL.fullmatch, listed))
+    return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, among)
+
+
+def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection[str] = ()) -> Vocabulary:
+    """The vocabulary of a list of symbols by row.
+
+    Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the symbols of `among`
+    that are there: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
+    """
+    _check_count(count, len(listed), origin)
+    missing = [symbol for symbol in SPECIAL if symbol not in listed]
+    if missing:
+        raise UserError(f"{origin} has no {missing[0]} among its symbols")
+    place = {symbol: row for row, symbol in enumerate(listed)}
+    first, codes = 0, {*among}
+    if MASK in listed and listed[-1] != MASK:
+        first = listed.index(MASK)
+        codes = {*listed[first:]}
+    languages = {
+        row: language
+        for row, symbol in enumerate(listed)
+        if row >= first and symbol in codes and (language := language_of(symbol))
+    }
+    named = [place.pop(symbol) for symbol in SPECIAL]
+    mask = place.pop(MASK, -1)
+    plain = [row for row in place.values() if row not in languages]
+    rows = [*named, *plain, mask, *languages]
+    symbols = [*SPECIAL, *(listed[row] for row in plain), MASK]
+    return Vocabulary(symbols, origin, list(languages.values()), None if rows == list(range(count)) else rows)
+
+
+def language_of(symbol: str) -> str | None:
+    """The language of a language symbol: ``de`` for ``[de]`` and for mBART's ``de_DE``; None for another symbol."""
+    found = LANGUAGE_SYMBOL.fullmatch(symbol)
+    if found:
+        return found[1]
+    return symbol.partition("_")[0] if symbol in MBART50_LANGUAGES else None
+
+
+def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
+    """XLM's vocabulary {row: word}, of which the file `origin` is the source."""
+    words = _in_order(numbered, origin)
+    if MASK in words:  # an export of this package
+        return _in_our_order(count, words, origin)
+    _check_count(count, len(words), origin)
+    place = {word: row for row, word in enumerate(words)}
+    missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in place]
+    if missing:
+        raise UserError(f"{origin} has no {missing[0]} among its words")
+    plain = [row for row, word in enumerate(words) if not is_special(word)]
+    rows = [*(place[symbol] for symbol in SPECIAL), *plain, place[XLM_MASK]]
+    return Vocabulary([*(words[row] for row in rows[:-1]), MASK], origin, [], rows)
+
+
+def of_bert(count: int, origin: Path) -> Vocabulary:
+    """BERT's vocabulary, from vocab.txt or tokenizer.json; `count` rows."""
+    words = read_symbols(origin)
+    if SPECIAL[0] in words:  # a model of this package
+        return _in_our_order(count, words, origin)
+    _check_count(count, len(words), origin)
+    place = {word: row for row, word in enumerate(words)}
+    missing = [symbol for symbol in BERT_SPECIAL if symbol not in place]
+    if missing:
+        raise UserError(f"{origin} has no {missing[0]} among its pieces")
+    theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
+    plain = [row for row, word in enumerate(words) if word not in BERT_SPECIAL]
+    rows = [*(place[theirs[symbol]] for symbol in SPECIAL), *plain, place[theirs[MASK]]]
+    return Vocabulary([*SPECIAL, *(words[row] for row in plain), MASK], origin, [], rows)
+
+
+def _in_order(numbered: object, origin: Path) -> list[str]:
+    if not isinstance(numbered, dict):
+        raise UserError("it holds no 'dico_id2word', which lists the words of its rows")
+    if numbered.keys() != set(range(len(numbered))):
+        raise UserError(f"the words of {origin} are not numbered from 0 without a gap")
+    words = [numbered[row] for row in range(len(numbered))]
+    strange = [word for word in words if not isinstance(word, str)]
+    if strange:
+        raise UserError(f"the words of {origin} are not all text: {quoted(strange[0])} is one")
+    return words
+
+
+def _check_count(rows: int, symbols: int, origin: Path) -> None:
+    if rows != symbols:
+        raise UserError(f"its token embeddings have {rows} rows, but {origin} lists {symbols} symbols")

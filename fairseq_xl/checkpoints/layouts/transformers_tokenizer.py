@@ -1,0 +1,128 @@
+"""The tokenizer of a transformers folder, with the ids and the framing of our models.
+
+`AutoTokenizer.from_pretrained(FOLDER)` reads it without code of ours. `fast_tokenizer` lists the texts whose ids
+differ from `TextEncoder`'s.
+"""
+
+import logging
+from pathlib import Path
+
+from tokenizers.processors import TemplateProcessing
+
+from fairseq_xl.checkpoints.layouts.fast_tokenizer import KINDS
+from fairseq_xl.checkpoints.layouts.xlm_tokenizer import write_xlm_vocabulary
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.vocabulary import tokenizers as of_languages
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
+from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing, write_json
+
+#: transformers 4 and 5 read this class from tokenizer.json alone, for a model of any type
+TOKENIZER_CLASS = "PreTrainedTokenizerFast"
+
+logger = logging.getLogger(__name__)
+
+
+def write_tokenizer(
+    folder: Path,
+    data: Path,
+    dictionary: XLDictionary,
+    framing: str,
+    max_length: int,
+    language: str | None = None,
+    segments: bool = False,
+) -> None:
+    """Writes tokenizer.json and tokenizer_config.json into a transformers folder.
+
+    A text becomes ``<s> x </s>``, a pair ``<s> x </s> </s> y </s>``; the framing `xlm` has ``</s>`` in place of
+    ``<s>``. The decoder input of an encoder and decoder begins with the id of ``[xx]``, which the folder's
+    generation_config.json names.
+
+    Args:
+        folder: the transformers folder, which exists.
+        data: data folder with the text's sub-words.
+        dictionary: the joint `XLDictionary` of the model.
+        framing: one of `FRAMINGS`.
+        max_length: maximum number of tokens of an input, symbols of the framing included.
+        language: the language of the text; needed if languages share no piece.
+        segments: whether the model has segment embeddings: the second text of a pair then has token type 1.
+
+    With XLM's vocabulary the files are vocab.json, merges.txt and tokenizer_config.json.
+
+    Raises `UserError` for a data folder without sub-words, for sub-words that a transformers tokenizer cannot express,
+    and if a file cannot be written. A warning names the tokenizers in front of the sub-words (Moses and the like),
+    which transformers does not apply.
+    """
+    folder = Path(folder)
+    vocabulary, suffix = _vocabulary_folder(Path(data), language)
+    kind = vocabulary_kind(vocabulary)
+    _warn_of_tokenizers(data, language)
+    if kind == "xlm":
+        config = write_xlm_vocabulary(folder, vocabulary, dictionary, suffix)
+        first = "bos_token"  # of a text, in XLMTokenizer
+    else:
+        tokenizer = KINDS[kind](vocabulary, dictionary, suffix)
+        tokenizer.add_special_tokens([*SPECIAL, MASK, *dictionary.symbols[dictionary.first_language :]])
+        assert tokenizer.get_vocab_size() == len(dictionary)
+        tokenizer.post_processor = _template(framing, dictionary, segments, language)
+        with replacing(folder / "tokenizer.json") as file:
+            file.write(tokenizer.to_str(pretty=True).encode("utf-8"))
+        config, first = {"tokenizer_class": TOKENIZER_CLASS}, "cls_token"
+    bos, pad, eos, unk = SPECIAL
+    special = {"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos}
+    special |= {"unk_token": unk, "mask_token": MASK, first: dictionary[Framing.of(framing, dictionary).start]}
+    config |= {
+        "model_max_length": max_length,
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"],
+        **special,
+        "additional_special_tokens": dictionary.symbols[dictionary.first_language :],
+    }
+    write_json(folder / "tokenizer_config.json", config)
+
+
+def _vocabulary_folder(data: Path, language: str | None) -> tuple[Path, str]:
+    """The folder of the sub-words (the language's, if languages share no piece), and the suffix of their pieces."""
+    apart = read_manifest(data).get("disjoint")
+    if not apart:
+        return data, ""
+    if language is None or language not in apart:
+        found = "none is named" if language is None else f"found {language}"
+        raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {found}")
+    return data / language, f"@{language}"
+
+
+def _warn_of_tokenizers(data: Path, language: str | None) -> None:
+    """Logs a warning for each tokenizer that transformers does not apply to the text of a language."""
+    found: dict[str, list[str]] = {}
+    for xx, name in of_languages.named_in(data).items():
+        if language in (None, xx) and (xx, name) != ("en", of_languages.XLM):
+            found.setdefault(name, []).append(xx)
+    for name, languages in found.items():
+        instead = "tokenizes it as English" if name == of_languages.XLM else "does not tokenize it"
+        logger.warning(
+            "%s: the text of %s was tokenized by %s; transformers %s", data, ", ".join(languages), name, instead
+        )
+
+
+def _template(framing: str, dictionary: XLDictionary, segments: bool, language: str | None) -> TemplateProcessing:
+    """The framing of a text and of a pair; with `segments`, the second text of a pair has token type 1.
+
+    Raises `UserError` if the framing `mbart` has no language.
+    """
+    start, eos = dictionary[Framing.of(framing, dictionary).start], dictionary[dictionary.eos()]
+    second, names = int(segments), {start, eos}
+    if framing == "mbart":
+        if language is None:
+            raise UserError("--framing mbart puts the language behind each text: name it, as in --lang en-de")
+        last = dictionary[dictionary.language_symbol(language)]
+        single, pair, names = ["$A", eos, last], ["$A", eos, "$B", eos, last], {eos, last}
+    else:
+        between = [] if framing == "bert" else [f"{eos}:{second}"]
+        single, pair = [start, "$A", eos], [start, "$A", eos, *between, f"$B:{second}", f"{eos}:{second}"]
+    special = [(name, dictionary.index(name)) for name in sorted(names)]
+    return TemplateProcessing(single=single, pair=pair, special_tokens=special)

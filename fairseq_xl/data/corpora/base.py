@@ -1,0 +1,105 @@
+"""The base of corpora: what objectives sample training examples from.
+
+An example is identified by a number: the start of a block, the line of a sentence or pair, or the number of a window.
+`length` is the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens
+of a text.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_xl.data.corpora.sampling import draw_passes
+
+#: token ids, numbers of examples, sizes or keys
+Numbers: TypeAlias = NDArray[np.integer[Any]]
+
+
+class Texts:
+    """Texts of examples: all that `Objective.collate` needs."""
+
+    #: the k language codes, if they are those of all examples; a subclass may define `languages` instead
+    codes: tuple[str, ...]
+
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """The k token arrays (t,) of each example: a block; two segments; a sentence and its translation."""
+        raise NotImplementedError(f"{type(self).__name__}.texts")
+
+    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
+        """The k language codes of each example."""
+        return [self.codes] * len(examples)
+
+
+class Corpus(Texts):
+    """Texts that training samples from; validation reads them in full or takes a fixed sample.
+
+    A subclass defines `texts`, `mean_size`, `number_of_examples`, `examples_at`, and `codes` or `languages`.
+    """
+
+    #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
+    sentences: int
+
+    def mean_size(self, length: int) -> float:
+        """Mean number of tokens of an example, all its texts together."""
+        raise NotImplementedError(f"{type(self).__name__}.mean_size")
+
+    def number_of_examples(self, length: int) -> int:
+        """Number of `all_examples` (estimated for a long text)."""
+        raise NotImplementedError(f"{type(self).__name__}.number_of_examples")
+
+    def number_of_positions(self, length: int) -> int:
+        """Number of positions of a pass over the corpus, at each of which there is an example or none."""
+        return self.number_of_examples(length)
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        """The examples that are at positions (n,), in this order, and their sizes: (m,) each, m at most n."""
+        raise NotImplementedError(f"{type(self).__name__}.examples_at")
+
+    def positions(self, examples: Numbers, length: int) -> Numbers:
+        """Positions (n,) of examples (n,) among `all_examples`; for lines, their numbers in the text."""
+        return examples
+
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
+        """All examples (n,) in order and their sizes (n,)."""
+        return self.examples_at(np.arange(self.number_of_examples(length)), length)
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random examples (count,), without replacement within a pass over the corpus, and their sizes (count,)."""
+        return self.examples_at(draw_passes(rng, self.number_of_examples(length), count), length)
+
+    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random `count` of `all_examples`, in order, and their sizes (count,), without arrays of all examples.
+
+        `count` is at most `number_of_examples`; where that is estimated, there may be fewer.
+        """
+        return self.examples_at(np.sort(draw_passes(rng, self.number_of_examples(length), count)), length)
+
+
+class ListedExamples(Corpus):
+    """Base of corpora in memory: some of the numbered examples, whose sizes `sizes_of` gives.
+
+    Args:
+        numbers: (n,) ascending.
+    """
+
+    def __init__(self, numbers: Numbers):
+        self.numbers = numbers
+        self.sentences = len(numbers)
+
+    def sizes_of(self, numbers: Numbers) -> Numbers:
+        """Numbers of tokens of examples (n,), all their texts together."""
+        raise NotImplementedError(f"{type(self).__name__}.sizes_of")
+
+    def mean_size(self, length: int) -> float:
+        return float(self.sizes_of(self.numbers).mean())
+
+    def number_of_examples(self, length: int) -> int:
+        return len(self.numbers)
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        numbers = self.numbers[positions]
+        return numbers, self.sizes_of(numbers)
+
+    def positions(self, examples: Numbers, length: int) -> Numbers:
+        return np.searchsorted(self.numbers, examples)

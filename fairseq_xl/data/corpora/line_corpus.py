@@ -1,0 +1,128 @@
+"""Base of corpora whose examples are lines of a text. n lines, k texts of each: one sentence, or two."""
+
+import logging
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_xl.data.corpora.base import Corpus, Numbers
+from fairseq_xl.data.corpora.sampling import draw_passes, evenly_spaced
+from fairseq_xl.data.store.binarized_text import Text, blocks_of, sides_of
+from fairseq_xl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class LineCorpus(Corpus):
+    """Lines that are neither empty nor too long.
+
+    Lines are drawn at random and skipped if they do not qualify; no list is kept. Counts and means are exact up to
+    262,144 lines and estimated from that many otherwise (`evenly_spaced`).
+
+    Args:
+        path: prefix of the files, for messages.
+        sides: the k texts, which are aligned.
+        none: message of the `UserError` if all lines are empty.
+    """
+
+    described = ("sentence", "more than")  # for messages
+
+    def __init__(self, path: str, sides: list[Text], none: str):
+        self.path, self.sides, self.lines = path, sides, len(sides[0])
+        self.sentences = filled_lines(sides)
+        if not self.sentences:
+            raise UserError(none)
+        self.measured = lru_cache(maxsize=4)(self._measure)
+
+    def sides_of(self, lines: Any) -> Numbers:
+        """Numbers of tokens of the texts of lines (n,): (n, k)."""
+        return sides_of(self.sides, lines)
+
+    def blocks(self) -> Iterator[tuple[int, Numbers]]:
+        """Yields the first line of each block of the text, and the numbers of tokens of all its lines' texts (b, k)."""
+        return blocks_of(self.sides)
+
+    def _measure(self, length: int) -> tuple[float, float]:
+        """Share of the lines that have texts of 2 to `length` tokens, and their mean number of tokens.
+
+        Raises `UserError` if there are none.
+        """
+        sizes = self.sides_of(evenly_spaced(self.lines))
+        if not _fits(sizes, length).any():
+            fitting = (sizes for _, sizes in self.blocks() if _fits(sizes, length).any())
+            sizes = next(fitting, sizes[:0])
+        if not len(sizes):
+            raise UserError(f"{self.path}: every {' has '.join(self.described)} {length} tokens")
+        filled, fits = _filled(sizes), _fits(sizes, length)
+        if left_out := filled.sum() - fits.sum():
+            scale = self.lines / len(sizes)  # 1 unless they are estimated
+            logger.warning(
+                "%s: %s%d of %d %s %d tokens and are left out",
+                *(self.path, "" if scale == 1 else "about ", round(left_out * scale), round(filled.sum() * scale)),
+                *("s have ".join(self.described), length),
+            )
+        return fits.mean(), sizes[fits].sum(1).mean()
+
+    def mean_size(self, length: int) -> float:
+        return self.measured(length)[1]
+
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random lines (count,), without replacement within a pass, and the sizes (count,) of their texts together.
+
+        Raises `UserError` if none has a usable length, although some had when the text was opened.
+        """
+        share, _ = self.measured(length)
+        try:
+            lines = draw_passes(rng, self.lines, count, lambda lines: _fits(self.sides_of(lines), length), share)
+        except LookupError:
+            raise UserError(
+                f"{self.path}: no line has 2 to {length} tokens any more: the text changed while it was read"
+            ) from None
+        return lines, self.sides_of(lines).sum(1)
+
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
+        """All lines with texts of 2 to `length` tokens in order: lines (n,), sizes of their texts together (n,)."""
+        self.measured(length)
+        lines, totals = [], []
+        for first, sizes in self.blocks():
+            fitting = np.flatnonzero(_fits(sizes, length))
+            lines.append(first + fitting)
+            totals.append(sizes[fitting].sum(1))
+        return np.concatenate(lines), np.concatenate(totals)
+
+    def number_of_positions(self, length: int) -> int:
+        return self.lines
+
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
+        """Those of the lines (n,) that have texts of 2 to `length` tokens, and the sizes of their texts together."""
+        sizes = self.sides_of(positions)
+        fits = _fits(sizes, length)
+        return positions[fits], sizes[fits].sum(1)
+
+    def number_of_examples(self, length: int) -> int:
+        """Number of lines with texts of 2 to `length` tokens; estimated for more than 262,144 lines."""
+        return max(1, round(self.measured(length)[0] * self.lines))
+
+    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
+        """Random `count` of these lines, in order, and their sizes (count,); fewer if there are fewer."""
+        lines = np.unique(self.sample(rng, count, length)[0])
+        return lines, self.sides_of(lines).sum(1)
+
+
+def filled_lines(sides: list[Text]) -> int:
+    """Number of the lines without an empty text, estimated as in `LineCorpus`; 0 only if there is none."""
+    share = _filled(sides_of(sides, evenly_spaced(len(sides[0])))).mean()
+    if share or any(_filled(sizes).any() for _, sizes in blocks_of(sides)):
+        return max(1, round(share * len(sides[0])))
+    return 0
+
+
+def _filled(sizes: Numbers) -> NDArray[np.bool_]:
+    return np.all(sizes > 1, axis=1)
+
+
+def _fits(sizes: Numbers, length: int) -> NDArray[np.bool_]:
+    return np.all((sizes > 1) & (sizes <= length), axis=1)

@@ -1,0 +1,111 @@
+"""Corpora whose batches mix languages or language pairs."""
+
+import numpy as np
+
+from fairseq_xl.data.corpora.base import Corpus
+from fairseq_xl.data.corpora.sampling import permutation, smoothed_shares
+
+MIXED = "mixed"  # name, in the log, of the corpus whose batches mix languages
+_EXAMPLES_PER_CORPUS = 2**48  # more than any text has tokens
+
+
+class MixedCorpus(Corpus):
+    """Several corpora as one: the language or pair of each example is sampled independently.
+
+    The number of an example is the number of its corpus times 2^48 plus its number in that corpus.
+
+    Args:
+        corpora: {name: corpus}, all of the same type.
+        alpha: exponent of the sampling shares; 0 samples all corpora equally often.
+    """
+
+    def __init__(self, corpora, alpha):
+        self.parts, self.corpora = corpora, list(corpora.values())
+        self.shares = smoothed_shares([corpus.sentences for corpus in self.corpora], alpha)
+        self.sentences = sum(corpus.sentences for corpus in self.corpora)
+
+    @staticmethod
+    def numbered(number, examples):
+        """The numbers of examples (n,) of the corpus with this number."""
+        return number * _EXAMPLES_PER_CORPUS + examples
+
+    def sides_of(self, examples):
+        """Numbers of tokens of each text of examples (n,): (n, k)."""
+        rows, sides = zip(*((rows, corpus.sides_of(numbers)) for corpus, rows, numbers in self._by_corpus(examples)))
+        return np.concatenate(sides)[np.argsort(np.concatenate(rows))]
+
+    def mean_size(self, length):
+        return sum(share * corpus.mean_size(length) for share, corpus in zip(self.shares, self.corpora))
+
+    def all_examples(self, length):
+        """All examples in the order of the corpora, and their sizes."""
+        found = [corpus.all_examples(length) for corpus in self.corpora]
+        numbered = [self.numbered(number, examples) for number, (examples, _) in enumerate(found)]
+        return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
+
+    def number_of_examples(self, length):
+        return sum(corpus.number_of_examples(length) for corpus in self.corpora)
+
+    def sample_of_all(self, rng, count, length):
+        numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
+        # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
+        drawn = permutation(rng, sum(numbers))(np.arange(count))
+        counts = np.bincount(np.searchsorted(np.cumsum(numbers), drawn, side="right"), minlength=len(numbers)).tolist()
+        examples, sizes = [], []
+        for number, (corpus, of_corpus) in enumerate(zip(self.corpora, counts, strict=True)):
+            if of_corpus:
+                drawn, their_sizes = corpus.sample_of_all(rng, of_corpus, length)
+                examples.append(self.numbered(number, drawn))
+                sizes.append(their_sizes)
+        return np.concatenate(examples), np.concatenate(sizes)
+
+    def positions(self, examples, length):
+        """Positions (n,) of examples (n,) in the order of the corpora."""
+        counts = [corpus.number_of_examples(length) for corpus in self.corpora]
+        found, before = np.empty_like(examples), np.cumsum([0, *counts])
+        for corpus, rows, numbers in self._by_corpus(examples):
+            found[rows] = before[self.corpora.index(corpus)] + corpus.positions(numbers, length)
+        return found
+
+    def sample(self, rng, count, length):
+        """Random examples, without replacement within a pass over each corpus, and their sizes."""
+        numbers = rng.choice(len(self.corpora), count, p=self.shares)
+        examples, sizes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+        for number, corpus in enumerate(self.corpora):
+            chosen = numbers == number
+            if chosen.any():
+                drawn, sizes[chosen] = corpus.sample(rng, int(chosen.sum()), length)
+                examples[chosen] = self.numbered(number, drawn)
+        return examples, sizes
+
+    def texts(self, examples, length):
+        return self._of_each(examples, lambda corpus, numbers, rows: corpus.texts(numbers, length))
+
+    def languages(self, examples, length):
+        return self._of_each(examples, lambda corpus, numbers, rows: corpus.languages(numbers, length))
+
+    def _of_each(self, examples, function):
+        """What a function of a corpus, its examples and their rows returns for each of them, in their order."""
+        found = [None] * len(examples)
+        for corpus, rows, numbers in self._by_corpus(examples):
+            for row, value in zip(rows.tolist(), function(corpus, numbers, rows), strict=True):
+                found[row] = value
+        return found
+
+    def negatives(self, examples, length, keys, *mined):
+        """A negative of each example, from its own corpus."""
+        return self._of_each(examples, lambda part, numbers, rows: part.negatives(numbers, length, keys[rows], *mined))
+
+    def sizes_with_negatives(self, examples, length, *mined):
+        """Sizes (n,) of the examples with the longest negative that each may get."""
+        sizes = np.empty(len(examples), dtype=np.int64)
+        for corpus, rows, numbers in self._by_corpus(examples):
+            sizes[rows] = corpus.sizes_with_negatives(numbers, length, *mined)
+        return sizes
+
+    def _by_corpus(self, examples):
+        """Yields each corpus that has some of the examples, the rows of these, and their numbers in the corpus."""
+        corpora, numbers = np.divmod(examples, _EXAMPLES_PER_CORPUS)
+        for corpus in np.unique(corpora):
+            rows = np.flatnonzero(corpora == corpus)
+            yield self.corpora[corpus], rows, numbers[rows]

@@ -1,0 +1,271 @@
+"""Negatives of sentence pairs: sentences of the second language that do not translate the first sentence.
+
+Huang et al. 2019, section 3. Mined negatives are in PREFIX.negatives.npz beside the text; random ones are sampled.
+Legend: B pairs. X is the first sentence of a pair.
+"""
+
+import zlib
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.data.noise.randomness import NEGATIVE_SENTENCE, mix, uniforms
+from fairseq_xl.data.store.binarized_text import BLOCK_TOKENS
+from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
+from fairseq_xl.data.store.manifest import check_fingerprint
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import map_arrays, read_arrays
+
+# A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
+# twentieth (SHARE) of all, but at least LEAST_REACH.
+REACH = 500
+LEAST_REACH, SHARE = 10, 20
+TRIES = 8  # random candidates that are tried for a negative
+MORE_TRIES = 1 << 16  # candidates that are tried if all of these are translations
+AGAIN = "`fairseq-xl mine-negatives CHECKPOINT DATA` writes it again"
+NUMBER = np.uint64(40)  # bits of the number of a text that is sorted by length
+POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
+
+
+def length_codes(sizes, numbers):
+    """Numbers (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's number in the low 40."""
+    return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
+
+
+class LengthRange:
+    """For each length of a translation, the range of lengths that its negatives may have.
+
+    It covers the `REACH` nearest shorter texts and as many longer ones: narrow, so that length reveals no negative.
+
+    Args:
+        corpus: has the texts sorted: its `sorted_by_length(longest)` is an array (n,) of `length_codes`.
+        longest: maximum length of a text, in tokens.
+    """
+
+    def __init__(self, corpus, longest):
+        self.texts = corpus.sorted_by_length(longest)
+        count, bounds = len(self.texts), length_codes(np.arange(longest + 2), 0)
+        bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length
+        reach = min(REACH, max(LEAST_REACH, count // SHARE))
+        least, most = (bounds[:-1] - reach).clip(min=0), (bounds[1:] + reach - 1).clip(max=count - 1)
+        self.least, self.most = ((self.texts[indices] >> NUMBER).astype(np.int64) for indices in (least, most))
+        self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
+
+    def draw(self, sizes, numbers):
+        """Texts in the ranges of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
+        first, end = self.first[sizes, None], self.end[sizes, None]
+        return self.number(first + (numbers * (end - first)).astype(np.int64))
+
+    def number(self, indices):
+        """The texts at indices of the order of lengths."""
+        return (self.texts[indices] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
+
+
+class Candidates:
+    """The sentences of the second side, and which of them are negatives of which pair.
+
+    A negative of X is a second sentence that is neither a translation of X in any pair nor X itself. Sentences are
+    compared by hashes of 64 bits; the hashes of all pairs are a table (`fairseq_xl.data.store.cached_tables`).
+
+    Args:
+        pairs: the `SentencePairs`.
+    """
+
+    def __init__(self, pairs):
+        self.prefix, self.sides, self.pairs = pairs.prefix, pairs.sides, pairs
+        path = f"{pairs.prefix}.translations.table"
+        self.translations = table(path, pairs.table_prefixes, pairs.lines, self._all, None)
+
+    def _all(self):
+        """Yields hashes (b,) of all pairs of two sentences."""
+        for first, sizes in self.pairs.blocks():
+            filled = (sizes > 1).all(axis=1)
+            yield _hashes_of_pairs(*(hashes_of_block(side, first, first + len(sizes))[filled] for side in self.sides))
+
+    def are_negatives(self, lines, others):
+        """Whether the lines `others` (B, k) of second sentences, -1 for none, are negatives of `lines` (B,): (B, k)."""
+        first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], others)
+        pairs = _hashes_of_pairs(first, contents)
+        indices = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
+        return (others >= 0) & (self.translations[indices] != pairs) & (contents != first)
+
+    def no_negative(self, line):
+        """The `UserError` for a pair without a negative."""
+        return UserError(f"{self.prefix}: there is no negative for line {line + 1}, every sentence is its translation")
+
+
+class RandomNegatives:
+    """Random negatives: all lines of the lengths in `LengthRange` are equally probable.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: maximum length of a side, in tokens; longer pairs neither get negatives nor are negatives.
+    """
+
+    def __init__(self, pairs, longest):
+        self.pairs, self.sizes, self.range = pairs, pairs.sides[1].sizes, LengthRange(pairs, longest)
+
+    def longest(self, lines):
+        """Tokens of the longest negative that each of `lines` may get, (B,)."""
+        return self.range.most[self.sizes[lines]]
+
+    def choose(self, lines, keys):
+        """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64; `UserError` for a pair without any."""
+        candidates, lengths = self.pairs.candidates, self.sizes[lines]
+        numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
+        drawn = self.range.draw(lengths, numbers)
+        chosen, left = drawn[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
+        for tried in drawn.T:  # for nearly all pairs the first candidate is kept
+            chosen[left] = tried[left]
+            left = left[~candidates.are_negatives(lines[left], tried[left, None])[:, 0]]
+        for row in left:  # nearly all lines in the range are translations
+            indices = np.arange(self.range.end[lengths[row]])
+            if len(indices) > MORE_TRIES:
+                more = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
+                indices = (more * len(indices)).astype(np.int64)
+            others = self.range.number(indices)
+            found = others[candidates.are_negatives(lines[row : row + 1], others[None])[0]]
+            if not len(found):
+                raise candidates.no_negative(lines[row])
+            chosen[row] = found[int(numbers[row, 0] * len(found))]
+        return chosen
+
+
+class MinedNegatives:
+    """Mined negatives: all those of a pair that fit into `longest` tokens are equally probable.
+
+    Negatives are never truncated: truncation would give them away. A pair without a mined negative that fits gets
+    random ones.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: maximum length of a sentence, in tokens.
+
+    Raises `UserError` as `read_negatives` does.
+    """
+
+    def __init__(self, pairs, longest):
+        self.pairs, self.negatives, self.length = pairs, read_negatives(pairs), longest
+
+    @cached_property
+    def random(self):
+        """The `RandomNegatives` of pairs without a mined one that fits."""
+        return RandomNegatives(self.pairs, self.length)
+
+    def fitting(self, lines):
+        """Negatives of lines (B,), fitting ones first, and their sizes, 0 for those that do not fit: (B, k) each."""
+        negatives = np.asarray(self.negatives[lines])
+        _check_lines(negatives, self.pairs)
+        sizes = self.pairs.sides[1].sizes[negatives]
+        sizes = np.where((negatives >= 0) & (sizes <= self.length), sizes, 0)
+        order = np.argsort(sizes == 0, axis=1, kind="stable")
+        return np.take_along_axis(negatives, order, axis=1), np.take_along_axis(sizes, order, axis=1)
+
+    def longest(self, lines):
+        """Tokens of the longest negative that each of `lines` may get, (B,)."""
+        most = self.fitting(lines)[1].max(axis=1).astype(np.int64)
+        without = np.flatnonzero(most == 0)
+        if len(without):
+            most[without] = self.random.longest(np.asarray(lines)[without])
+        return most
+
+    def choose(self, lines, keys):
+        """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64."""
+        negatives, sizes = self.fitting(lines)
+        counts = (sizes > 0).sum(axis=1)
+        numbers = (uniforms(keys, 1, NEGATIVE_SENTENCE)[:, 0] * counts).astype(np.int64)
+        chosen = negatives[np.arange(len(lines)), numbers].astype(np.int64)
+        without = np.flatnonzero(counts == 0)
+        if len(without):
+            chosen[without] = self.random.choose(lines[without], keys[without])
+        return chosen
+
+
+def negatives_file(prefix):
+    """Path of the mined negatives of the pairs `prefix`."""
+    return Path(f"{prefix}.negatives.npz")
+
+
+def fingerprint(pairs):
+    """Checksum of the text of `SentencePairs`; reads all of it, about 1 GB per second."""
+    number = 0
+    for _, sizes in pairs.blocks():
+        number = zlib.crc32(sizes.astype(np.int64).tobytes(), number)
+    for code in pairs.codes:
+        with open(f"{pairs.prefix}.{code}.bin", "rb") as file:
+            while block := file.read(1 << 20):
+                number = zlib.crc32(block, number)
+    return number
+
+
+def read_negatives(pairs):
+    """Reads the mined negatives of `SentencePairs`: (lines, k) int, lines of the second side, -1 for none.
+
+    Those of a long text are memory-mapped. Raises `UserError` for a missing or damaged file, and for a file that was
+    mined from another text or changed since.
+    """
+    path = negatives_file(pairs.prefix)
+    if not path.is_file():
+        raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
+    check_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
+    found = (read_arrays if pairs.lines <= IN_MEMORY_LINES else map_arrays)(path) or {}
+    negatives, text = found.get("negatives"), found.get("text")
+    kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
+    if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.ndim:
+        raise UserError(f"{path} is damaged; {AGAIN}")
+    if len(negatives) != pairs.lines or text != pairs.fingerprint:
+        raise UserError(f"{path} was mined from another text; {AGAIN}")
+    if len(negatives) <= IN_MEMORY_LINES:
+        _check_lines(negatives, pairs)
+    return negatives
+
+
+def _check_lines(negatives, pairs):
+    """Raises `UserError` unless mined negatives are lines of pairs, or -1."""
+    numbers = negatives.reshape(-1)
+    if numbers.min(initial=-1) >= -1 and numbers.max(initial=-1) < pairs.lines:
+        if ((pairs.sides_of(numbers) > 1).all(axis=1) | (numbers < 0)).all():
+            return
+    raise UserError(f"{negatives_file(pairs.prefix)} is damaged; {AGAIN}")
+
+
+def hashes(tokens, sizes):
+    """Hashes of sentences, whose tokens (t,) follow each other, of sizes (n,) from 1 on: (n,) uint64.
+
+    The sum of a hash of each token and its position.
+    """
+    begins = np.cumsum(sizes) - sizes
+    positions = np.arange(len(tokens)) - np.repeat(begins, sizes)
+    mixed = mix(tokens.astype(np.uint64) + (positions + 1).astype(np.uint64) * POSITION)
+    return mix(np.add.reduceat(mixed, begins))
+
+
+def _hashes_of_pairs(first, second):
+    """Hashes of pairs of the contents of their sentences."""
+    return mix(mix(first) + second)
+
+
+def hashes_at(side, lines):
+    """Hashes of the sentences in lines, an array of any shape; negative indices count from the end."""
+    if not np.size(lines):
+        return np.zeros(np.shape(lines), dtype=np.uint64)
+    lines, indices = np.unique(lines, return_inverse=True)
+    items = [side.read(*side.bounds(line)) for line in (lines % len(side)).tolist()]
+    return hashes(np.concatenate(items), np.array([len(item) for item in items]))[indices]
+
+
+def hashes_of_block(side, first, end):
+    """Hashes (n,) of the lines `first` to `end` of a text."""
+    sizes, begin = side.load_sizes(first, end - first), side.bounds(first)[0]
+    if side.bounds(end - 1)[1] != begin + sizes.sum() or sizes.min() < 1:
+        raise UserError(
+            f"{side.prefix}.idx is damaged: lines {first + 1} to {end} do not follow each other in the text"
+        )
+    runs = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK_TOKENS, prepend=0))
+    found = []
+    for run in np.split(sizes, runs):  # about BLOCK_TOKENS each
+        if len(run):
+            found.append(hashes(side.load(begin, begin + run.sum()), run))
+            begin += run.sum()
+    return np.concatenate(found)

@@ -1,0 +1,107 @@
+"""Sentence pairs of parallel text."""
+
+from functools import cached_property
+
+import numpy as np
+
+from fairseq_xl.data.corpora.line_corpus import LineCorpus
+from fairseq_xl.data.corpora.negatives import Candidates, MinedNegatives, RandomNegatives, fingerprint, length_codes
+from fairseq_xl.data.store.binarized_text import Reopened, open_text
+from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
+from fairseq_xl.errors import UserError
+
+
+class SentencePairs(Reopened, LineCorpus):
+    """Binarized parallel text of one language pair, aligned line by line.
+
+    An example is a line. Lines that are empty on either side (document boundaries, missing translations) are not pairs.
+
+    Args:
+        prefix: prefix of the four files, ``DATA/en-de/train.en-de``.
+        first, second: codes of the two languages, suffixes of the files.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
+    """
+
+    described = ("pair", "a side of more than")
+
+    def __init__(self, prefix, first, second, symbols=None):
+        self.prefix, self.codes, self.symbols = str(prefix), (first, second), symbols
+        sides = [open_text(f"{prefix}.{code}", code, symbols) for code in self.codes]
+        lines = [len(side) for side in sides]
+        if lines[0] != lines[1]:
+            raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
+        self.table_prefixes = [side.prefix for side in sides]
+        self._drawn = {}  # (length, mined or not) -> the sampler of negatives
+        none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
+        super().__init__(self.prefix, sides, none)
+
+    @property
+    def sizes(self):
+        """Numbers of tokens of both sides of all lines, (lines, 2) int32: 8 bytes a line."""
+        return np.stack([side.sizes for side in self.sides], axis=1)
+
+    @cached_property
+    def filled(self):
+        """All lines that are pairs, (n,) int64: 8 bytes a pair."""
+        return np.concatenate([first + np.flatnonzero((sizes > 1).all(axis=1)) for first, sizes in self.blocks()])
+
+    def sorted_by_length(self, length):
+        """All pairs with sides of at most `length` tokens, sorted by the second side's length: (n,) `length_codes`."""
+
+        def rows():
+            for first, sizes in self.blocks():
+                fits = np.flatnonzero(((sizes > 1) & (sizes <= length)).all(axis=1))
+                yield length_codes(sizes[fits, 1], first + fits)
+
+        self.measured(length)
+        return table(f"{self.prefix}.by-length-{length}.table", self.table_prefixes, self.lines, rows, None)
+
+    def texts(self, lines, length):
+        """The two sentences of each line, which end in ``</s>``: a list of pairs of int64 arrays."""
+        return [tuple(side[line].numpy() for side in self.sides) for line in lines]
+
+    @cached_property
+    def candidates(self):
+        """The `Candidates` for negatives; the first time it takes a second for each million pairs."""
+        return Candidates(self)
+
+    @cached_property
+    def fingerprint(self):
+        """Checksum of the text; the first time it takes a second for each GB."""
+
+        def rows():
+            yield np.array([[fingerprint(self)]])
+
+        return int(table(f"{self.prefix}.checksum.table", self.table_prefixes, self.lines, rows, 1)[0, 0])
+
+    def negatives(self, lines, length, keys, mined=False):
+        """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).
+
+        Args:
+            lines: (B,) pairs of at most `length` tokens per side.
+            length: maximum length of a negative, in tokens.
+            keys: (B,) uint64 keys of the examples.
+            mined: sample from the mined negatives; False: from all sentences of similar length.
+
+        Returns: a list of B sentences, int64 arrays that end in ``</s>``. Raises `UserError` if there are no mined
+        negatives, or if they were mined from another text.
+        """
+        chosen = self._negatives(length, mined).choose(np.asarray(lines), keys)
+        return [self.sides[1][line].numpy() for line in chosen]
+
+    def sizes_with_negatives(self, lines, length, mined=False):
+        """Tokens (n,) of each pair: of the first sentence, and of the longer of translation and longest negative."""
+        first, second = self.sides_of(lines).T.astype(np.int64)
+        return first + np.maximum(second, self._negatives(length, mined).longest(lines))
+
+    def prepare_negatives(self, length, mined):
+        """Reads what `negatives` needs, once and before worker processes start; raises the same `UserError`."""
+        if mined and self.lines <= IN_MEMORY_LINES:  # in a longer text some pair lacks a mined one that fits
+            if self._negatives(length, mined).fitting(self.all_examples(length)[0])[1].all(axis=0)[0]:
+                return
+        _ = self._negatives(length, mined), self.candidates
+
+    def _negatives(self, length, mined):
+        if (length, mined) not in self._drawn:
+            self._drawn[length, mined] = (MinedNegatives if mined else RandomNegatives)(self, length)
+        return self._drawn[length, mined]

@@ -1,0 +1,23 @@
+"""Monolingual text as single sentences."""
+
+from pathlib import Path
+
+from fairseq_xl.data.corpora.base import Numbers
+from fairseq_xl.data.corpora.line_corpus import LineCorpus
+from fairseq_xl.data.store.binarized_text import Reopened, open_text
+
+
+class Sentences(Reopened, LineCorpus):
+    """The sentences of one language; empty lines and sentences of more than `length` tokens are left out.
+
+    An example is a line. Arguments are those of `fairseq_xl.data.corpora.token_stream.TokenStream`.
+    """
+
+    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
+        self.text, self.language, self.codes = open_text(path, language, symbols), language, (language,)
+        none = f"{path}: the text of language {language!r} has no sentence"
+        super().__init__(self.text.prefix, [self.text], none)
+
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """The sentences of these lines: a list of 1-tuples of int64 arrays (t,)."""
+        return [(self.text[line].numpy(),) for line in lines.tolist()]

@@ -1,0 +1,93 @@
+"""Sources and targets of translation and generation. n examples."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.data.corpora.base import ListedExamples, Numbers
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.vocabulary.text_encoder import cut
+
+LONGEST = 1 << 30  # tokens of a side without a limit
+
+
+class DirectedPairs(SentencePairs):
+    """Sentence pairs from a source into a target language; sizes of sources count what is put in front of them.
+
+    Args:
+        tag: the id of a symbol in front of each source, after ``<s>``, for generated ones (Caswell et al. 2019); None:
+            no symbol.
+        others: the arguments of `SentencePairs`.
+    """
+
+    def __init__(self, tag: int | None, *others: Any):
+        self.tag, self.added = tag, 1 + (tag is not None)
+        super().__init__(*others)
+
+    def sides_of(self, lines: Numbers) -> Numbers:
+        """Numbers of tokens of framed sources and of targets of lines: (n, 2); an empty source stays empty."""
+        return self._framed(super().sides_of(lines))
+
+    def blocks(self) -> Iterator[tuple[int, Numbers]]:
+        """Yields the first line of each block of the text, and these numbers: (b, 2)."""
+        return ((first, self._framed(sizes)) for first, sizes in super().blocks())
+
+    def _framed(self, sizes: Numbers) -> Numbers:
+        return sizes + self.added * np.array([1, 0]) * (sizes > 1)
+
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """Source, with the tag, and target of each line."""
+        pairs = super().texts(lines, length)
+        return pairs if self.tag is None else [(np.append(self.tag, source), target) for source, target in pairs]
+
+
+class TextPairs(ListedExamples):
+    """Sources, and their targets if there are any, whose lengths are in memory; all lines or chosen ones are examples.
+
+    Longer texts than `longest` are truncated, and keep their ``</s>``.
+
+    Args:
+        sources, targets: indexable token sequences that end in ``</s>``; targets or None.
+        sizes: (lines, 2) their numbers of tokens; 1 for targets that are not there.
+        codes: languages of source and target.
+        lines: (n,) the lines that are examples; None: all.
+        constraints: of generation, a tensor for each line; None: none.
+        positions: of each source those that the decoder predicts; None: it writes a whole text.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Any],
+        targets: Sequence[Any] | None,
+        sizes: Numbers,
+        codes: tuple[str, str],
+        lines: Numbers | None = None,
+        constraints: Any = None,
+        positions: Sequence[Numbers | None] | None = None,
+    ):
+        self.sources, self.targets, self.sizes, self.codes = sources, targets, np.asarray(sizes), codes
+        super().__init__(np.arange(len(self.sizes)) if lines is None else lines)
+        self.constraints, self.masked_positions = constraints, positions
+        self.longest = LONGEST, LONGEST  # of source and target, in tokens
+
+    def truncate(self, longest: tuple[int, int]) -> Numbers:
+        """Truncates sources and targets to these numbers of tokens; returns the lines (k,) that are longer."""
+        self.longest = longest[0] - 1, longest[1]  # the encoder reads <s> too
+        return np.asarray(self.numbers[(self.sizes[self.numbers] > self.longest).any(axis=1)])
+
+    def sides_of(self, lines: Numbers) -> Numbers:
+        """Numbers of tokens of framed sources and of targets of lines (n,), as they are truncated: (n, 2)."""
+        return np.minimum(self.sizes[lines], np.array(self.longest)) + np.array([1, 0])
+
+    def sizes_of(self, lines: Numbers) -> Numbers:
+        """Numbers of tokens of lines (n,), both texts together."""
+        return self.sides_of(lines).sum(axis=1)
+
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Any, ...]]:
+        """Source and target (None: there is none) of each line."""
+        targets = [None if self.targets is None else self._cut(self.targets, line, 1) for line in lines]
+        return [(self._cut(self.sources, line, 0), target) for line, target in zip(lines, targets, strict=True)]
+
+    def _cut(self, texts: Sequence[Any], line: int, side: int) -> Numbers:
+        return cut(np.asarray(texts[line]), self.longest[side])

@@ -1,0 +1,81 @@
+"""Monolingual text as one stream of tokens."""
+
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.data.corpora.base import Corpus
+from fairseq_xl.data.corpora.line_corpus import filled_lines
+from fairseq_xl.data.corpora.sampling import draw_passes
+from fairseq_xl.data.store.binarized_text import Reopened, is_begun, open_text
+from fairseq_xl.errors import UserError
+
+
+class TokenStream(Reopened, Corpus):
+    """The binarized text of one language as a stream of sentences, each of which ends in ``</s>``.
+
+    An example is a block of the stream; its number is the index of its first token. An empty line (a document boundary)
+    is an item that holds only ``</s>``: the extra separator that RoBERTa puts between documents. The file is
+    memory-mapped and opened again in every worker.
+
+    Args:
+        path: prefix of the ``.bin`` and ``.idx`` files.
+        language: code of the language.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
+    """
+
+    def __init__(self, path, language, symbols=None):
+        self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)
+        self.text = open_text(self.path, language, symbols)
+        self.tokens = self.text.tokens  # the whole stream, (size,), memory-mapped
+        self.size = len(self.tokens)
+        self.sentences = filled_lines([self.text])
+        if not self.sentences:
+            raise UserError(f"{path}: the text of language {language!r} has no sentence")
+
+    def texts(self, starts, length):
+        """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""
+        return [(self.text.read(start, start + length),) for start in starts]
+
+    def examples_at(self, positions, length):
+        """Blocks with these numbers (n,): starts (n,) and sizes (n,)."""
+        return length * positions, np.minimum(length, self.size - length * positions)
+
+    def number_of_examples(self, length):
+        return -(-self.size // length)
+
+    def positions(self, starts, length):
+        """Positions (n,) of blocks among all: starts (n,) that are multiples of `length`, divided by it."""
+        return starts // length
+
+    def mean_size(self, length):
+        return self.size / self.number_of_examples(length)
+
+    def sample(self, rng, count, length):
+        """Random blocks, without replacement within a pass over the text: starts (count,) and sizes (count,).
+
+        Passes differ in where blocks begin.
+        """
+        passes = []
+        while count > 0:
+            shift = int(rng.integers(min(length, max(1, self.size - length))))
+            available = -(-(self.size - shift) // length)
+            passes.append(shift + length * draw_passes(rng, available, min(count, available)))
+            count -= available
+        starts = np.concatenate(passes)
+        return starts, np.minimum(length, self.size - starts)
+
+
+def piece_counts(path, language, symbols, tokens=None):
+    """Number of occurrences of each of V symbols in the binarized text of a language: (V,).
+
+    Args:
+        tokens: number of tokens, from the beginning of the text, that are counted; None: all.
+    """
+    return TokenStream(path, language, symbols).text.counts(tokens)
+
+
+def training_texts(folder, language):
+    """Path prefixes of the binarized training texts of a language: the monolingual text, then its sides of bitexts."""
+    pairs = sorted(path.with_suffix("") for path in Path(folder).glob(f"*-*/train.*.{language}.idx"))
+    return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

@@ -1,0 +1,74 @@
+"""Labelled examples and their inputs. n examples, B inputs, T tokens of an input."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.data.corpora.base import ListedExamples, Numbers
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.vocabulary.text_encoder import cut
+
+
+@dataclass(slots=True)
+class Input:
+    """One input of the encoder; an example has one or several."""
+
+    tokens: np.ndarray  # (t,) int32, framed
+    target: dict[str, Any] = field(default_factory=dict)  # what the task type trains on and predicts from
+    truncated: bool = False  # whether text of the example is missing
+
+    def __post_init__(self) -> None:
+        self.tokens = np.asarray(self.tokens, dtype=np.int32)
+
+
+def frame(texts: Sequence[Any], framing: Framing, longest: int) -> Input:
+    """Frames token ids (t_i,) that end in ``</s>`` as one `Input` of at most `longest` tokens.
+
+    The longest text is truncated first.
+    """
+    room, kept = longest - len(texts), list(texts)  # <s>, and </s> between two texts
+    for left, number in enumerate(sorted(range(len(texts)), key=lambda number: len(texts[number]))):
+        kept[number] = cut(texts[number], room // (len(texts) - left))
+        room -= len(kept[number])
+    return Input(framing.texts(kept), truncated=sum(map(len, kept)) < sum(map(len, texts)))
+
+
+def segments(tokens: np.ndarray, eos: int, pad: int) -> np.ndarray:
+    """Segment ids (B, T) of framed texts (B, T): 1 from the second text on, else 0."""
+    ends = tokens == eos
+    ends[:, 0] = False  # the framing `xlm` begins with </s>
+    return np.asarray((np.cumsum(ends, axis=1) > ends) & (tokens != pad), dtype=np.int64)
+
+
+class LabelledExamples(ListedExamples):
+    """Labelled examples with their inputs, in memory. All inputs of an example are in one batch.
+
+    Args:
+        examples: the examples, with a `language` each.
+        inputs: for each example, the list of its `Input`.
+    """
+
+    def __init__(self, examples: Sequence[Any], inputs: Sequence[list[Input]]):
+        super().__init__(np.arange(len(examples)))
+        self.examples, self.inputs = examples, inputs
+        self.input_counts = np.array([len(of_one) for of_one in inputs])  # (n,)
+        self.longest = np.array([max(len(each.tokens) for each in of_one) for of_one in inputs])  # (n,) tokens
+        self.sizes = np.array([sum(len(each.tokens) for each in of_one) for of_one in inputs])  # (n,) of all inputs
+
+    def sizes_of(self, numbers: Numbers) -> Numbers:
+        """Numbers of tokens of all inputs of examples (n,)."""
+        return self.sizes[numbers]
+
+    def inputs_of(self, numbers: Numbers) -> list[list[Input]]:
+        """The inputs of each of the examples (n,)."""
+        return [self.inputs[number] for number in numbers]
+
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
+        """The tokens of the inputs of each example."""
+        return [tuple(each.tokens for each in of_one) for of_one in self.inputs_of(examples)]
+
+    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
+        """The language of each example, a list of 1-tuples."""
+        return [(self.examples[number].language,) for number in examples]

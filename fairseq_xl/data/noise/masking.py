@@ -1,0 +1,80 @@
+"""Masking as pure functions over padded batches. B examples, T positions."""
+
+import numpy as np
+
+from fairseq_xl.data.noise.randomness import ACTION, POSITION, ROUNDING, WORD, uniforms
+
+
+def choose_positions(
+    allowed: np.ndarray, keys: np.ndarray, share: float, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Samples a share of the allowed positions of each row without replacement (Lample & Conneau 2019, section 3.3).
+
+    Of n allowed positions, share·n are chosen, rounded at random so that the expectation is exact. With weights, each
+    next position is chosen with probability proportional to its weight (Efraimidis & Spirakis 2006).
+
+    Args:
+        allowed: (B, T) bool.
+        keys: (B,) uint64 keys of the examples.
+        share: fraction of the allowed positions.
+        weights: (B, T) positive weights, or None for equal ones.
+
+    Returns: (B, T) bool.
+    """
+    batch, time = allowed.shape
+    wanted = np.floor(share * allowed.sum(1) + uniforms(keys, 1, ROUNDING)[:, 0])
+    arrival = -np.log1p(-uniforms(keys, time, POSITION))
+    if weights is not None:
+        arrival = arrival / weights
+    arrival = np.where(allowed, arrival, np.inf)
+    rank = np.empty((batch, time), dtype=np.int64)
+    np.put_along_axis(rank, np.argsort(arrival, axis=1), np.arange(time)[None, :], axis=1)
+    return rank < wanted[:, None]
+
+
+def choose_spans(allowed: np.ndarray, keys: np.ndarray, every: int, length: int) -> np.ndarray:
+    """Samples a span of `length` allowed positions in each `every` allowed positions (Liang et al. 2020, section 4.2).
+
+    The start of a span is uniform in its block of `every` allowed positions. Positions that are not allowed do not
+    count: a span continues behind them. If the last block of a row has only n < `every` positions, its span has
+    length·n/every of them, rounded at random so that the expected share of chosen positions is exactly length/every.
+
+    Args:
+        allowed: (B, T) bool.
+        keys: (B,) uint64 keys of the examples.
+
+    Returns: (B, T) bool.
+    """
+    blocks = -(-allowed.shape[1] // every)
+    sizes = (allowed.sum(1, keepdims=True) - every * np.arange(blocks)).clip(0, every)  # (B, blocks)
+    lengths = np.floor(length * sizes / every + uniforms(keys, blocks, ROUNDING))
+    starts = np.floor((sizes - lengths + 1) * uniforms(keys, blocks, POSITION))
+    block, place = np.divmod((allowed.cumsum(1) - 1).clip(0), every)  # (B, T)
+    start, end = (np.take_along_axis(values, block, axis=1) for values in (starts, starts + lengths))
+    return allowed & (place >= start) & (place < end)
+
+
+def corrupt(
+    tokens: np.ndarray,
+    chosen: np.ndarray,
+    keys: np.ndarray,
+    mask_index: int,
+    pieces: np.ndarray,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+) -> np.ndarray:
+    """Replaces tokens at the chosen positions by `<mask>` (80 %) or a random piece (10 %), as BERT does; 10 % stay.
+
+    Args:
+        tokens: (B, T) integers, unchanged.
+        chosen: (B, T) bool.
+        keys: (B,) uint64 keys of the examples.
+        mask_index: index of `<mask>`.
+        pieces: (P,) ids that random pieces are sampled from.
+
+    Returns: a new array (B, T).
+    """
+    action = uniforms(keys, tokens.shape[1], ACTION)
+    word = pieces[(uniforms(keys, tokens.shape[1], WORD) * len(pieces)).astype(np.int64)]
+    masked = np.where(chosen & (action < mask_share), mask_index, tokens)
+    return np.where(chosen & (action >= mask_share) & (action < mask_share + random_share), word, masked)

@@ -1,0 +1,266 @@
+"""The plan of an epoch: batch specifications, a pure function of the run's settings, the text, the seed and the epoch.
+
+An epoch is a number of updates. Each update takes world size × update frequency batches; in one micro-step every rank
+gets one batch, all of the same objective. Languages and pairs are sampled for each batch with p^α (Lample & Conneau
+2019, section 3.1). Each epoch begins a new pass over every corpus; within a pass no example repeats. The ranks of a
+micro-step get batches of similar size, since they wait for the one with the largest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fairseq_xl.data.corpora.base import Corpus
+from fairseq_xl.data.corpora.sampling import smoothed_shares
+from fairseq_xl.data.framing import InputLength
+from fairseq_xl.data.plan.balance import balanced_order
+from fairseq_xl.errors import UserError
+
+SCHEDULES = ("alternate", "cycle", "random")
+
+#: Validation noise is the same in every run, so that perplexities compare across seeds.
+VALIDATION_SEED = 20190122
+
+
+@dataclass(frozen=True)
+class BatchSpec:
+    """One batch: B examples of one corpus for one objective, and a random key for each."""
+
+    objective: str
+    corpus_name: str  # a language, a pair, or "mixed"
+    examples: np.ndarray  # (B,) the corpus's numbers of the examples
+    keys: np.ndarray  # (B,) uint64
+    length: int | None = None  # maximum length of each text; None: the objective's
+    tokens: int = 0  # number of tokens of all examples, without padding
+    padded_tokens: int = 0  # number with padding: B times the length of the longest example
+    is_dummy: bool = False  # it counts as nothing: a rank computes it while others have batches
+
+
+class Lengths(NamedTuple):
+    """Numbers of tokens, with framing, of n examples as they are collated."""
+
+    sides: np.ndarray  # (n, k) of the longest input on each of k sides that are padded by themselves
+    inputs: np.ndarray | None = None  # (n,) number of inputs of each example; None: one
+    tokens: np.ndarray | None = None  # (n,) of all inputs; None: the sum of the sides
+
+    @property
+    def order(self):
+        """The examples (n,) sorted by length: by the last side, then by the ones before it."""
+        sides = self.sides.T.astype(np.min_scalar_type(self.sides.max()))  # 16 bits or fewer are sorted much faster
+        return np.lexsort((*([] if self.inputs is None else [self.inputs]), *sides))
+
+    def of_batches(self, order, begins):
+        """Tokens of batches, without and with padding: (b,) each.
+
+        Args:
+            order: (n,) the examples in the order in which they are cut.
+            begins: (b,) where batches begin in it.
+        """
+        sides, add = self.sides[order], np.add.reduceat
+        tokens = sides.sum(axis=1) if self.tokens is None else self.tokens[order]
+        inputs = np.diff(begins, append=len(order)) if self.inputs is None else add(self.inputs[order], begins)
+        return add(tokens, begins), inputs * np.maximum.reduceat(sides, begins).sum(axis=1)
+
+
+@dataclass(frozen=True)
+class ObjectiveSampler:
+    """Samples the batches of one objective."""
+
+    objective: str
+    corpora: dict[str, Corpus]  # by language or pair
+    input_length: InputLength
+    batch_tokens: int | None  # maximum number of tokens in a batch, padding counted
+    batch_sentences: int | None  # maximum number of examples in a batch
+    alpha: float
+    # examples (n,), their sizes (n,), their corpus -> their `Lengths`; None: sizes and symbols
+    lengths: Callable | None = None
+
+    @property
+    def shares(self):
+        """Probability of each corpus, in the order of `corpora`."""
+        return smoothed_shares([corpus.sentences for corpus in self.corpora.values()], self.alpha)
+
+    def cut(self, examples, sizes, corpus):
+        """Cuts examples (n,) of these sizes (n,) into batches of similar lengths.
+
+        Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
+        """
+        lengths, order, begins = self._batches(examples, sizes, corpus)
+        tokens = (each.tolist() for each in lengths.of_batches(order, begins))
+        return list(zip(np.split(order, begins[1:]), *tokens, strict=True))
+
+    def count_batches(self, examples, sizes, corpus):
+        """The number of batches that `cut` makes."""
+        return len(self._batches(examples, sizes, corpus)[-1])
+
+    def _batches(self, examples, sizes, corpus):
+        """The lengths of examples, their order by length (n,), and where batches begin in it, (b,)."""
+        if self.lengths is None:
+            lengths = Lengths((sizes + self.input_length.symbols)[:, None])
+        else:
+            lengths = self.lengths(examples, sizes, corpus)
+        order = lengths.order
+        longest = lengths.sides.max(axis=1)[order]
+        inputs = None if lengths.inputs is None else lengths.inputs[order]
+        most = int((longest if inputs is None else longest * inputs).max())
+        if self.batch_tokens is not None and most > self.batch_tokens:
+            raise UserError(
+                f"a batch of {self.objective} holds {self.batch_tokens} tokens but an example has {most}: "
+                f"raise --max-tokens or {self.objective}.batch_tokens, or lower {self.objective}.length"
+            )
+        return lengths, order, cut_by_size(longest, inputs, self.batch_tokens, self.batch_sentences)
+
+    def batches(self, rng, name, count):
+        """`count` random batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `cut`."""
+        corpus, batches = self.corpora[name], []
+        typical = self._typical_batch(corpus)
+        while len(batches) < count:
+            examples, sizes = corpus.sample(rng, typical * (count - len(batches)), self.input_length.text)
+            fresh = self.cut(examples, sizes, corpus)
+            for i in rng.permutation(len(fresh)):
+                part, *tokens = fresh[i]
+                batches.append((examples[part], *tokens))
+        return batches[:count]
+
+    def _typical_batch(self, corpus):
+        if self.batch_tokens is None:
+            return self.batch_sentences
+        mean_length = corpus.mean_size(self.input_length.text) + self.input_length.symbols
+        by_tokens = max(1, int(self.batch_tokens / mean_length))
+        return by_tokens if self.batch_sentences is None else min(by_tokens, self.batch_sentences)
+
+
+def cut_by_size(longest, inputs, batch_tokens, batch_sentences):
+    """Cuts a sequence of examples into batches, each as large as the limits allow.
+
+    Args:
+        longest, inputs: (n,) tokens of the longest input of each example, and number of its inputs, all of which are
+            padded to the longest one of the batch; None: one each.
+        batch_tokens: maximum number of tokens with padding, at least that of each example; None: no limit.
+        batch_sentences: maximum number of examples; None: no limit.
+
+    Returns: where batches begin, (b,).
+    """
+    begins, begin, count = [], 0, len(longest)
+    before = np.arange(count + 1) if inputs is None else np.concatenate(([0], np.cumsum(inputs)))
+    while begin < count:
+        begins.append(begin)
+        end = min(count, begin + (batch_sentences or count))
+        if batch_tokens is not None:
+            end = min(end, begin + batch_tokens // int(longest[begin]))  # the others may be longer
+            tokens = np.maximum.accumulate(longest[begin:end]) * (before[begin + 1 : end + 1] - before[begin])
+            end = begin + int(tokens.searchsorted(batch_tokens, side="right"))
+        begin = end
+    return np.array(begins)
+
+
+def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_size):
+    """All batches of an epoch, in the order in which fairseq deals them out to ranks and micro-steps.
+
+    Args:
+        samplers: one `ObjectiveSampler` for each objective.
+        schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 5.1); `cycle`: every
+            objective in every update, by gradient accumulation (Huang et al. 2019, section 3); `random`: one objective
+            per update, sampled uniformly (Liang et al. 2020, section 3).
+        seed, epoch: seed of the random numbers; epochs count from 1.
+        updates: optimizer updates of the epoch.
+        micro_steps: batches that a rank accumulates for an update (fairseq's --update-freq).
+        world_size: number of ranks.
+
+    Returns: a list of updates × micro_steps × world_size `BatchSpec`.
+    """
+    rng = np.random.default_rng((seed, epoch))
+    order = np.repeat(_objective_order(rng, len(samplers), schedule, epoch, updates, micro_steps), world_size)
+    plan = [None] * len(order)
+    for number, sampler in enumerate(samplers):
+        slots = np.flatnonzero(order == number)
+        names = list(sampler.corpora)
+        chosen = rng.choice(len(names), len(slots), p=sampler.shares)
+        for index, name in enumerate(names):
+            taken = slots[chosen == index]
+            for slot, (examples, *tokens) in zip(taken, sampler.batches(rng, name, len(taken))):
+                keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
+                plan[slot] = BatchSpec(sampler.objective, name, examples, keys, sampler.input_length.text, *tokens)
+    return plan
+
+
+def balance_ranks(plan, batches_per_update, seed, epoch):
+    """Reorders the batches of each objective so that the ranks of a micro-step get batches of similar size.
+
+    The batches of an objective are reordered as in `balanced_order`, among the updates that have the objective.
+
+    Args:
+        plan: what `training_plan` returns.
+        batches_per_update: number of ranks times micro-steps.
+
+    Returns: the same batches in another order. Objectives keep their positions in the plan, and so does a batch that is
+    the only one of its objective in an update.
+    """
+    rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
+    sizes = np.array([spec.tokens for spec in plan])
+    of_objective = np.array([spec.objective for spec in plan])
+    order = np.arange(len(plan))
+    for objective in np.unique(of_objective):
+        chosen = of_objective == objective
+        of_update = int(chosen.reshape(-1, batches_per_update).sum(axis=1).max())
+        places = np.flatnonzero(chosen)
+        order[places] = places[balanced_order(sizes[places], of_update, rng, sizes.max())]
+    return [plan[number] for number in order]
+
+
+def check_cycle(objectives, micro_steps):
+    """Raises `UserError` unless every one of `objectives` objectives has the same share of an update's micro-steps."""
+    if micro_steps % objectives:
+        needed = f"an --update-freq that is a multiple of the {objectives} objectives, not {micro_steps}"
+        raise UserError(f"--schedule cycle needs {needed}")
+
+
+def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
+    """(updates · micro_steps,) number of the objective of every micro-step."""
+    if schedule == "cycle":
+        check_cycle(objectives, micro_steps)
+        return np.tile(np.arange(objectives), updates * micro_steps // objectives)
+    if schedule == "alternate":
+        done = (epoch - 1) * updates
+        return np.repeat((done + np.arange(updates)) % objectives, micro_steps)
+    return np.repeat(rng.integers(objectives, size=updates), micro_steps)
+
+
+def validation_plan(samplers, limit=0):
+    """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
+
+    A sampled example has the same noise as in the plan of all examples, unless the text has lines that are left out.
+
+    Args:
+        limit: number of examples of a corpus; one with more gives a fixed random sample. 0: all.
+    """
+    plan = []
+    for sampler in samplers:
+        for name, corpus in sampler.corpora.items():
+            seed, length = (VALIDATION_SEED, *f"{sampler.objective} {name}".encode()), sampler.input_length.text
+            if 0 < limit < corpus.number_of_examples(length):
+                examples, sizes = corpus.sample_of_all(np.random.default_rng((*seed, limit)), limit, length)
+                keys = _random_keys_at(seed, corpus.positions(examples, length))
+            else:
+                examples, sizes = corpus.all_examples(length)
+                keys = np.random.default_rng(seed).integers(2**64, size=len(examples), dtype=np.uint64)
+            for part, *tokens in sampler.cut(examples, sizes, corpus):
+                plan.append(BatchSpec(sampler.objective, name, examples[part], keys[part], None, *tokens))
+    return plan
+
+
+def _random_keys_at(seed, positions):
+    """The random keys (n,) uint64 at ascending positions (n,) of a generator's sequence, without drawing the others."""
+    bits, numbers = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
+    for row, skipped in enumerate((np.diff(positions, prepend=-1) - 1).tolist()):
+        bits.advance(skipped)
+        numbers[row] = bits.random_raw()
+    return numbers
+
+
+def number_of_examples(samplers, limit=0):
+    """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` of each; 0: all."""
+    numbers = (corpus.number_of_examples(one.input_length.text) for one in samplers for corpus in one.corpora.values())
+    return sum(min(number, limit) if limit else number for number in numbers)

@@ -1,0 +1,174 @@
+"""One pass over the data: every example once, in batches of similar lengths, which are computed when they are read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.data.corpora.base import Numbers
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.sampling import permutation
+from fairseq_xl.data.plan.balance import balanced_order
+from fairseq_xl.data.plan.epoch_plan import BatchSpec, ObjectiveSampler
+from fairseq_xl.errors import UserError
+
+ORDER, PARTIAL, BATCHES = 1, 2, 3  # purposes of random numbers
+CHUNK = 1 << 18  # positions whose examples are sorted by length together
+
+
+class ObjectivePass(Sequence[BatchSpec]):
+    """The batches of a pass over the corpus of one objective.
+
+    The positions of the corpus are permuted and read in chunks. The examples of a chunk are sorted by length, cut into
+    batches, and these are shuffled. In memory is one chunk.
+
+    Args:
+        sampler: of the objective, with a single corpus, which may be a `MixedCorpus`.
+        seed, epoch: of the random numbers.
+        batches_per_update: batches that get similar sizes (`balanced_order`).
+        repeats: {name of the corpus, or of a part of the mixed one: number of times that its examples are read}; of a
+            fraction, a random part of them is read. Others are read once.
+        number: that of the objective in the run.
+    """
+
+    def __init__(
+        self,
+        sampler: ObjectiveSampler,
+        seed: int,
+        epoch: int,
+        batches_per_update: int,
+        repeats: Mapping[str, float] | None = None,
+        number: int = 0,
+    ):
+        ((self.name, self.corpus),) = sampler.corpora.items()
+        self.sampler, self.batches_per_update = sampler, batches_per_update
+        self.key = (seed, epoch, number)
+        parts = self.corpus.parts if isinstance(self.corpus, MixedCorpus) else {self.name: self.corpus}
+        self.parts = list(parts.values())
+        self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
+        factors = [(repeats or {}).get(name, 1) for name in parts]
+        self.counts = [self._places(number, factor) for number, factor in enumerate(factors)]
+        self.place_at = permutation(np.random.default_rng((*self.key, ORDER)), sum(self.counts))
+        self._latest: tuple[int, list[BatchSpec]] | None = None
+        chunks = -(-sum(self.counts) // CHUNK)
+        counts = [len(self.chunk(0))] if chunks == 1 else map(self._count, range(chunks))
+        self.ends = np.cumsum(list(counts))  # (chunks,) in batches
+        if not len(self):
+            raise UserError(f"{sampler.objective}: no example of {', '.join(parts)} has at most {self.length} tokens")
+
+    @property
+    def length(self) -> int:
+        """Maximum length of a text, in tokens."""
+        return self.sampler.input_length.text
+
+    def _places(self, number: int, factor: float) -> int:
+        """The number of places of a part in the pass: its positions as often as all are read, then some of them."""
+        positions, corpus = self.positions[number], self.parts[number]
+        if factor == 1:
+            return positions
+        blocks = [np.arange(begin, min(begin + CHUNK, positions)) for begin in range(0, positions, CHUNK)]
+        usable = sum(len(corpus.examples_at(block, self.length)[0]) for block in blocks)
+        repetitions, left = divmod(max(1, round(factor * usable)), max(1, usable))
+        places = repetitions * positions
+        for block in blocks if left else ():
+            shuffled = self._partial(number)(block)
+            examples = corpus.examples_at(shuffled, self.length)[0]
+            if len(examples) >= left:
+                last = corpus.positions(examples[left - 1 : left], self.length)
+                return places + int(np.flatnonzero(shuffled == last)[0]) + 1
+            places, left = places + len(block), left - len(examples)
+        return places
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        number = range(len(self))[number]  # not negative; or an `IndexError`
+        chunk = int(np.searchsorted(self.ends, number, side="right"))
+        return self.chunk(chunk)[number - int(self.ends[chunk])]  # counted from the end of the chunk
+
+    def _partial(self, number: int) -> Callable[[Any], Any]:
+        """The random order in which positions of a part are read when not all of them are."""
+        return permutation(np.random.default_rng((*self.key, PARTIAL, number)), self.positions[number])
+
+    def chunk(self, number: int) -> list[BatchSpec]:
+        """The batches of a chunk, in the order in which they are read."""
+        if self._latest is None or self._latest[0] != number:
+            self._latest = number, self._cut(number)
+        return self._latest[1]
+
+    def _cut(self, chunk: int) -> list[BatchSpec]:
+        rng = np.random.default_rng((*self.key, BATCHES, chunk))
+        examples, sizes = self._examples_of(chunk)
+        if not len(examples):
+            return []
+        order = rng.permutation(len(examples))  # examples of equal lengths, of all parts, are in random order
+        examples, sizes = examples[order], sizes[order]
+        keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
+        batches = self.sampler.cut(examples, sizes, self.corpus)
+        batches = [batches[number] for number in rng.permutation(len(batches))]
+        tokens = np.array([tokens for _, tokens, _ in batches])
+        # the first batches complete the last update of the chunk before
+        head = min(len(batches), -int(self.ends[chunk - 1]) % self.batches_per_update if chunk else 0)
+        places = [*range(head), *(head + balanced_order(tokens[head:], self.batches_per_update, rng)).tolist()]
+        return [
+            BatchSpec(self.sampler.objective, self.name, examples[batch], keys[batch], self.length, *counts)
+            for batch, *counts in (batches[number] for number in places)
+        ]
+
+    def _count(self, chunk: int) -> int:
+        """The number of batches of a chunk."""
+        examples, sizes = self._examples_of(chunk)
+        return self.sampler.count_batches(examples, sizes, self.corpus) if len(examples) else 0
+
+    def _examples_of(self, chunk: int) -> tuple[Numbers, Numbers]:
+        """The examples of a chunk, and their sizes: (m,) each."""
+        return self._examples_at(self.place_at(np.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, sum(self.counts)))))
+
+    def _examples_at(self, places: Numbers) -> tuple[Numbers, Numbers]:
+        """The examples that are at places (n,) of the pass, and their sizes: (m,) each."""
+        ends, found = np.cumsum(self.counts), []
+        part_of = np.searchsorted(ends, places, side="right")
+        for number in np.unique(part_of).tolist():
+            positions, count = self.positions[number], self.counts[number]
+            repetition, place = np.divmod(places[part_of == number] - (ends[number] - count), positions)
+            partial = repetition == count // positions  # a random part of the corpus
+            if partial.any():
+                place[partial] = self._partial(number)(place[partial])
+            examples, sizes = self.parts[number].examples_at(place, self.length)
+            found.append((MixedCorpus.numbered(number, examples), sizes))
+        examples, sizes = (np.concatenate(column) for column in zip(*found, strict=True))
+        return examples, sizes
+
+
+class PassPlan(Sequence[BatchSpec | None]):
+    """A pass of each objective; the batches of an update are of one objective, whatever the number of ranks.
+
+    Args:
+        passes: of the objectives.
+        seed, epoch: of the random order of updates.
+        batches_per_update: number of ranks times micro-steps. None stands for those that the last update of an
+            objective lacks.
+    """
+
+    def __init__(self, passes: Sequence[ObjectivePass], seed: int, epoch: int, batches_per_update: int):
+        self.passes, self.batches_per_update = passes, batches_per_update
+        updates = [-(-len(each) // batches_per_update) for each in passes]
+        kinds = np.repeat(np.arange(len(passes), dtype=np.int16), updates)
+        self.kinds = np.random.default_rng((seed, epoch)).permutation(kinds)  # (updates,) number of the objective
+        self.updates = np.empty(len(kinds), dtype=np.int64)  # (updates,) number among those of the objective
+        for kind, count in enumerate(updates):
+            self.updates[self.kinds == kind] = np.arange(count)
+
+    def __len__(self) -> int:
+        return len(self.kinds) * self.batches_per_update
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        update, position = divmod(range(len(self))[number], self.batches_per_update)
+        batches = self.passes[self.kinds[update]]
+        number = int(self.updates[update]) * self.batches_per_update + position
+        return batches[number] if number < len(batches) else None

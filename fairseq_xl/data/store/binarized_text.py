@@ -1,0 +1,163 @@
+"""Opens binarized text: maps its files and reads a bounded amount of them, whatever their size."""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, read_header, read_last
+from fairseq_xl.data.store.manifest import check_fingerprint
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.mapped_files import mapped_bytes
+
+BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
+BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
+
+
+def is_begun(prefix):
+    """Whether at least one of the two files of a text exists."""
+    return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
+
+
+def files_of(folder, prefixes):
+    """The two files of each text in a folder that has one of these prefixes as its name."""
+    return [Path(folder) / f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
+
+
+class Reopened:
+    """Base of classes that open files: pickled, they are the arguments that they were made with."""
+
+    def __new__(cls, *arguments, **named):
+        found = super().__new__(cls)
+        found.__opened = functools.partial(cls, *arguments, **named)
+        return found
+
+    def __reduce__(self):
+        return self.__opened, ()
+
+
+class Text(Reopened):
+    """The items of a binarized text, memory-mapped: tensors (t,) int64 that end in ``</s>``.
+
+    Args:
+        prefix: prefix of the ``.bin`` and ``.idx`` files, which `open_text` has checked.
+        language: code of the language.
+        symbols: size of the dictionary that token ids are checked against; None: no check.
+    """
+
+    def __init__(self, prefix, language, symbols=None):
+        self.prefix, self.language, self.symbols = str(prefix), language, symbols
+        header, index = read_header(f"{prefix}.idx"), mapped_bytes(f"{prefix}.idx")
+        #: (n,) number of tokens of each item, and its byte offset in the .bin file
+        self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
+        self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
+        #: the whole text
+        self.tokens = np.frombuffer(mapped_bytes(f"{prefix}.bin"), TOKEN_TYPES[header.code])
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, line):
+        return torch.from_numpy(self.read(*self.bounds(line)).astype(np.int64))
+
+    def read(self, begin, end):
+        """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
+        tokens = self.tokens[begin:end]
+        check_numbers(tokens, self.symbols, self.prefix, self.language)
+        return tokens
+
+    def load(self, begin, end):
+        """The tokens from index `begin` to `end`, (t,), read from the file; for reading the whole text in parts."""
+        offset = int(begin) * self.tokens.itemsize
+        return np.fromfile(f"{self.prefix}.bin", self.tokens.dtype, int(end - begin), offset=offset)
+
+    def bounds(self, line):
+        """Indices in `tokens` where a line begins and ends; `UserError` if its offsets are invalid."""
+        place, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
+        if place < 0 or place % width or size < 1 or place + size * width > self.tokens.nbytes:
+            raise UserError(
+                f"{self.prefix}.idx is damaged: line {line + 1} begins at byte {place} of the text and has {size} "
+                "tokens; restore it, or remove it and run `python -m preprocess` again"
+            )
+        return place // width, place // width + size
+
+    def load_sizes(self, first, count):
+        """Numbers of tokens of up to `count` lines from a line on, (n,) int64, read from the file."""
+        count = min(count, len(self) - first)
+        return np.fromfile(f"{self.prefix}.idx", np.int32, count, offset=SIZE + 4 * first).astype(np.int64)
+
+    def counts(self, tokens=None):
+        """Number of occurrences of each of the V symbols, (V,), in this many tokens from the beginning; None: in all.
+
+        Raises `UserError` for an id outside the dictionary.
+        """
+        counts = np.zeros(self.symbols, dtype=np.int64)
+        end = len(self.tokens) if tokens is None else min(len(self.tokens), tokens)
+        for begin in range(0, end, BLOCK_TOKENS):
+            block = self.load(begin, min(begin + BLOCK_TOKENS, end))
+            check_numbers(block, self.symbols, self.prefix, self.language)
+            counts += np.bincount(block.astype(np.int64), minlength=self.symbols)
+        return counts
+
+
+def sides_of(texts, lines):
+    """Numbers of tokens of the lines (n,) of k aligned texts: (n, k)."""
+    return np.stack([text.sizes[lines] for text in texts]).T  # each column contiguous, for fast sums of rows
+
+
+def blocks_of(texts):
+    """Yields the first line of each block of k aligned texts, and numbers of tokens, (b, k), read from the files."""
+    for first in range(0, len(texts[0]), BLOCK_LINES):
+        yield first, np.stack([text.load_sizes(first, BLOCK_LINES) for text in texts], axis=1)
+
+
+def check_numbers(tokens, symbols, prefix, language):
+    """Raises `UserError` if tokens (t,) of a text hold an id outside the dictionary of `symbols` symbols."""
+    if symbols is None or not len(tokens):
+        return
+    least, most = tokens.min(), tokens.max()
+    if least < 0 or most >= symbols:
+        raise UserError(
+            f"{prefix}.bin: the text of language {language!r} has the token id {least if least < 0 else most}, the "
+            f"dictionary {symbols} symbols: the file is damaged or was binarized with another dictionary"
+        )
+
+
+def open_text(prefix, language, symbols=None):
+    """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
+
+    Only samples of the files are read: `python -m preprocess --verify` reads all of them. Raises `UserError` if the
+    text does not exist or has no line, if the sizes of its files show that they are damaged or do not belong together,
+    or if it differs from the manifest of the data folder (`check_fingerprint`).
+    """
+    for end, other in (("idx", "bin"), ("bin", "idx")):
+        file, beside = Path(f"{prefix}.{end}"), Path(f"{prefix}.{other}")
+        if not file.is_file():
+            why = f": {file.name} is missing, but {beside.name} exists" if beside.is_file() else ""
+            raise UserError(f"{file}: no binarized text of language {language!r} there{why}")
+    if not Path(f"{prefix}.bin").stat().st_size:
+        raise UserError(f"{prefix}: the text of language {language!r} is empty")
+    counts = _check_sizes(Path(f"{prefix}.idx"), Path(f"{prefix}.bin"))
+    folder, name = Path(prefix).parent.parent, "/".join(Path(prefix).parts[-2:])
+    check_fingerprint(folder, f"{name}.idx", **counts)
+    check_fingerprint(folder, f"{name}.bin")
+    return Text(prefix, language, symbols)
+
+
+def _check_sizes(index, text):
+    """Checks the sizes of both files; the numbers of lines and tokens."""
+    header = read_header(index)
+    if header is None:
+        raise UserError(f"{index} is damaged, or not an index that fairseq-preprocess writes with --dataset-impl mmap")
+    found, expected = index.stat().st_size, header.file_size
+    if found != expected:
+        raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {found}")
+    place, size = read_last(index, header.items)
+    found, expected = text.stat().st_size, place + size * header.token_size
+    if found != expected:
+        raise UserError(
+            f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "
+            f"{found}"
+        )
+    return {"lines": header.items, "tokens": expected // header.token_size}

@@ -1,0 +1,55 @@
+"""Tables that are computed from a text once, and kept in files beside it, which all processes map."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_xl.data.store.manifest import stored_fingerprint
+from fairseq_xl.io.fingerprints import sampled
+from fairseq_xl.io.mapped_files import Blocks, kept_table
+
+IN_MEMORY_LINES = 1 << 20  # lines of a text up to which its tables are kept in memory, in each process
+FORMAT = b"fairseq_xl 1"
+
+
+def table(
+    path: str, prefixes: Iterable[str], lines: int, blocks: Blocks, columns: int | None, version: int = 1
+) -> np.ndarray:
+    """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
+
+    Those of a long text are in the file `path`, which is written if it is missing, of another text or of another
+    version (`kept_table`).
+
+    Args:
+        path: of the file.
+        prefixes: of the binarized texts that the rows are computed from.
+        lines: number of lines of the text.
+        blocks: yields blocks of rows, (b, columns) or (b,), at least one, perhaps empty.
+        columns: number of columns; None: 1-D, sorted uint64.
+        version: version of the algorithm of `blocks`; increase it when the same text gives other rows, so that existing
+            files are computed again.
+    """
+    if lines > IN_MEMORY_LINES:
+        return kept_table(path, _known(prefixes, version), blocks, columns)
+    rows = np.concatenate(list(blocks()))
+    if columns is None:
+        rows.sort()
+    return rows
+
+
+def _known(prefixes: Iterable[str], version: int) -> bytes:
+    """`FORMAT` and a digest of a version and of texts: samples and size of each file, and what else tells its content.
+
+    That are the hashes of all blocks in the manifest of the data folder, so that copies of the folder keep their
+    tables, or the time of change of a file that the manifest does not describe.
+    """
+    digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
+    for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):
+        state, samples = path.stat(), sampled(path)
+        known = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}") or {}
+        described = "blocks" in known and (known.get("bytes"), known.get("sampled")) == (state.st_size, samples)
+        content = " ".join(map(str, known["blocks"])) if described else state.st_mtime_ns
+        digest.update(f" {samples} {state.st_size} {content}".encode())
+    return FORMAT + digest.digest()

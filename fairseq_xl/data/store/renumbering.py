@@ -1,0 +1,51 @@
+"""Rewrites binarized text for another dictionary. Imports neither torch nor fairseq."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.data.store.index_header import TOKEN_TYPES, Header, read_header, read_sizes
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
+from fairseq_xl.io.fingerprints import fingerprint
+
+CODES = (4, 8, 9)  # types of tokens, by fairseq's number, that fairseq-preprocess writes: int32, uint16 and uint32
+SMALL = 65500  # number of symbols from which on fairseq-preprocess writes uint32, before that uint16
+BLOCK = 1 << 20  # tokens in memory at a time
+
+
+def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dict[str, dict[str, Any]]:
+    """Copies SOURCE.bin and SOURCE.idx to TARGET with the token ids of another dictionary.
+
+    Args:
+        source, target: prefixes of the files.
+        table: (V,) the new id of each old one.
+        symbols: number of symbols of the new dictionary.
+
+    Returns: the fingerprints of both files by name.
+    Raises `UserError` for a damaged file, and for a token id that `table` lacks.
+    """
+    index = Path(f"{source}.idx")
+    header = read_header(index)
+    if header is not None and header.code not in CODES:
+        raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
+    if header is None or index.stat().st_size != header.file_size:
+        raise UserError(f"{index} is damaged: the index is incomplete")
+    sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
+    written = Header(8 if symbols < SMALL else 9, header.items)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{source}.bin", "rb") as text, replacing(f"{target}.bin") as file:
+        while block := text.read(BLOCK * header.token_size):
+            tokens = np.frombuffer(block, kind)
+            if not 0 <= tokens.min() <= tokens.max() < len(table):
+                raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
+            file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
+    places = np.zeros(header.items, np.int64)
+    np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
+    with replacing(f"{target}.idx") as file:
+        file.write(written.packed() + sizes.tobytes())
+        file.write((places * written.token_size).tobytes())
+    counts = {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}
+    fingerprints = fingerprint(Path(f"{target}.bin")), fingerprint(Path(f"{target}.idx"), **counts)
+    return dict(zip((f"{target.name}.bin", f"{target.name}.idx"), fingerprints, strict=True))

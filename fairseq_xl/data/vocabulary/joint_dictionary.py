@@ -1,0 +1,174 @@
+"""The joint vocabulary: special symbols, pieces, `<mask>` and one symbol for each language."""
+
+import io
+import re
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
+from fairseq_xl.errors import QUOTED_NAME, UserError
+from fairseq_xl.io.files import read_whole, write_lines
+
+SENTENCEPIECE = "sentencepiece"  # `WORD_START` in front of the first piece of a word
+BPE = "@@ "  # subword-nmt, fastBPE: @@ behind all pieces of a word but the last one
+WORDPIECE = "##"  # BERT: ## in front of all pieces of a word but the first one
+#: of a dictionary whose `word_mark` is None, for messages
+UNMARKED = (
+    f"no piece of the dictionary begins with {WORD_START}, as SentencePiece's do, or with ##, as WordPiece's do, or "
+    "ends with @@, as those of BPE do"
+)
+#: names of fairseq's ways to join pieces, for --remove-bpe: each joins them by the dictionary's own mark
+JOINING = (SENTENCEPIECE, BPE, "@@", "subword_nmt", WORDPIECE, "wordpiece")
+
+
+def write_dictionary(path, symbols, counts):
+    """Writes ``dict.txt``, lines ``symbol count``, with the symbols after ``<s> <pad> </s> <unk>``."""
+    write_lines(path, [f"{symbol} {count}" for symbol, count in zip(symbols, counts)])
+
+
+class XLDictionary(Dictionary):
+    """fairseq's dictionary in the order of XLM-R and mBART files.
+
+    ``<s>=0 <pad>=1 </s>=2 <unk>=3``, pieces, ``<mask>``, then ``[xx]`` for every language. The language symbols
+    are contiguous and last: the id of a language is the index of its symbol less `first_language`.
+    """
+
+    @classmethod
+    def load(cls, path):
+        """Reads ``dict.txt`` and appends `<mask>` where the file lacks it.
+
+        Raises `UserError` for a missing or malformed file.
+        """
+        if not Path(path).is_file():
+            raise UserError(f"{path}: no such dictionary; `python -m preprocess` writes it beside the binarized text")
+        dictionary = cls()
+        try:
+            # given a path, fairseq hides the encoding error
+            dictionary.add_from_file(io.StringIO(read_whole(path, vocabulary=True).decode("utf-8-sig")))
+        except UserError:
+            raise
+        except (ValueError, RuntimeError) as error:
+            message = " ".join(str(error).split())  # fairseq quotes a line with its newline
+            raise UserError(f"{path} is not a fairseq dictionary ('symbol count' on every line): {message}") from error
+        dictionary.mask_index = dictionary.add_symbol(MASK, n=0)
+        dictionary._find_languages(path)
+        return dictionary
+
+    def _find_languages(self, path):
+        first = len(self)
+        while LANGUAGE_SYMBOL.fullmatch(self.symbols[first - 1]):
+            first -= 1
+        self.first_language = first
+        self.languages = [symbol[1:-1] for symbol in self.symbols[first:]]
+        before_mask = self.symbols[self.mask_index - 1]
+        if self.mask_index != first - 1 or (not self.languages and LANGUAGE_SYMBOL.fullmatch(before_mask)):
+            raise UserError(f"{path}: {MASK} must come after the last piece and then only the language symbols")
+
+    @property
+    def num_languages(self):
+        """Number of `[xx]` symbols."""
+        return len(self.languages)
+
+    def language_id(self, language):
+        """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
+        if language not in self.languages:
+            known = ", ".join(self.languages) or "none"
+            if language in ("True", "False"):
+                raise UserError(f"language {language}: {QUOTED_NAME}")
+            remedy = f"leave it out, or add it with `fairseq-xl extend-vocabulary --langs {language}`"
+            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known}): {remedy}")
+        return self.languages.index(language)
+
+    def language_symbol(self, language):
+        """Index of ``[xx]`` in the dictionary."""
+        return self.first_language + self.language_id(language)
+
+    @property
+    def shared(self):
+        """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``; all languages share them (Artetxe et al. 2020, section 2)."""
+        return [*range(self.nspecial), self.mask_index]
+
+    @cached_property
+    def pieces(self):
+        """(P,) indices of the ordinary pieces: what may be masked and what random words are drawn from."""
+        ids = np.arange(self.nspecial, self.first_language)
+        return ids[ids != self.mask_index]
+
+    @cached_property
+    def is_piece(self):
+        """(V,) bool: False for every special symbol."""
+        flags = np.zeros(len(self), dtype=bool)
+        flags[self.pieces] = True
+        return flags
+
+    @cached_property
+    def is_output(self):
+        """(V,) bool: True for the symbols that a translation may have: pieces and ``</s>``."""
+        flags = self.is_piece.copy()
+        flags[self.eos()] = True
+        return flags
+
+    @cached_property
+    def word_mark(self):
+        """Word mark of the pieces: `SENTENCEPIECE`, `BPE`, `WORDPIECE` or None; the most frequent one."""
+        names = [self.symbols[number] for number in self.pieces]
+        counts = {
+            SENTENCEPIECE: sum(name.startswith(WORD_START) for name in names),
+            BPE: sum(name.endswith("@@") for name in names),
+            WORDPIECE: sum(name.startswith("##") for name in names),
+        }
+        return max(counts, key=counts.get) if any(counts.values()) else None
+
+    def string(self, tensor, bpe_symbol=None, *arguments, **options):
+        """fairseq's text of ids; any name of `JOINING` joins the pieces by the mark that the dictionary has."""
+        if bpe_symbol not in JOINING or getattr(tensor, "ndim", 1) == 2:  # fairseq calls this for each row
+            return super().string(tensor, bpe_symbol, *arguments, **options)
+        return self.joined(super().string(tensor, None, *arguments, **options), bpe_symbol)
+
+    def joined(self, pieces, default=None):
+        """Pieces, separated by spaces -> text in which they are joined by the dictionary's mark.
+
+        If languages share no piece, pieces lose the suffix of their language. `default` is the mark of a dictionary
+        without one; None leaves its pieces as they are.
+        """
+        if self._suffix is not None:
+            pieces = self._suffix.sub("", pieces)
+        return joined(pieces, self.word_mark or default)
+
+    @cached_property
+    def _suffix(self):
+        """What pieces end in if languages share no piece, a regular expression of ``@xx``; otherwise None."""
+        pattern = re.compile(rf"@(?:{'|'.join(map(re.escape, self.languages))})(?= |$)")
+        names = (self.symbols[number] for number in self.pieces)
+        return pattern if self.languages and all(map(pattern.search, names)) else None
+
+    @cached_property
+    def word_boundaries(self):
+        """Pieces that begin a word, (V,) bool, and pieces that end one, (V,) bool, as far as their mark shows it."""
+        begins, ends = np.zeros((2, len(self)), dtype=bool)
+        if self.word_mark == SENTENCEPIECE:
+            begins[:] = [symbol.startswith(WORD_START) for symbol in self.symbols]
+        elif self.word_mark == BPE:
+            ends[:] = [not symbol.endswith("@@") for symbol in self.symbols]
+        elif self.word_mark == WORDPIECE:
+            begins[:] = [not symbol.startswith("##") for symbol in self.symbols]
+        return begins, ends
+
+    @cached_property
+    def counts(self):
+        """(V,) float: frequency of every symbol in the training text."""
+        return np.asarray(self.count, dtype=np.float64)
+
+    def digest(self):
+        """SHA-256 over the symbols in order, without their counts: two vocabularies agree if and only if it does."""
+        return digest(self.symbols)
+
+
+def joined(pieces, mark):
+    """Pieces, separated by spaces -> text in which they are joined to words by their mark; None: unchanged."""
+    if mark == WORDPIECE:
+        return re.sub(r"(^| )##", "", pieces)
+    return data_utils.post_process(pieces, mark)

@@ -1,0 +1,70 @@
+"""SentencePiece as the sub-words of a data folder."""
+
+import contextlib
+from pathlib import Path
+
+import sentencepiece
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io import bounds
+from fairseq_xl.io.text import check_growth
+
+
+class SentencePieces:
+    """The pieces of a SentencePiece model (`fairseq_xl.data.vocabulary.subwords.Subwords`).
+
+    Args:
+        file: the model. Raises `UserError` for a missing or damaged one.
+    """
+
+    described, units = "SentencePiece model", "characters"
+
+    def __init__(self, file: Path):
+        self.model = opened(file)
+        self.unknown = self.model.unk_id()
+        self.symbols = symbols_of(self.model)
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Lines -> the ids of their pieces; raises `UserError` as `check_growth`."""
+        check_growth(lines)
+        return self.model.encode(lines, out_type=int, num_threads=1)
+
+    def lost(self, line: str) -> list[str]:
+        """The characters of a line, after normalization, for which the model has no piece."""
+        pieces, ids = (self.model.encode(line, out_type=kind) for kind in (str, int))
+        return [char for piece, number in zip(pieces, ids) if number == self.unknown for char in piece]
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Text -> the ids of its pieces, and the characters [begin, end) of each; raises `UserError` as `encode`."""
+        check_growth([text])
+        try:
+            found = self.model.encode(text, return_type="offset_mapping")
+            return found["ids"], found["offsets"]
+        except TypeError:  # sentencepiece before 0.2.3
+            pieces = self.model.encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type]
+            return [each.id for each in pieces], [(each.begin, each.end) for each in pieces]
+
+
+def opened(file: Path) -> sentencepiece.SentencePieceProcessor:
+    """The model in a file; raises `UserError` for a missing or damaged one."""
+    if not file.is_file():
+        raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")
+    if file.stat().st_size > bounds.LARGEST_FILE:
+        raise UserError(f"{file}: more than {bounds.LARGEST_FILE >> 20} MiB, which no SentencePiece model has")
+    with contextlib.suppress(RuntimeError, OSError):
+        if content := file.read_bytes():  # from nothing SentencePiece makes a model that encodes nothing
+            return sentencepiece.SentencePieceProcessor(model_proto=content)
+    raise UserError(f"{file} is not a SentencePiece model, or it is damaged")
+
+
+def symbols_of(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The symbol of each id of the model; ids that are not ordinary pieces become <unk>.
+
+    A piece may look like a symbol of the dictionary, since text may have "[en]"; callers must not take it for one.
+    """
+    symbols = []
+    for index in range(model.get_piece_size()):
+        piece = model.id_to_piece(index)
+        ordinary = not (model.is_unknown(index) or model.is_control(index) or model.is_unused(index))
+        symbols.append(piece if ordinary else "<unk>")
+    return symbols

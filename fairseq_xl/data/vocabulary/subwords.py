@@ -1,0 +1,130 @@
+"""The sub-words of a data folder: a SentencePiece model, XLM's BPE codes or a WordPiece vocabulary.
+
+Each kind has files of fixed names in the folder, and the manifest says which kind it is and which files they were.
+This module imports neither torch nor fairseq.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol, cast, get_args
+
+from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
+from fairseq_xl.data.vocabulary.wordpiece import WordPieces
+from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import sha256_of
+
+Kind = Literal["sentencepiece", "xlm", "wordpiece"]
+#: kind -> its files in a data folder
+FILES: dict[str, tuple[str, ...]] = {
+    "sentencepiece": ("sentencepiece.model",),
+    "xlm": ("xlm.codes", "xlm.vocab"),
+    "wordpiece": ("wordpiece.vocab",),
+}
+#: kind -> its options
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "sentencepiece": (),
+    "xlm": ("lowercase_and_remove_accent",),
+    "wordpiece": ("lowercase",),
+}
+MANIFEST = "manifest.json"
+
+
+class Subwords(Protocol):
+    """Splits text into pieces; ids count the pieces of the vocabulary."""
+
+    described: str  # what its file is, for messages
+    units: str  # what `lost` returns, for messages
+    symbols: list[str]  # the symbol of each id in dict.txt; ids that are not ordinary pieces have <unk>
+    unknown: int  # the id of text without a piece
+
+    def encode(self, lines: list[str]) -> list[list[int]]:
+        """Lines -> the ids of their pieces."""
+
+    def lost(self, line: str) -> list[str]:
+        """The characters or pieces of a line that the vocabulary lacks."""
+
+    def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Text -> the ids of its pieces, and the characters [begin, end) of each."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A vocabulary: its kind, files in the order of `FILES`, and options."""
+
+    kind: Kind
+    files: tuple[Path, ...]
+    options: dict[str, bool] = field(default_factory=dict)
+
+    def open(self) -> Subwords:
+        """Reads the vocabulary; raises `UserError` for files that are missing, damaged or do not fit each other."""
+        if self.kind == "xlm":
+            codes, vocab = self.files
+            return XLMPieces(codes, vocab, self.options["lowercase_and_remove_accent"])
+        if self.kind == "wordpiece":
+            return WordPieces(self.files[0], self.options["lowercase"])
+        return SentencePieces(self.files[0])
+
+    def described(self) -> dict:
+        """The entry of the manifest."""
+        hashes = dict(zip(FILES[self.kind], map(sha256_of, self.files)))
+        if self.kind == "sentencepiece":
+            return {"sentencepiece_sha256": hashes["sentencepiece.model"]}
+        return {"vocabulary": {"kind": self.kind, **self.options, "sha256": hashes}}
+
+
+def in_folder(folder: Path, kind: Kind, options: dict[str, bool] | None = None) -> Source:
+    """The vocabulary that a data folder has, or will have."""
+    return Source(kind, tuple(folder / name for name in FILES[kind]), options or {})
+
+
+def vocabulary_kind(folder: str | Path) -> Kind:
+    """The kind of a data folder's vocabulary; without a manifest SentencePiece, unless files of another kind are there.
+
+    Raises `UserError` for a damaged manifest.
+    """
+    folder = Path(folder)
+    kind = read_manifest(folder).get("vocabulary", {}).get("kind")
+    if kind is None:
+        others = [each for each in FILES if (folder / FILES[each][0]).is_file()]
+        kind = others[0] if others and not (folder / MANIFEST).is_file() else "sentencepiece"
+    if kind not in get_args(Kind):
+        raise UserError(f"{folder / MANIFEST}: {quoted(kind)} is no kind of vocabulary; known: {', '.join(FILES)}")
+    return cast(Kind, kind)
+
+
+def open_subwords(folder: str | Path) -> Subwords:
+    """The sub-words of a data folder.
+
+    Raises `UserError` for a missing or damaged file, and for another one than the folder's manifest names.
+    """
+    folder, kind = Path(folder), vocabulary_kind(folder)
+    if kind == "sentencepiece":
+        return open_model(folder / FILES[kind][0], folder)
+    written = read_manifest(folder).get("vocabulary")
+    if not written:
+        raise UserError(f"{folder}: {MANIFEST} is missing, which says how text is prepared for its vocabulary")
+    options = {name: written.get(name) for name in OPTIONS[kind]}
+    hashes = written.get("sha256")
+    if not isinstance(hashes, dict) or not all(isinstance(value, bool) for value in options.values()):
+        raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs sha256 and {', '.join(options)}")
+    source = in_folder(folder, kind, options)
+    for path in source.files:  # the manifest of a model that was converted without its sub-words has no hash
+        if path.is_file() and path.name in hashes and sha256_of(path) != hashes[path.name]:
+            raise UserError(f"{path} is not the file that the text was encoded with: {folder / MANIFEST}")
+    return source.open()
+
+
+def open_model(path: str | Path, folder: str | Path) -> SentencePieces:
+    """A SentencePiece model for the text of a data folder, wherever the model is.
+
+    Raises `UserError` for a missing or damaged model, and for another one than the folder's manifest names.
+    """
+    model = SentencePieces(Path(path))
+    written = read_manifest(folder).get("sentencepiece_sha256")
+    if written not in (None, sha256_of(path)):
+        raise UserError(
+            f"{path} is not the SentencePiece model that the text was encoded with: {Path(folder) / MANIFEST}"
+        )
+    return model

@@ -1,0 +1,169 @@
+"""Raw text encoded on the fly, as `python -m preprocess` encodes it."""
+
+import functools
+import itertools
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_xl.data.store.manifest import read_manifest
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.encoding import check_pieces
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.subwords import FILES, Subwords, open_subwords, vocabulary_kind
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.io.files import SURROGATE
+from fairseq_xl.io.text import placed_text, text_of_line
+
+Numbers = NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
+
+KEPT, KEPT_SPANS = 1 << 15, 64  # number of texts whose encoding is kept
+
+
+class TextEncoder:
+    """Raw text -> indices of the joint dictionary, ended by ``</s>``.
+
+    Args:
+        folder: data folder with the vocabulary that the dictionary was made with; its manifest names the tokenizers of
+            the languages that have one. Where it names languages that share no piece (`python -m preprocess.disjoint`),
+            each has a vocabulary in a folder of its own instead.
+        dictionary: the joint `XLDictionary`.
+
+    Raises `UserError` as `open_subwords` does, for a vocabulary that is not the dictionary's (`check_pieces`), and for
+    a tokenizer whose package is not installed.
+    """
+
+    def __init__(self, folder: str | Path, dictionary: XLDictionary):
+        folder = Path(folder)
+        self.tokenizers = tokenizers.named_in(folder)
+        apart = languages_apart(folder)
+        self.subwords: dict[str | None, tuple[Subwords, Numbers]] = {
+            language: _open(*place_of_subwords(folder, language), dictionary) for language in apart
+        }
+        if not apart:
+            self.subwords[None] = _open(folder, "", dictionary)  # one for all languages
+        self.eos, self.unk = dictionary.eos(), dictionary.unk()
+        self._tokens, self._unknown, self._has_warned = 0, 0, False
+        self._kept = functools.lru_cache(KEPT)(self._encode)  # words, queries and premises occur several times
+        self._kept_spans = functools.lru_cache(KEPT_SPANS)(self._spans)  # a context has several questions
+
+    def __call__(self, text: str, language: str) -> Numbers:
+        """Raw text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
+
+        Text without a visible character is ``</s>`` alone (`fairseq_xl.io.text`).
+
+        The array cannot be changed: equal texts may share it.
+        """
+        return self._kept(text, language)
+
+    def _encode(self, text: str, language: str) -> Numbers:
+        text = self.tokenized(text_of_line(_checked(text)), language)
+        subwords, indices = self.subwords_of(language)
+        (pieces,) = subwords.encode([text])
+        ids = np.append(indices[pieces or [subwords.unknown] * bool(text)], self.eos)
+        ids.flags.writeable = False
+        self._tokens += len(ids) - 1
+        self._unknown += int((ids == self.unk).sum())
+        return ids
+
+    def warn_of_unknown(self, name: str) -> None:
+        """Warns once if half or more of the tokens of the different texts of the input `name` are ``<unk>``."""
+        if not self._has_warned and self._tokens and 2 * self._unknown >= self._tokens:
+            self._has_warned = True
+            logger.warning("%s: %.0f %% of the tokens are <unk>", name, 100 * self._unknown / self._tokens)
+
+    def tokenized(self, text: str, language: str) -> str:
+        """The tokens of a line's text, separated by spaces; the text itself if its language has no tokenizer."""
+        return tokenizers.tokenize(text, self.tokenizers.get(language), language)
+
+    def subwords_of(self, language: str) -> tuple[Subwords, Numbers]:
+        """The sub-words of a language, and the indices (P,) of their pieces in the dictionary."""
+        return self.subwords[language if language in self.subwords else None]
+
+    def spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
+        """Raw text of a language -> ids (t,), without ``</s>``, and its characters [begin, end) of each, (t, 2).
+
+        The arrays cannot be changed: equal texts may share them. Raises `UserError` if the tokenizer changes anything
+        but white space.
+        """
+        return self._kept_spans(text, language)
+
+    def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
+        name, raw = self.tokenizers.get(language), _checked(text)
+        line, places = placed_text(raw)
+        text = self.tokenized(line, language)
+        subwords, indices = self.subwords_of(language)
+        pieces, spans = subwords.spans(text)
+        characters = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        if name is not None:
+            try:
+                characters = in_raw(characters, text, line)
+            except ValueError as error:
+                raise UserError(
+                    f"the tokenizer {name!r} of {language} changes characters of the text ({error}), so answers cannot "
+                    "be located; use a data folder whose tokenizer changes only white space"
+                ) from None
+        if line != raw:
+            characters = _mapped(characters, [*places, len(raw)])
+        ids = indices[np.array(pieces, dtype=np.int64)]
+        ids.flags.writeable = characters.flags.writeable = False
+        return ids, characters
+
+
+def _checked(text: str) -> str:
+    """The text; raises `UserError` if it has half of a character, which no vocabulary has."""
+    if not text.isascii() and SURROGATE.search(text):
+        raise UserError(f"{quoted(text)} is not Unicode text: it has half of a surrogate pair")
+    return text
+
+
+def languages_apart(folder: Path) -> list[str]:
+    """The languages of a data folder of `python -m preprocess.disjoint`, which share no piece; otherwise none."""
+    return list(read_manifest(folder).get("disjoint") or ())
+
+
+def place_of_subwords(folder: Path, language: str) -> tuple[Path, str]:
+    """The folder of a language's sub-words in a data folder, and what their pieces end in in the dictionary."""
+    return (folder / language, f"@{language}") if language in languages_apart(folder) else (folder, "")
+
+
+def _open(folder: Path, suffix: str, dictionary: XLDictionary) -> tuple[Subwords, Numbers]:
+    """Sub-words and the indices (P,) of their pieces in the dictionary, where they are written with a suffix."""
+    subwords = open_subwords(folder)
+    check_pieces(subwords, folder / FILES[vocabulary_kind(folder)][-1], dictionary, suffix)
+    indices = np.array([dictionary.index(symbol + suffix) for symbol in subwords.symbols])
+    return subwords, np.where(dictionary.is_piece[indices], indices, dictionary.unk())
+
+
+def in_raw(characters: Numbers, tokenized: str, raw: str) -> Numbers:
+    """Characters [begin, end) (t, 2) of a tokenized text -> those of the raw text, without spaces around them.
+
+    Both texts must have the same characters except for spaces; raises `ValueError` that names the first difference.
+    """
+    ours, theirs = ([place for place, each in enumerate(text) if not each.isspace()] for text in (tokenized, raw))
+    for one, other in itertools.zip_longest(ours, theirs):
+        if one is None or other is None or tokenized[one] != raw[other]:
+            sides = ((raw, other), (tokenized, one))
+            before, after = ("" if place is None else text[place:][:20] for text, place in sides)
+            raise ValueError(f"{before!r} becomes {after!r}")
+    begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without spaces
+    return _mapped(np.stack((begins, ends), axis=1), [*theirs, len(raw)])
+
+
+def _mapped(characters: Numbers, places: list[int]) -> Numbers:
+    """Maps characters [begin, end) (t, 2) of a text to another text.
+
+    Args:
+        places: the index of each character in the other text, then that text's length.
+    """
+    (begins, ends), place = characters.T, np.array(places)
+    return np.stack((place[begins], np.where(ends > begins, place[ends - 1] + 1, place[begins])), axis=1)
+
+
+def cut(ended: Numbers, room: int) -> Numbers:
+    """An ended sentence (t,) -> its first `room` tokens, of which the last is ``</s>`` again."""
+    return ended if len(ended) <= room else np.append(ended[: room - 1], ended[-1])

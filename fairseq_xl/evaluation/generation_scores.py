@@ -1,0 +1,109 @@
+"""Scores of generated text: sacreBLEU, ROUGE-L, and the share of outputs in a wrong language."""
+
+import functools
+import unicodedata
+
+import numpy as np
+from sacrebleu.metrics import BLEU
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_of
+from fairseq_xl.evaluation.bootstrap import accuracy, mean
+from fairseq_xl.evaluation.language_identification import language_model
+from fairseq_xl.io.text import is_blank
+from fairseq_xl.io.versions import version
+
+AVERAGED = ("bleu", "bleu_lower", "rouge_l", "wrong_language")
+
+
+class WordTokenizer:
+    """Splits text into words for ROUGE: runs of letters, digits and their marks, in lower case.
+
+    On ASCII text it equals rouge-score's own tokenizer, which drops all other characters. Text of languages without
+    spaces between words is split by sacreBLEU's tokenizer first.
+    """
+
+    def __init__(self, language):
+        self.name = tokenizer_of(language)
+        self.divide = str if self.name == "13a" else BLEU(tokenize=self.name).tokenizer
+
+    def tokenize(self, text):
+        """Text -> its words."""
+        divided = self.divide(text).lower()
+        kept = (char if char.isalnum() or unicodedata.category(char).startswith("M") else " " for char in divided)
+        return "".join(kept).split()
+
+
+def rouge_l(hypotheses, references, language, resamples=0):
+    """Mean F1 of longest common subsequences, in percent, of n hypotheses and references (Liang et al. 2020, table 12).
+
+    Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
+    """
+    values = rouge_l_of_each(hypotheses, references, language)
+    name = WordTokenizer(language).name
+    words = "words" if name == "13a" else name
+    return mean(values, resamples) | {"signature": f"rouge-score {version('rouge-score')} rougeL F1 {words}"}
+
+
+def rouge_l_of_each(hypotheses, references, language):
+    """F1 of the longest common subsequence of each of n hypotheses with its reference, in percent."""
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise UserError("ROUGE needs the package rouge-score: pip install rouge-score") from None
+    scorer = RougeScorer(["rougeL"], tokenizer=WordTokenizer(language))
+    pairs = zip(references, hypotheses, strict=True)
+    return [100 * scorer.score(reference, hypothesis)["rougeL"].fmeasure for reference, hypothesis in pairs]
+
+
+@functools.cache
+def identifier(candidates):
+    """Returns a deterministic function text -> the most probable of `candidates`, codes of languages."""
+    model = language_model()
+    unknown = [code for code in candidates if code not in model.labels]
+    if unknown:
+        raise UserError(f"py3langid does not know {', '.join(unknown)}: name other languages in --among")
+    model.set_languages(candidates)
+    return lambda text: model.classify(text)[0]
+
+
+def wrong_language(texts, language, candidates, resamples=0):
+    """Share, in percent, of texts in a wrong language: identified as another of `candidates` than `language`.
+
+    Texts without a letter are not counted.
+
+    Returns: {"score", "n", "signature"}, with `resamples` "interval" too; the score is None, without an interval, if no
+        text has a letter or there is one language only.
+    """
+    candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
+    identify = identifier(candidates)
+    written = [text for text in texts if any(map(str.isalpha, text))]
+    counted = {"n": len(written), "signature": f"py3langid {version('py3langid')} {','.join(candidates)}"}
+    if not written or len(candidates) < 2:
+        return {"score": None} | counted
+    wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
+    found = accuracy(wrong)
+    return {"score": found["accuracy"]} | ({"interval": found["interval"]} if resamples else {}) | counted
+
+
+def score(hypotheses, references, language, candidates, resamples=0):
+    """All scores of one language's n hypotheses, and the share of references identified as another language."""
+    tokenize = tokenizer_of(language)
+    both = {
+        name: bleu(hypotheses, references, lowercase=lower, tokenize=tokenize, bootstrap=resamples)
+        for name, lower in (("bleu", False), ("bleu_lower", True))
+    }
+    return {
+        "n": len(hypotheses),
+        "empty": sum(map(is_blank, hypotheses)),
+        **both,
+        "rouge_l": rouge_l(hypotheses, references, language, resamples),
+        "wrong_language": wrong_language(hypotheses, language, candidates, resamples),
+        "references_wrong_language": wrong_language(references, language, candidates),
+    }
+
+
+def averages(scores):
+    """{language: scores} -> {name: mean over the languages}. Names with a missing score are left out."""
+    columns = {name: [entry[name]["score"] for entry in scores.values()] for name in AVERAGED}
+    return {name: round(sum(values) / len(values), 2) for name, values in columns.items() if None not in values}

@@ -1,0 +1,94 @@
+"""Exact match and F1 of answers: SQuAD's definition (Rajpurkar et al. 2016) and MLQA's (Lewis et al. 2020)."""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.bleu import primary_code
+from fairseq_xl.evaluation.classification_scores import UnlabeledError
+
+NORMALIZATIONS = ("squad", "mlqa")
+
+#: articles that MLQA's normalization removes
+ARTICLES = {
+    "en": "a an the",
+    "es": "un una unos unas el la los las",
+    "vi": "của là cái chiếc những",
+    "de": "ein eine einen einem eines einer der die das den dem des",
+}
+#: characters that are words: MLQA's range for Chinese; kana, Chinese characters and Thai for the other two
+CHARACTERS = {"zh": re.compile(r"[\u4e00-\u9fa5]")}
+CHARACTERS |= dict.fromkeys(("ja", "th"), re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f]"))
+
+
+def words(answer: str, normalization: str, language: str) -> list[str]:
+    """The words of an answer in lower case, without punctuation and articles.
+
+    Args:
+        normalization: squad: ASCII punctuation and English articles, words at spaces, whatever the language. mlqa:
+            punctuation of Unicode and ASCII's symbols, articles of the language, and in Chinese, as here in Japanese
+            and Thai, each character is a word.
+        language: code of the language.
+    """
+    text, language = answer.lower(), primary_code(language)
+    if normalization == "squad":
+        text = "".join(character for character in text if character not in string.punctuation)
+        return re.sub(r"\b(a|an|the)\b", " ", text).split()
+    text = "".join(
+        character
+        for character in text
+        if character not in string.punctuation and not unicodedata.category(character).startswith("P")
+    )
+    if language in ARTICLES:
+        text = re.sub(rf"\b({'|'.join(ARTICLES[language].split())})\b", " ", text)
+    if language == "ar":
+        text = text.replace("ال", " ")
+    if language in CHARACTERS:
+        text = CHARACTERS[language].sub(r" \g<0> ", text)
+    return text.split()
+
+
+def scores(answer: str, references: Iterable[str], normalization: str, language: str) -> tuple[float, float]:
+    """Exact match (0 or 1) and F1 (0 to 1) of an answer; each is the maximum over the references."""
+    found = words(answer, normalization, language)
+    each = [_against(found, words(reference, normalization, language)) for reference in references]
+    return max(exact for exact, _ in each), max(f1 for _, f1 in each)
+
+
+def _against(found: list[str], right: list[str]) -> tuple[float, float]:
+    common = sum((Counter(found) & Counter(right)).values())
+    return float(found == right), 2 * common / (len(found) + len(right)) if common else 0.0
+
+
+def score(
+    answers: dict[str, str], references: dict[str, list[str]], normalization: str, language: str, path: Path
+) -> dict[str, Any]:
+    """Exact match and F1 in percent, with 95 % intervals over questions.
+
+    Args:
+        answers: {id of a question: answer}.
+        references: {id: its answers}; a question without one is left out.
+        normalization, language: as in `words`.
+        path: the file of the answers, for errors.
+
+    Raises `UserError` for a question without a prediction, `UnlabeledError` if no question has an answer.
+    """
+    asked = {name: expected for name, expected in references.items() if expected}
+    missing = [name for name in asked if name not in answers]
+    if not asked:
+        raise UnlabeledError(f"{path}: no question has a reference answer")
+    if missing:
+        shown = ", ".join(missing[:3])
+        raise UserError(f"{path}: {len(missing)} of {len(asked)} questions have no prediction: {shown}")
+    pairs = [scores(answers[name], expected, normalization, language) for name, expected in asked.items()]
+    result: dict[str, Any] = {"n": len(pairs)}
+    for name, values in zip(("exact_match", "f1"), zip(*pairs)):
+        measured = bootstrap.mean([100 * value for value in values])
+        result |= {name: measured["score"], f"{name}_interval": measured["interval"]}
+    return result

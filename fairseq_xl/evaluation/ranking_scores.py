@@ -1,0 +1,107 @@
+"""Normalized discounted cumulative gain of ranked texts."""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.evaluation.classification_scores import UNLABELED, UnlabeledError
+
+GAINS = ("linear", "exponential")
+
+
+def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain: str = "linear") -> float:
+    """nDCG of one query's texts (Järvelin & Kekäläinen 2002), from 0 to 1; 0 if no text is relevant.
+
+    The discount is log2(1 + rank), over all ranks. Texts of equal score share the mean of their gains, so that the
+    order in the file does not matter (McSherry & Najork 2008). With linear gains it is scikit-learn's `ndcg_score`,
+    which XGLUE's program calls.
+
+    Args:
+        relevance: rating of each text, 0 or more.
+        scores: predicted score of each text.
+        gain: linear: the relevance; exponential: 2^relevance - 1 (Burges et al. 2005).
+    """
+    gains = np.asarray(relevance, dtype=float)
+    if gain == "exponential":
+        gains = 2.0**gains - 1
+    discounts = 1 / np.log2(np.arange(len(gains)) + 2)
+    best = float(np.sort(gains)[::-1] @ discounts)
+    if not best:
+        return 0.0
+    _, group, size = np.unique(-np.asarray(scores, dtype=float), return_inverse=True, return_counts=True)
+    mean_gain = np.bincount(group, weights=gains) / size
+    return float(np.repeat(mean_gain, size) @ discounts) / best
+
+
+def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
+    """The lines of a prediction file, ``line TAB query TAB relevance TAB score``; an unknown relevance is None.
+
+    Raises `UserError` that names file and line for a line of another form, and for a query whose lines are not
+    together, as in two joined files or a file of another task; and unless there is one score for each line.
+    """
+    rows: list[tuple[int, str, float | None, float]] = []
+    queries: set[str] = set()
+    for number, text in enumerate(read_lines(path), start=1):
+        fields = text.split("\t")
+        try:
+            line, query, relevance, value = fields
+            row = (int(line), query, None if relevance == UNLABELED else float(relevance), float(value))
+        except ValueError:
+            raise UserError(f"{path}, line {number}: expected line TAB query TAB relevance TAB score") from None
+        if not (math.isfinite(row[3]) and 0 <= (row[2] or 0) < math.inf):
+            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more and a finite score")
+        if query in queries and query != rows[-1][1]:
+            raise UserError(f"{path}, line {number}: lines of other queries separate those of {quoted(query)}")
+        queries.add(query)
+        rows.append(row)
+    if not rows:
+        raise UserError(f"{path} holds no predictions")
+    for place, line in enumerate(sorted(row[0] for row in rows), start=1):
+        if line != place:
+            raise UserError(f"{path}: expected a score for each of the lines 1 to {len(rows)}, found line {line}")
+    return rows
+
+
+def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
+    """A prediction file -> {query: (relevances, scores)}.
+
+    Raises the errors of `read_rows`, and `UserError` for texts without relevance.
+    """
+    queries: dict[str, tuple[list[float], list[float]]] = {}
+    rows = read_rows(path)
+    if all(relevance is None for _, _, relevance, _ in rows):
+        raise UnlabeledError(f"{path} has predictions of texts without relevance ({UNLABELED}), which cannot be scored")
+    for line, query, relevance, value in rows:
+        if relevance is None:
+            raise UserError(f"{path}, line {line}: no relevance, but other lines have one")
+        relevances, scores = queries.setdefault(query, ([], []))
+        relevances.append(relevance)
+        scores.append(value)
+    return queries
+
+
+def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:
+    """nDCG in percent with its 95 % interval over queries; `chance` is the nDCG of equal scores.
+
+    Queries of a single text are left out, as in XGLUE's program.
+
+    Args:
+        queries: relevances and scores of each query.
+        path: the file of the scores, for errors.
+        gain: as in `ndcg`.
+    """
+    several = [(relevance, found) for relevance, found in queries if len(found) > 1]
+    if not several:
+        raise UserError(f"{path}: no query has two texts to rank")
+    measured = bootstrap.mean([100 * ndcg(relevance, found, gain) for relevance, found in several])
+    chance = [100 * ndcg(relevance, [0.0] * len(found), gain) for relevance, found in several]
+    return {
+        **{"n": len(several), "ndcg": measured["score"], "ndcg_interval": measured["interval"]},
+        **{"chance": round(float(np.mean(chance)), 2), "gain": gain},
+    }

@@ -1,0 +1,1 @@
+"""A trained model in use: embeddings, predictions, masked words, scores, text."""

@@ -1,0 +1,76 @@
+"""Base class of the predictors of labels and of text: batches of the lines of a buffer that are not blank."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fairseq import utils
+
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
+from fairseq_xl.io.text import is_blank
+
+LISTED = 10  # line numbers that a warning shows
+
+logger = logging.getLogger(__name__)
+
+Record = dict[str, Any]  # what is predicted for a line: a JSON object
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """Sizes of a batch."""
+
+    tokens: int = 4096  # with padding
+    lines: int | None = None
+
+
+class Predictor(ABC):
+    """A function from lines of text to predictions.
+
+    Args:
+        model, task: of `fairseq_xl.load`.
+        limits: sizes of batches.
+        name: name of the input, for messages.
+    """
+
+    def __init__(self, model: Any, task: Any, limits: BatchLimits, name: str):
+        self.model, self.task, self.limits, self.name = model, task, limits, name
+        self.encode = TextEncoder(task.folder(), task.dictionary)
+
+    def __call__(self, lines: Sequence[str], first: int = 1) -> list[Record | None]:
+        """Predicts for n lines, the first of which has the number `first`: n records, None for a blank line."""
+        numbers = [number for number, line in enumerate(lines) if not is_blank(line)]
+        found: list[Record | None] = [None] * len(lines)
+        if numbers:
+            records = self.predict([lines[number] for number in numbers], [first + number for number in numbers])
+            self.encode.warn_of_unknown(self.name)
+            for number, record in zip(numbers, records, strict=True):
+                found[number] = record
+        return found
+
+    @abstractmethod
+    def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
+        """Predicts for lines that are not blank; `numbers` are theirs in the input, for messages."""
+
+    @abstractmethod
+    def to_line(self, record: Record) -> str:
+        """A record as a line of text."""
+
+    def on_device(self, sample: Any) -> Any:
+        """A sample on the model's device."""
+        device = next(self.model.parameters()).device
+        return utils.apply_to_sample(lambda tensor: tensor.to(device), sample) if device.type != "cpu" else sample
+
+    def warn_of_truncation(self, numbers: Sequence[int], limit: str) -> None:
+        """Warns of truncated lines; `limit` says to what they are truncated."""
+        if numbers:
+            shown = ", ".join(map(str, numbers[:LISTED])) + (", …" if len(numbers) > LISTED else "")
+            logger.warning("%s: %d lines are truncated to %s: %s", self.name, len(numbers), limit, shown)
+
+
+def on_best_device(model: Any, fp16: bool) -> Any:
+    """The model on a GPU if there is one, with 16-bit weights if `fp16`."""
+    return model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)

@@ -1,0 +1,265 @@
+"""Sentence embeddings of an encoder, and retrieval with them (Luo et al. 2020).
+
+`B` batch, `T` time, `C` channels, `n` sentences. The command is `fairseq-xl retrieve`.
+"""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fairseq_xl import load
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.labelled.labelled_examples import segments
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, cut
+from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_found
+from fairseq_xl.io.text import is_blank
+from fairseq_xl.models.encoder import Encoder
+from fairseq_xl.models.monotrans import XLMonoTransModel
+
+logger = logging.getLogger(__name__)
+
+POOLINGS = ("mean", "first")
+BATCH_TOKENS = 4096
+
+
+class Embedder:
+    """The encoder of a checkpoint of any task, as a function from sentences to sentence embeddings.
+
+    Args:
+        checkpoint: its file.
+        data: data folder of the checkpoint, or of the language module.
+        fp16: whether weights have 16 bits.
+        options: options `language_module` and `lang` of the task, for another language module than the checkpoint's.
+    """
+
+    def __init__(self, checkpoint, data, fp16=False, **options):
+        model, task = load(checkpoint, data, **options)
+        self._use(model, task, checkpoint)
+        self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
+
+    @classmethod
+    def of_model(cls, model, task):
+        """The encoder of a loaded model, on the model's device."""
+        embedder = cls.__new__(cls)
+        embedder._use(model, task, "the model")
+        return embedder
+
+    def _use(self, model, task, name):
+        self.model, self.task = model, task
+        if not isinstance(getattr(model, "encoder", None), Encoder):
+            raise UserError(f"{name}: expected a model with an encoder, found {type(model).__name__}")
+        self.has_language_modules = isinstance(model, XLMonoTransModel)
+        self.encoder = model.encoder
+        self.longest = self.encoder.embeddings.max_positions
+        self.channels = self.encoder.embeddings.norm.normalized_shape[0]
+        self.encode = TextEncoder(task.folder(), task.dictionary)
+        self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
+
+    @property
+    def device(self):
+        """The device of the encoder."""
+        return next(self.encoder.parameters()).device
+
+    def choice(self, layer=None, pooling=POOLINGS[0]):
+        """(layer, pooling), the last layer by default; raises `UserError` for one that the model lacks."""
+        chosen = len(self.encoder.layers) if layer is None else layer, pooling
+        if chosen not in self.choices:
+            layers = f"a layer from 0 to {len(self.encoder.layers)}"
+            raise UserError(f"layer {layer}, pooling {pooling!r}: expected {layers} and {' or '.join(POOLINGS)}")
+        return chosen
+
+    def rows(self, sentences, language):
+        """Sentences of a language -> framed token sequences, truncated to the model's positions."""
+        ended = [self.encode(sentence, language) for sentence in sentences]
+        self.encode.warn_of_unknown(f"text of {language}")
+        too_long = sum(len(tokens) >= self.longest for tokens in ended)
+        if too_long:
+            logger.warning("%d sentences are truncated to %d tokens", too_long, self.longest)
+        number = self.task.dictionary.language_id(language)
+        return [self.task.framing.sentence(cut(tokens, self.longest - 1), number) for tokens in ended]
+
+    @torch.no_grad()
+    def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
+        """Yields, in batches of framed texts of similar length, their numbers, hidden states and padding (B, T).
+
+        The hidden states are a list of (B, T, C): the embeddings, then the output of each layer. If `causal`, a
+        position attends to itself and earlier ones only.
+        """
+        dictionary = self.task.dictionary
+        for batch in batches([len(row) for row in rows], batch_tokens):
+            padded = pad_rows([rows[number] for number in batch], dictionary.pad())
+            tokens = torch.from_numpy(padded).to(self.device)
+            padding = tokens.eq(dictionary.pad())
+            # called by its class, since the encoder of a translation model overrides `forward`
+            states = Encoder.forward(
+                self.encoder,
+                tokens,
+                languages=torch.full_like(tokens[:, :1], dictionary.language_id(language)),
+                padding_mask=padding if padding.any() and not causal else None,  # the causal mask hides padding
+                segments=torch.from_numpy(segments(padded, dictionary.eos(), dictionary.pad())).to(self.device),
+                causal=causal,
+                all_layers=True,
+            )
+            yield batch, states, padding
+
+    def __call__(self, sentences, language, choices, batch_tokens=BATCH_TOKENS):
+        """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
+
+        Layer 0 is the embeddings. The mean is over all tokens but padding. A blank sentence has a row of zeros, whose
+        cosine is 0.
+        """
+        filled = np.flatnonzero([not is_blank(sentence) for sentence in sentences])
+        rows = self.rows([sentences[number] for number in filled], language)
+        found = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
+        for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
+            for layer, pooling in choices:
+                pooled = pool(states[layer].float(), padding, pooling)
+                found[layer, pooling][filled[batch]] = pooled.cpu().numpy()
+        return found
+
+
+def embedder_of(options, fp16=False):
+    """The encoder that the arguments `checkpoint`, `data`, `language_module` and `lang` of a command name."""
+    module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
+    embedder = Embedder(options.checkpoint, options.data, fp16, **module)
+    embedder.task.dictionary.language_id(options.lang)
+    return embedder
+
+
+class Embedders:
+    """The encoder of a checkpoint for several languages; some may have a language module of their own (MonoTrans).
+
+    Args:
+        checkpoint, data: as in `Embedder`.
+        languages: of the sentences.
+        modules: XX=DATA:MODULE for each language with a language module that replaces the checkpoint's: the folder of
+            its dictionary, and its file.
+        fp16: as in `Embedder`.
+
+    Raises `UserError` for a wrong `modules`, for languages without a language module, and for modules that the model
+    cannot have.
+    """
+
+    def __init__(self, checkpoint, data, languages, modules=(), fp16=False):
+        named = _language_modules(modules, set(languages))
+        self.default = Embedder(checkpoint, data, fp16)
+        if self.default.has_language_modules:
+            own = self.default.task.dictionary.languages
+            for language in sorted(set(languages) - named.keys() - set(own)):
+                remedy = f"--lang {language}=DATA:MODULE gives the model a language module of {language}"
+                raise UserError(f"{data} is of {', '.join(own)}: {remedy}")
+        elif named:
+            raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
+        for language in sorted(set(languages) - named.keys()):  # before sentences of other languages are encoded
+            self.default.task.dictionary.language_id(language)
+        self.of_language = {
+            language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
+            for language, (folder, module) in named.items()
+        }
+
+    def choices(self, layer=None, pooling=None):
+        """Returns the choices (layer, pooling) of the model; `layer` and `pooling` keep those with that value."""
+        found = [each for each in self.default.choices if layer in (None, each[0]) and pooling in (None, each[1])]
+        if not found:
+            raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")
+        return found
+
+    def __call__(self, sentences, language, choices):
+        """As `Embedder`, with the language module of the language."""
+        return self.of_language.get(language, self.default)(sentences, language, choices)
+
+
+def add_arguments(parser):
+    """Adds the arguments of `Embedders` to a command's parser: CHECKPOINT, DATA, --lang and --fp16."""
+    parser.add_argument("checkpoint", help="checkpoint of any task")
+    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
+    add_encoder(parser)
+
+
+def add_encoder(parser):
+    """Adds the options of `Embedders` to a command's parser: --lang and --fp16."""
+    parser.add_argument(
+        "--lang",
+        action="append",
+        default=[],
+        metavar="XX=DATA:MODULE",
+        help="a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
+    )
+    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
+
+
+def add_choice(parser, default, pooling=None):
+    """Adds the options --layer and --pooling to a parser; `Embedders.choices` takes their values.
+
+    Args:
+        parser: the parser of the command.
+        default: text for --help on the defaults: of both options, or (of --layer, of --pooling).
+        pooling: default of --pooling.
+    """
+    of_layer, of_pooling = default if isinstance(default, tuple) else (default, default)
+    layer = "layer whose hidden states are pooled, 0: the embeddings"
+    parser.add_argument("--layer", action=in_range(int, "0 or more"), help=f"{layer} ({of_layer})")
+    parser.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        default=pooling,
+        help=f"mean: mean over the tokens; first: the first token ({of_pooling})",
+    )
+
+
+def _language_modules(named, languages):
+    """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
+    found = {}
+    for argument in named:
+        language, _, rest = argument.partition("=")
+        data, _, module = rest.partition(":")
+        if not language or not data or not module:
+            raise UserError(
+                f"--lang {argument}: expected XX=DATA:MODULE, the folder of its dict.txt and its language module"
+            )
+        if language not in languages:
+            raise UserError(f"--lang {argument}: there are no sentences of {language}")
+        if language in found:
+            raise UserError(f"--lang {argument}: {language} has a language module already")
+        found[language] = data, module
+    return found
+
+
+def batches(lengths, most_tokens):
+    """Indices of sentences of similar length, in lists of at most `most_tokens` tokens with padding, or of one."""
+    batch = []
+    for index in np.argsort(lengths, kind="stable").tolist():
+        if batch and lengths[index] * (len(batch) + 1) > most_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def pool(hidden, padding, pooling):
+    """Hidden states (B, T, C), padding (B, T) bool -> (B, C)"""
+    if pooling == "first":
+        return hidden[:, 0]
+    return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
+
+
+def retrieve(embed, texts, choices, found_to=None):
+    """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate_similarity`, with "pairs", their number}}.
+
+    Args:
+        embed: an `Embedder` or `Embedders`.
+        found_to: folder for a file PAIR.tsv (`write_found`) of each pair of languages. For a single choice.
+    """
+    results = {choice: {} for choice in choices}
+    for pair, sides in texts.items():
+        source, target = (embed(side, language, choices) for side, language in zip(sides, pair.split("-")))
+        for choice in choices:
+            similarity = cosine(source[choice], target[choice])
+            results[choice][pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarity)
+            if found_to is not None:
+                write_found(similarity, Path(found_to) / f"{pair}.tsv")
+    return results

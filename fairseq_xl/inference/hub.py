@@ -1,0 +1,187 @@
+"""A loaded model for use from Python: embeddings, masked words, scores, text and classes.
+
+`n` sentences, `C` channels.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.inference.base import BatchLimits, Record
+from fairseq_xl.inference.decoding_options import check_options, check_value
+from fairseq_xl.inference.embedder import Embedder
+from fairseq_xl.inference.label_predictor import LabelPredictor
+from fairseq_xl.inference.scoring import (
+    Filled,
+    fill_mask,
+    log_likelihoods,
+    pseudo_log_likelihoods,
+    translation_log_likelihoods,
+)
+from fairseq_xl.inference.text_predictor import TextPredictor
+from fairseq_xl.io.text import is_blank
+from fairseq_xl.tasks.training import TrainingTask
+
+INPUT = "the text"  # in messages
+
+
+class HubInterface:
+    """A model in evaluation mode, and its task; ``model, task = fairseq_xl.load(...)`` gives both.
+
+    Methods compute on the model's device and raise `UserError` if the model cannot do what they do.
+
+    Args:
+        model: the module.
+        task: its task, whose `dictionary` and data folder are the model's.
+    """
+
+    def __init__(self, model: Any, task: Any):
+        self.model, self.task = model, task
+        self._predictors: dict[Any, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        """The model and the task."""
+        return iter((self.model, self.task))
+
+    def to(self, *where: Any) -> "HubInterface":
+        """Moves the model as `torch.nn.Module.to` does, and returns the interface.
+
+        Raises `UserError` for a device that the machine lacks.
+        """
+        try:
+            self.model.to(*where)
+        except (AssertionError, RuntimeError) as error:  # torch without CUDA; no GPU, no such one, no such type
+            raise UserError(f"to({', '.join(map(repr, where))}): {str(error).splitlines()[0]}") from error
+        self._predictors.clear()  # a generator may hold tensors on the earlier device
+        return self
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The encoder as a function from sentences to all layers and poolings."""
+        return Embedder.of_model(self.model, self.task)
+
+    def encode(
+        self, sentences: Sequence[str], lang: str, layer: int | None = None, pooling: str = "mean"
+    ) -> np.ndarray:
+        """n sentences of a language -> sentence embeddings (n, C) float32; a blank sentence has a row of zeros.
+
+        Args:
+            layer: layer whose hidden states are pooled, 0: the embeddings, None: the last layer.
+            pooling: ``mean`` over the tokens, or ``first``, the first token.
+
+        Raises `UserError` for an unknown language, layer or pooling.
+        """
+        choice = self.embedder.choice(layer, pooling)
+        found: np.ndarray = self.embedder(_texts(sentences), lang, [choice])[choice]
+        return found
+
+    def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
+        """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
+
+        For models pre-trained with a masked objective. ``<mask>`` stands for one piece, which may begin a word or
+        continue the one before it; text behind it continues the word unless a space is between them. Raises `UserError`
+        unless the sentence has exactly one ``<mask>`` and fits into the model's positions, and for a `top` below 1.
+        """
+        check_value("top", top, int, "1 or more")
+        if not isinstance(sentence, str):
+            raise UserError(f"sentence: expected text, found {quoted(sentence)}")
+        return fill_mask(self.embedder, sentence, lang, top)
+
+    def score(
+        self,
+        sentences: Sequence[str],
+        targets: Sequence[str] | None = None,
+        *,
+        lang: str | None = None,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+    ) -> np.ndarray:
+        """n sentences -> scores (n,) float64 in nats.
+
+        - A model pre-trained with `clm`: log P(sentence), ``</s>`` included.
+        - A model pre-trained with a masked objective and without `clm`: the pseudo-log-likelihood, the sum over pieces
+          of log P(piece | the sentence with this piece masked), without ``</s>`` (Salazar et al. 2020).
+        - A translation model, with `targets`: log P(target | source), ``</s>`` included.
+
+        Args:
+            targets: translations of the sentences, for a translation model.
+            lang: the language of the sentences.
+            source_lang, target_lang: the two languages of a translation model; each defaults to `lang`.
+
+        Longer sentences are truncated; without `targets`, a blank sentence has the score 0. Raises `UserError` for
+        unequal numbers of sentences and targets.
+        """
+        if targets is not None:
+            pair = source_lang or lang, target_lang or lang
+            return translation_log_likelihoods(self._generator(pair, {}), _texts(sentences), _texts(targets, "targets"))
+        if lang is None:
+            raise UserError(
+                "score: name the language of the sentences with lang, or give targets of a translation model"
+            )
+        causal = "clm" in getattr(self.task, "objectives", ())
+        texts = _texts(sentences)
+        found = np.zeros(len(texts))
+        kept = [number for number, text in enumerate(texts) if not is_blank(text)]
+        scores = log_likelihoods if causal else pseudo_log_likelihoods
+        found[kept] = scores(self.embedder, [texts[number] for number in kept], lang)
+        return found
+
+    def translate(
+        self, sentences: Sequence[str], source_lang: str, target_lang: str, beam: int = 5, **options: Any
+    ) -> list[str]:
+        """Translations of sentences by beam search; the translation of a blank sentence is empty.
+
+        Args:
+            options: further fields of fairseq's `GenerationConfig`: lenpen, max_len_a, max_len_b, sampling, …; all are
+                listed in `fairseq_xl.inference.decoding_options.OPTIONS`.
+
+        Raises `UserError` for another option, and for a value of another type or out of range.
+        """
+        options = {"beam": beam, **options}
+        check_options(options)
+        records = self._generator((source_lang, target_lang), options)(_texts(sentences))
+        return [record["text"] if record else "" for record in records]
+
+    def generate(self, sentences: Sequence[str], lang: str, beam: int = 5, **options: Any) -> list[str]:
+        """As `translate`, by a model of `xl_generation`, which writes titles and the like in the same language."""
+        return self.translate(sentences, lang, lang, beam, **options)
+
+    def predict(self, lines: Sequence[str], lang: str, objective: str | None = None) -> list[Record | None]:
+        """Predictions of a fine-tuned encoder, as `fairseq-xl predict --json` writes them; None for a blank line.
+
+        Args:
+            lines: fields separated by tabs, as `fairseq-xl predict` reads them.
+            objective: name of one of several labelled objectives of the model.
+        """
+        if not (isinstance(self.task, TrainingTask) and self.task.labelled):
+            raise UserError(f"expected a fine-tuned encoder, found a model trained by {self.task.cfg._name}")
+        key = lang, objective
+        if key not in self._predictors:
+            self._predictors[key] = LabelPredictor(self.model, self.task, BatchLimits(), INPUT, lang, objective)
+        predictor: LabelPredictor = self._predictors[key]
+        return predictor(_texts(lines, "lines"))
+
+    def _generator(self, pair: tuple[Any, Any], options: dict[str, Any]) -> TextPredictor:
+        if None in pair:
+            raise UserError("score: name the languages of sources and targets with source_lang and target_lang")
+        key = pair, tuple(sorted(options.items()))
+        if key not in self._predictors:
+            self._predictors[key] = TextPredictor(self.model, self.task, BatchLimits(), INPUT, pair, options)
+        found: TextPredictor = self._predictors[key]
+        return found
+
+
+def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[str]:
+    """The sentences; raises `UserError` for what is no list of texts, such as one text, a sequence of characters."""
+    if isinstance(sentences, str):
+        raise UserError(f"{argument}: expected a list of sentences, found the text {sentences[:40]!r}")
+    if not isinstance(sentences, Iterable):
+        raise UserError(f"{argument}: expected a list of sentences, found {quoted(sentences)}")
+    found = list(sentences)
+    for number, sentence in enumerate(found):
+        if not isinstance(sentence, str):
+            raise UserError(f"{argument}[{number}]: expected text, found {quoted(sentence)}")
+    return found

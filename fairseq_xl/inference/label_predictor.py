@@ -1,0 +1,64 @@
+"""Classes, scores, tags and answers that a fine-tuned encoder predicts for lines of text."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fairseq_xl.data.labelled.labelled_examples import LabelledExamples
+from fairseq_xl.errors import UserError
+from fairseq_xl.inference.base import BatchLimits, Predictor, Record
+from fairseq_xl.objectives.labelled import LabelledObjective
+from fairseq_xl.tasks.planned_batches import PlannedBatches
+
+
+class LabelPredictor(Predictor):
+    """An encoder with the head of a task type, as a function from lines of text to predictions.
+
+    Args:
+        model, task, limits, name: as in `Predictor`; the task has labelled objectives.
+        language: language of the text.
+        objective: name of one of several labelled objectives; None: there is only one.
+    """
+
+    def __init__(
+        self, model: Any, task: Any, limits: BatchLimits, name: str, language: str, objective: str | None = None
+    ):
+        super().__init__(model, task, limits, name)
+        self.objective, self.language = _objective_of(task, objective), language
+        self.type = self.objective.type
+        self.objective.cfg.batch_tokens = self.objective.cfg.batch_sentences = None  # those of the command apply
+        task.dictionary.language_id(language)
+
+    @torch.no_grad()
+    def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
+        """The records of the task type."""
+        examples = [self.type.from_line(line, self.language, self.name, n) for line, n in zip(lines, numbers)]
+        inputs = [self.type.inputs(example, self.encode) for example in examples]
+        truncated = [n for n, of_one in zip(numbers, inputs) if any(each.truncated for each in of_one)]
+        self.warn_of_truncation(truncated, f"{self.objective.truncation_limit} tokens")
+        corpus = LabelledExamples(examples, inputs)
+        self.objective.check_longest(corpus, self.limits.tokens)
+        found: dict[int, Any] = {}
+        dataset = PlannedBatches(self.task.objectives, {self.objective.name: {self.language: corpus}})
+        epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
+        for sample in map(self.on_device, epochs.next_epoch_itr(shuffle=False)):
+            outputs, ids = self.model(self.objective.outputs, sample["batch"]), sample["id"].cpu().numpy()
+            predictions = self.type.predict(outputs, sample["batch"], corpus.inputs_of(ids))
+            found |= zip(ids.tolist(), predictions, strict=True)
+        return [self.type.to_record(example, found[index]) for index, example in enumerate(examples)]
+
+    def to_line(self, record: Record) -> str:
+        """The line of the task type."""
+        return self.type.to_line(record)
+
+
+def _objective_of(task: Any, name: str | None) -> LabelledObjective:
+    """The labelled objective of a task, by its name if there are several; raises `UserError` for a wrong name."""
+    labelled: dict[str, LabelledObjective] = task.labelled
+    if name is None and len(labelled) == 1:
+        return next(iter(labelled.values()))
+    if name not in labelled:
+        given = f"--objective {name}" if name else "--objective is missing"
+        raise UserError(f"{given}: expected one of {', '.join(labelled)}")
+    return labelled[name]

@@ -1,0 +1,264 @@
+"""Offline back-translation (Sennrich et al. 2016): sources that a model generates for monolingual text.
+
+The pairs are written as a split of their own, ``DATA/en-de/back-de.en-de.{en,de}``: English generated from the German
+training text. ``back-de.en-de.json``, the note, is written last and holds all that they depend on. `xl_translation
+--back-translated` trains on them beside the parallel text. The command is `fairseq-xl back-translate`.
+"""
+
+import itertools
+import logging
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+from fairseq.dataclass.configs import GenerationConfig
+
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.corpora.sentences import Sentences
+from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
+from fairseq_xl.data.store.binarized_text import Text
+from fairseq_xl.data.store.shards import one_folder
+from fairseq_xl.errors import UserError
+from fairseq_xl.io import parts
+from fairseq_xl.io.arrays import read_arrays
+from fairseq_xl.io.files import replacing, sha256_of, write_json
+from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.locks import locked
+from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask
+
+logger = logging.getLogger(__name__)
+
+CHUNK = 8192  # sentences of a part; a resumed run reuses finished parts
+
+
+class Translator:
+    """A translation model that translates binarized sentences.
+
+    Args:
+        checkpoint: file of a model trained by `xl_translation` or `xl_unsupervised_translation`.
+        data: its data folder.
+        source, target: codes of the languages that it translates from and into.
+        options: fields of fairseq's `GenerationConfig`: beam, sampling, sampling_topk, temperature, …
+        target_pieces_only: as in `XLTranslationConfig`.
+        fp16: whether to compute with 16 bits.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str,
+        data: str,
+        source: str,
+        target: str,
+        options: dict[str, Any],
+        target_pieces_only: bool,
+        fp16: bool,
+    ):
+        cfg = XLTranslationConfig(
+            data=data, source_lang=source, target_lang=target, target_pieces_only=target_pieces_only
+        )
+        self.task = XLTranslationTask.setup_task(cfg)
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        (model,), _ = checkpoint_utils.load_model_ensemble([str(checkpoint)], task=self.task)
+        self.model = (model.half() if fp16 else model).eval().to(self.device)
+        self.generator = self.task.build_generator([self.model], GenerationConfig(**options))
+
+    def __call__(self, sentences: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
+        """Translates sentences; input and output end in ``</s>``. Input beyond --max-positions is truncated.
+
+        Args:
+            max_tokens: maximum number of tokens in a batch.
+        """
+        tokens = [torch.from_numpy(sentence.astype(np.int64)) for sentence in sentences]
+        dataset = self.task.build_dataset_for_inference(tokens, [len(each) for each in tokens])
+        batches = self.task.get_batch_iterator(
+            dataset, max_tokens=max_tokens, max_positions=self.model.max_positions()
+        ).next_epoch_itr(shuffle=False)
+        dictionary, found = self.task.dictionary, {}
+        kept = dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.unk())
+        for sample in batches:
+            moved = {name: value.to(self.device) for name, value in sample["net_input"].items()}
+            beams = self.task.inference_step(self.generator, [self.model], sample | {"net_input": moved})
+            for number, (best, *_) in zip(sample["id"].tolist(), beams):
+                symbols = best["tokens"].cpu().numpy()
+                found[number] = np.append(symbols[kept[symbols]], dictionary.eos())
+        return [found[number] for number in range(len(sentences))]
+
+
+class Parts:
+    """The sentences of a corpus and the sources generated for them, in parts of `CHUNK` sentences.
+
+    Args:
+        translator: translates the sentences.
+        corpus: the `Sentences`.
+        length, max_tokens, seed: as in `back_translate`.
+        folder: folder in which generated parts are kept.
+    """
+
+    def __init__(
+        self, translator: Translator, corpus: Sentences, length: int, max_tokens: int, seed: int, folder: Path
+    ):
+        self.translator, self.corpus, self.length = translator, corpus, length
+        self.max_tokens, self.seed, self.folder = max_tokens, seed, folder
+        self.examples, _ = corpus.all_examples(length)
+        self.starts = range(0, len(self.examples), CHUNK)
+
+    def sentences(self, start: int) -> list[np.ndarray]:
+        """The sentences of the part that begins at `start`."""
+        found = self.corpus.texts(self.examples[start : start + CHUNK], self.length)
+        return [sentence for (sentence,) in found]
+
+    def sources(self, start: int) -> list[np.ndarray]:
+        """The sources of a part: generated, or read if they were before."""
+        path = self.folder / f"{start:012}.npz"
+        part = read_arrays(path)
+        if part is None:
+            torch.manual_seed(self.seed + start)
+            made = self.translator(self.sentences(start), self.max_tokens)
+            part = {"tokens": np.concatenate(made), "lengths": np.array([len(each) for each in made])}
+            with replacing(path) as file:
+                np.savez(file, tokens=part["tokens"], lengths=part["lengths"])
+        return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
+
+    def all(self, side: Callable[[int], list[np.ndarray]]) -> Iterator[np.ndarray]:
+        """All parts of a side, `sentences` or `sources`, one sentence after the other."""
+        return itertools.chain.from_iterable(map(side, self.starts))
+
+
+def back_translate(
+    checkpoint: str,
+    data: str,
+    source: str,
+    target: str,
+    options: dict[str, Any],
+    *,
+    target_pieces_only: bool = False,
+    fp16: bool = False,
+    split: str = "train",
+    length: int = 250,
+    max_tokens: int = 8000,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Generates sources in the language `source` for the monolingual text of `target`, and writes the pairs.
+
+    Args:
+        checkpoint, data, options, target_pieces_only, fp16: as in `Translator`, which translates from `target` into
+            `source`.
+        split: split of the monolingual text.
+        length: maximum length of a sentence, in tokens; longer ones are left out.
+        max_tokens: maximum number of tokens in a batch.
+        seed: of sampling.
+
+    Returns: statistics: the pairs, their mean lengths, and the share of sources that are empty.
+    Raises `UserError` if another run is writing the same pairs.
+    """
+    data = str(one_folder(data, "back-translate"))
+    if source == target:
+        raise UserError(f"-s {source} -t {target}: name two languages")
+    translator = Translator(checkpoint, data, target, source, options, target_pieces_only, fp16)
+    dictionary, folder = translator.task.dictionary, translator.task.folder()
+    corpus = Sentences(folder / target / split, target, len(dictionary))
+    examples, sizes = corpus.all_examples(length)
+    longest = min(1 + int(sizes.max()), translator.model.max_positions()[0])  # with <s>, truncated
+    if longest > max_tokens:
+        found = f"{folder / target / split}: a sentence has {longest} tokens"
+        raise UserError(f"{found}, more than --max-tokens {max_tokens}: raise it")
+    prefix = back_translated_prefix(folder, source, target)
+    allowed = np.packbits(translator.task.language_pieces.of(source)) if target_pieces_only else None
+    made_with = {
+        **{
+            "checkpoint": sha256_of(checkpoint),
+            "text": sha256_of(f"{corpus.path}.bin"),
+            "dictionary": dictionary.digest(),
+            "options": options,
+            "target_pieces_only": None if allowed is None else zlib.crc32(allowed.tobytes()),
+            "seed": seed,
+        },
+        **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
+        **({"fp16": True} if fp16 else {}),
+    }
+    parts_of_text = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    with locked(Path(f"{prefix}.lock"), f"{prefix}: another `fairseq-xl back-translate` is writing there"):
+        return _write_pairs(prefix, (source, target), parts_of_text, made_with, len(dictionary))
+
+
+def _write_pairs(
+    prefix: Path, codes: tuple[str, str], parts_of_text: Parts, made_with: dict[str, Any], symbols: int
+) -> dict[str, Any]:
+    """Writes the pairs of source and target language at a prefix, unless they are there; returns their statistics.
+
+    Args:
+        made_with: all that the pairs depend on.
+        symbols: size of the dictionary.
+    """
+    note, (source, target) = read_note(prefix), codes
+    if note and note["made_with"] == made_with and _is_whole(prefix, codes):
+        logger.info("%s exists: skipped", prefix)
+        return {name: value for name, value in note.items() if name != "fingerprints"}
+    if note:
+        logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
+    parts.begin(parts_of_text.folder, made_with)
+    sentences = len(parts_of_text.examples)
+    for start in parts_of_text.starts:
+        parts_of_text.sources(start)
+        logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, sentences), sentences)
+    note_path(prefix).unlink(missing_ok=True)  # the pairs are not complete until it is there again
+    lengths = {
+        code: write_binarized(f"{prefix}.{code}", parts_of_text.all(side), symbols)
+        for code, side in ((source, parts_of_text.sources), (target, parts_of_text.sentences))
+    }
+    result = {
+        "made_with": made_with,
+        "pairs": sentences,
+        "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
+        "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
+    }
+    write_json(note_path(prefix), result | {"fingerprints": _fingerprints(prefix, codes)})
+    shutil.rmtree(parts_of_text.folder, ignore_errors=True)
+    return result
+
+
+def _fingerprints(prefix: Path, codes: tuple[str, str]) -> dict[str, dict[str, Any]]:
+    """{name: fingerprint} of the files of the pairs."""
+    found = {}
+    for code in codes:
+        sizes = Text(f"{prefix}.{code}", code).sizes
+        counts = {"idx": {"lines": len(sizes), "tokens": int(sizes.sum(dtype=np.int64))}, "bin": {}}
+        for end in counts:
+            path = Path(f"{prefix}.{code}.{end}")
+            found[path.name] = fingerprint(path, **counts[end])
+    return found
+
+
+def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:
+    """Whether the files of pairs are there and as they were written; warns otherwise."""
+    try:
+        SentencePairs(prefix, *codes)
+    except UserError as error:
+        logger.warning("%s", error)
+        return False
+    return True
+
+
+def write_binarized(prefix: str, sentences: Iterable[np.ndarray], symbols: int) -> np.ndarray:
+    """Writes sentences of ids below `symbols` as fairseq's PREFIX.bin and PREFIX.idx; returns their lengths."""
+    lengths = []
+    builder = MMapIndexedDatasetBuilder(f"{prefix}.bin.tmp", dtype=np.uint16 if symbols < 65500 else np.int32)
+    try:
+        for sentence in sentences:
+            builder.add_item(torch.from_numpy(sentence.astype(np.int64)))
+            lengths.append(len(sentence))
+        builder.finalize(f"{prefix}.idx.tmp")
+        for end in ("bin", "idx"):
+            os.replace(f"{prefix}.{end}.tmp", f"{prefix}.{end}")
+    finally:
+        for end in ("bin", "idx"):
+            Path(f"{prefix}.{end}.tmp").unlink(missing_ok=True)
+    return np.array(lengths)

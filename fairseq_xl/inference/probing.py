@@ -1,0 +1,126 @@
+"""Probing of a frozen encoder: words in context and masked tokens (Artetxe et al. 2020).
+
+`B` batch, `T` time, `C` channels, `n` texts. The commands are `fairseq-xl probe wic`, `scws` and `minimal-pairs`.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from fairseq_xl.data.labelled.labelled_examples import frame
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.probing_tasks import MinimalPair, WordInText, WordPair
+from fairseq_xl.inference.embedder import BATCH_TOKENS, Embedder
+from fairseq_xl.models.encoder import XLEncoderModel
+
+
+def parser(name: str, description: str | None) -> argparse.ArgumentParser:
+    """The arguments of `fairseq-xl probe NAME`, without its files."""
+    made = argparse.ArgumentParser(f"fairseq-xl probe {name}", description=description)
+    made.add_argument("checkpoint", help="checkpoint of any task with an encoder")
+    made.add_argument("data", help="data folder of the probed language, with dict.txt and sentencepiece.model")
+    made.add_argument("--lang", default="en", help="language of the text (default: en)")
+    made.add_argument(
+        "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
+    )
+    return made
+
+
+def last_hidden_states(
+    embedder: Embedder, rows: Sequence[np.ndarray], language: str, batch_tokens: int = BATCH_TOKENS
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """Yields the number of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
+    for batch, states, _ in embedder.hidden_states(rows, language, batch_tokens):
+        for number, hidden in zip(batch, states[-1]):
+            yield number, hidden[: len(rows[number])]
+
+
+def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np.ndarray, np.ndarray]:
+    """The framed text of a word, (t,), and the places of the word's pieces in it.
+
+    A text that is longer than the model's positions is cut around the word. Raises `UserError` for a word without a
+    piece.
+    """
+    ids, characters = embedder.encode.spans(word.text, language)
+    begin = word.begin - word.text[: word.begin].endswith(" ")  # a piece may be the space before the word alone
+    places = np.flatnonzero((characters[:, 0] < word.end) & (characters[:, 1] > begin))
+    room = embedder.longest - 2  # <s> and </s>
+    if not 0 < len(places) <= room:
+        raise UserError(f"{word.place}: the word has {len(places)} pieces, expected 1 to {room}")
+    first = max(0, min((places[0] + places[-1] + 1 - room) // 2, len(ids) - room))
+    ended = np.append(ids[first : first + room], embedder.task.dictionary.eos())
+    return embedder.task.framing.sentence(ended), places - first + 1
+
+
+def word_hidden_states(embedder: Embedder, words: Sequence[WordInText], language: str) -> np.ndarray:
+    """(n, C) float32: the mean over the pieces of each word of the last layer's hidden states."""
+    framed = [word_tokens(embedder, word, language) for word in words]
+    found = [np.empty(0)] * len(words)
+    for number, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
+        found[number] = hidden[framed[number][1]].mean(0).float().cpu().numpy()
+    return np.stack(found)
+
+
+def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> np.ndarray:
+    """(n, C) float32: the last layer's first hidden state of each pair of texts, framed as one sequence."""
+    encoded = [[embedder.encode(word.text, language) for word in pair.words] for pair in pairs]
+    rows = [frame(texts, embedder.task.framing, embedder.longest).tokens for texts in encoded]
+    found = [np.empty(0)] * len(rows)
+    for number, hidden in last_hidden_states(embedder, rows, language):
+        found[number] = hidden[0].float().cpu().numpy()
+    return np.stack(found)
+
+
+def both_words(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
+    """`word_hidden_states` (n, C) of the first and of the second words."""
+    first, second = zip(*(pair.words for pair in pairs))
+    return word_hidden_states(embedder, first, language), word_hidden_states(embedder, second, language)
+
+
+@torch.no_grad()
+def word_embeddings(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
+    """(n, C) float32 of the first and of the second words: the mean of the token embeddings of each word's pieces."""
+    sides = []
+    for side in (0, 1):
+        framed = [word_tokens(embedder, pair.words[side], language) for pair in pairs]
+        pieces = [torch.from_numpy(tokens[places]).to(embedder.device) for tokens, places in framed]
+        rows = [embedder.encoder.token_embeddings(each[None])[0].mean(0) for each in pieces]
+        sides.append(torch.stack(rows).float().cpu().numpy())
+    return sides[0], sides[1]
+
+
+@torch.no_grad()
+def masked_log_probabilities(
+    embedder: Embedder, pairs: Sequence[MinimalPair], language: str
+) -> dict[int, tuple[float, float]]:
+    """Log-probabilities, in nats, of the pieces in which the two sentences of a pair differ, in place of <mask>.
+
+    Returns: {number of the pair: (of the grammatical sentence, of the ungrammatical one)}; pairs that differ in more
+    than one piece are left out, as in Artetxe et al. (2020). Raises `UserError` for a model without an output layer,
+    and for a sentence that is longer than the model's positions.
+    """
+    model, dictionary = embedder.model, embedder.task.dictionary
+    if not isinstance(model, XLEncoderModel):
+        raise UserError(f"minimal pairs need a masked language model, found {type(model).__name__}")
+    numbers, rows, places, candidates = [], [], [], []
+    for number, pair in enumerate(pairs):
+        sides = [embedder.encode(sentence, language) for sentence in pair[1:]]
+        if len(sides[0]) != len(sides[1]) or (sides[0] != sides[1]).sum() != 1:
+            continue
+        if len(sides[0]) + 1 > embedder.longest:
+            raise UserError(f"{pair.grammatical[:60]!r} has more than {embedder.longest - 2} pieces")
+        (place,) = np.flatnonzero(sides[0] != sides[1])
+        candidates.append([int(side[place]) for side in sides])
+        masked = sides[0].copy()
+        masked[place] = dictionary.mask_index
+        numbers.append(number)
+        rows.append(embedder.task.framing.sentence(masked))
+        places.append(int(place) + 1)
+    found: dict[int, tuple[float, float]] = {}
+    for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():
+        log_probabilities = model.output(hidden[places[row]]).float().log_softmax(-1)
+        first, second = log_probabilities[candidates[row]].tolist()
+        found[numbers[row]] = first, second
+    return {number: found[number] for number in numbers}

@@ -1,0 +1,155 @@
+"""Words in place of <mask>, and log-probabilities of sentences by a language model or a translation model.
+
+`B` batch, `T` time, `C` channels, `V` vocabulary, `N` predictions, `n` sentences. Log-probabilities are in nats.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.special_symbols import MASK
+from fairseq_xl.data.vocabulary.text_encoder import cut
+from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.inference.embedder import Embedder
+from fairseq_xl.inference.masked_text import around_mask
+from fairseq_xl.inference.text_predictor import TextPredictor
+from fairseq_xl.models.encoder import XLEncoderModel
+from fairseq_xl.modules.output import OutputLayer
+from fairseq_xl.objectives.mlm import MaskedObjective
+
+SENTENCES = 64  # sentences whose masked copies are in memory at a time
+LOGITS = 2**24  # logits in memory at a time: 64 MB in float32
+
+
+class Filled(NamedTuple):
+    """A piece in place of <mask>."""
+
+    probability: float
+    token: str  # the piece, as it is in the dictionary
+    text: str  # the sentence with the piece
+
+
+def language_model(embedder: Embedder, masked: bool) -> Any:
+    """The encoder of an embedder with its output layer.
+
+    Raises `UserError` unless it was pre-trained with masked language modeling or, without `masked`, with `clm`.
+    """
+    objectives = getattr(embedder.task, "objectives", {})
+    kinds = [isinstance(each, MaskedObjective) if masked else name == "clm" for name, each in objectives.items()]
+    if not isinstance(embedder.model, XLEncoderModel) or not any(kinds):
+        trained = f" with {','.join(objectives)}" if objectives else ""
+        wanted = "a masked language model (mlm, tlm, veco_mono, …)" if masked else "a causal language model (clm)"
+        raise UserError(f"expected {wanted}, found a model trained by {embedder.task.cfg._name}{trained}")
+    return embedder.model
+
+
+@torch.no_grad()
+def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> list[Filled]:
+    """The `top` most probable pieces for the only <mask> of a sentence, in descending order.
+
+    <mask> stands for one piece, which may begin a word or continue the one before it. Text behind it continues the word
+    unless a space is between them, so that `the house is <mask>.` has the same full stop as the sentence with a word.
+    Special symbols are left out, but the probabilities are over the whole vocabulary.
+    """
+    model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
+    sides = sentence.split(MASK)
+    if len(sides) != 2:
+        raise UserError(f"{quoted(sentence)}: expected one {MASK}, found {len(sides) - 1}")
+    left, right = around_mask(embedder.encode, sides[0], sides[1], language)
+    row = embedder.task.framing.sentence(np.concatenate((left, [dictionary.mask_index], right, [dictionary.eos()])))
+    if len(row) > embedder.longest:
+        raise UserError(f"{quoted(sentence)}: expected at most {embedder.longest} tokens, found {len(row)}")
+    ((_, states, _),) = embedder.hidden_states([row], language)
+    probabilities = model.output(states[-1][0, len(left) + 1]).float().softmax(-1).cpu()
+    pieces = torch.from_numpy(dictionary.pieces)
+    best = probabilities[pieces].topk(min(top, len(pieces)))
+    return [
+        Filled(value, dictionary[number], _text(embedder, [*left, number, *right], language))
+        for value, number in zip(best.values.tolist(), pieces[best.indices].tolist())
+    ]
+
+
+def _text(embedder: Embedder, tokens: list[int], language: str) -> str:
+    dictionary = embedder.task.dictionary
+    joined = dictionary.string(torch.tensor(tokens), dictionary.word_mark)
+    return tokenizers.detokenize(joined, embedder.encode.tokenizers.get(language), language)
+
+
+@torch.no_grad()
+def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str) -> np.ndarray:
+    """(n,) float64: the sum over a sentence's pieces of log P(piece | the sentence with this piece masked).
+
+    Salazar et al. (2020), eq. 1. The ``</s>`` is not scored; too long sentences are truncated. A model reads as many
+    copies of a sentence as it has pieces.
+    """
+    model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
+    found = np.zeros(len(sentences))
+    for first in range(0, len(sentences), SENTENCES):
+        copies, owners, places, targets = [], [], [], []
+        for number, row in enumerate(embedder.rows(sentences[first : first + SENTENCES], language), start=first):
+            for place in range(1, len(row) - 1):
+                masked = row.copy()
+                masked[place] = dictionary.mask_index
+                copies.append(masked)
+                owners.append(number)
+                places.append(place)
+                targets.append(int(row[place]))
+        for batch, states, _ in embedder.hidden_states(copies, language):
+            hidden = states[-1][range(len(batch)), [places[copy] for copy in batch]]
+            target = torch.tensor([targets[copy] for copy in batch], device=hidden.device)
+            scores = token_log_probabilities(model.output, hidden, target)
+            np.add.at(found, [owners[copy] for copy in batch], scores.double().cpu().numpy())
+    return found
+
+
+def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor) -> Tensor:
+    """Log-probabilities (N,) float32 of target (N,) at hidden (N, C).
+
+    At most `LOGITS` logits, or the logits of one prediction, are in memory at a time.
+    """
+    rows = max(1, LOGITS // len(output.token_embeddings.output_matrix))
+    found = []
+    for states, tokens in zip(hidden.split(rows), target.split(rows)):
+        logits = output(states).float()
+        found.append(logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(1))
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str) -> np.ndarray:
+    """(n,) float64: the sum of log P(token | tokens before it), ``</s>`` included, by a causal language model."""
+    model = language_model(embedder, masked=False)
+    rows = embedder.rows(sentences, language)
+    found = np.zeros(len(rows))
+    for batch, states, _ in embedder.hidden_states(rows, language, causal=True):
+        for number, hidden in zip(batch, states[-1]):
+            following = torch.from_numpy(np.asarray(rows[number][1:], dtype=np.int64)).to(hidden.device)
+            scores = token_log_probabilities(model.output, hidden[: len(following)], following)
+            found[number] = float(scores.double().sum())
+    return found
+
+
+@torch.no_grad()
+def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+    """(n,) float64: log P(target | source), summed over the tokens of the target, ``</s>`` included."""
+    if len(sources) != len(targets):
+        raise UserError(f"expected a target for each source, found {len(targets)} targets of {len(sources)} sources")
+    model, limits = predictor.model, predictor.model.max_positions()
+    sides = [
+        [cut(predictor.encode(text, language), limit - (side == 0)) for text in texts]
+        for side, (texts, language, limit) in enumerate(zip((sources, targets), predictor.pair, limits))
+    ]
+    found = np.zeros(len(sources))
+    pad = predictor.task.dictionary.pad()
+    for sample in predictor.batches(*sides):
+        net_input, target = sample["net_input"], sample["target"]
+        encoder_out = model.encoder(net_input["src_tokens"], None, net_input["src_languages"])
+        hidden, _ = model.decoder.extract_features(net_input["prev_output_tokens"], encoder_out)
+        kept, scores = target != pad, torch.zeros(target.shape, dtype=torch.float64, device=target.device)
+        scores[kept] = token_log_probabilities(model.decoder.output, hidden[kept], target[kept]).double()
+        found[sample["id"].cpu().numpy()] = scores.sum(1).cpu().numpy()
+    return found

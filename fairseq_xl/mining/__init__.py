@@ -1,0 +1,1 @@
+"""Bitext and hard negatives, found by sentence embeddings, exactly or on disk."""

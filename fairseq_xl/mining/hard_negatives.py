@@ -1,0 +1,394 @@
+"""Hard negatives for paraphrase classification (Huang et al. 2019, section 3).
+
+A negative of a sentence X of a binarized language pair is a sentence of the other language with a similar embedding,
+by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It is never the translation of X or of
+another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
+would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
+
+Memory does not grow with the text. An exact index, for fewer than --exact-below distinct sentences of the second side,
+holds 2 kB for each at 512 channels, and twice that while it grows. The vectors of a larger index are on disk
+(`disk_index`). Hashes, lines and negatives of all pairs are in mapped files, and finished parts of the
+negatives in a file for each 131,072 pairs. All of these are in a folder beside the result until it is complete.
+The command is `fairseq-xl mine-negatives`.
+"""
+
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fairseq_xl import load
+from fairseq_xl.data.corpora.negatives import (
+    LengthRange,
+    RandomNegatives,
+    hashes_of_block,
+    negatives_file,
+    read_negatives,
+)
+from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.store.binarized_text import is_begun
+from fairseq_xl.data.store.cached_tables import table
+from fairseq_xl.data.store.shards import data_folders
+from fairseq_xl.errors import UserError
+from fairseq_xl.inference.embedder import batches
+from fairseq_xl.io import parts as parts_folder
+from fairseq_xl.io.arrays import new_array, read_arrays
+from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.mining.disk_index import PROBES, disk_index, search_parameters
+from fairseq_xl.mining.nearest_neighbors import import_faiss
+from fairseq_xl.models.dan import XLDANModel
+
+logger = logging.getLogger(__name__)
+
+BATCH_TOKENS = 65536
+LINES_AT_ONCE = 8192  # sentences that are embedded, searched for or mined at a time
+SPARE = 8  # extra candidates looked up for each sentence, since some are translations
+PART_CHUNKS = 16  # chunks of `LINES_AT_ONCE` pairs whose negatives are in a file, from which a stopped run continues
+BLOCK_ROWS = 1 << 20  # rows of a mapped file that are in memory at a time
+
+
+class SentenceVectors:
+    """The deep averaging network of a checkpoint, as a function from sentences to sentence embeddings.
+
+    Args:
+        checkpoint: its file.
+        data: the folder of binarized text with the dictionary that it was trained with.
+        pairs: language pairs of the folder, separated by commas; None for those that it was trained with.
+    """
+
+    def __init__(self, checkpoint, data, pairs=None):
+        model, self.task = load(checkpoint, data, **({"pairs": pairs} if pairs else {}))
+        if not isinstance(model, XLDANModel):
+            raise UserError(f"{checkpoint}: mining needs {XLDANModel.described}")
+        self.channels = model.cfg.embed_dim
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model = model.to(self.device)
+
+    @torch.no_grad()
+    def __call__(self, side, lines):
+        """Sentence embeddings (n, C) float32 of these `lines` (n,) of a binarized text."""
+        found = np.empty((len(lines), self.channels), dtype=np.float32)
+        for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
+            words = pad_rows([side[lines[index]].numpy()[:-1] for index in batch], self.model.pad)
+            found[batch] = self.model.vectors(torch.from_numpy(words).to(self.device)).float().cpu().numpy()
+        return found
+
+
+def build_index(vectors, side, lines, exact_below, folder):
+    """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
+
+    Args:
+        vectors: embeds sentences, as `SentenceVectors` does.
+        exact_below: the index is exact for fewer sentences than this; otherwise it has cells, and a search visits some.
+        folder: where the vectors of an index with cells are stored; one that is complete there is opened.
+    """
+    if len(lines) >= exact_below:
+        return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, LINES_AT_ONCE)
+    index = import_faiss().IndexFlatIP(vectors.channels)
+    for start in range(0, len(lines), LINES_AT_ONCE):
+        index.add(vectors(side, lines[start : start + LINES_AT_ONCE]))
+        logger.info("index: %d of %d distinct sentences", index.ntotal, len(lines))
+    return index
+
+
+class Pool:
+    """The distinct sentences of the second side, sorted by length, which is the order of the index.
+
+    Their hashes and lines are in files of a folder if there are many. Sentences count as equal if their lengths and the
+    first 64 - b bits of their hashes are equal, where b bits hold the length.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: maximum length of a sentence, in tokens; pairs with a longer one are left out.
+        folder: for the files.
+    """
+
+    def __init__(self, pairs, longest, folder):
+        self.candidates, self.side = pairs.candidates, pairs.sides[1]
+        pairs.measured(longest)  # raises `UserError` if all are longer
+        self.length_bits = np.uint64((longest + 1).bit_length())
+        tables = folder, pairs.table_prefixes, pairs.lines
+        sentences = _table("sentences", *tables, lambda: self._hashes_of_pairs(pairs, longest))
+        self.hashes = _table("candidates", *tables, lambda: _distinct(sentences))  # (m,) length, hash
+        self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
+        lengths = LengthRange(pairs, longest)
+        bounds = [self._hashes(each, np.zeros(1, np.uint64)) for each in (lengths.least, lengths.most + 1)]
+        self.bounds = np.searchsorted(self.hashes, np.stack(bounds, axis=1))  # of sentences in the range of each length
+
+    def _hashes(self, lengths, hashes):
+        """Numbers (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
+        return lengths.astype(np.uint64) << (np.uint64(64) - self.length_bits) | hashes >> self.length_bits
+
+    def _hashes_of_pairs(self, pairs, longest):
+        """Yields the `_hashes` (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
+        for first, sizes in pairs.blocks():
+            fits = ((sizes > 1) & (sizes <= longest)).all(axis=1)
+            yield self._hashes(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
+
+    def _lines(self, pairs, longest, folder):
+        """The first line of each sentence, (m,), of any pair; a mapped file."""
+        found = new_array(folder / "lines.npy", np.int64, (len(self.hashes),))
+        for start in range(0, len(found), BLOCK_ROWS):
+            found[start : start + BLOCK_ROWS] = -1
+        for first, sizes in pairs.blocks():
+            usable = np.flatnonzero((sizes > 1).all(axis=1) & (sizes[:, 1] <= longest))
+            numbers = self._hashes(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
+            numbers, firsts = np.unique(numbers, return_index=True)
+            indices = np.searchsorted(self.hashes, numbers).clip(max=len(found) - 1)
+            new = (self.hashes[indices] == numbers) & (found[indices] < 0)
+            found[indices[new]] = first + usable[firsts[new]]
+        return found
+
+    def lengths(self, lines):
+        """Tokens (n,) of the second sentences of lines (n,)."""
+        return self.side.sizes[lines]
+
+
+def _table(name, folder, prefixes, lines, blocks):
+    """Sorted numbers, in a file of the folder if the text is long."""
+    return table(str(folder / f"{name}.table"), prefixes, lines, blocks, None)
+
+
+def _distinct(numbers):
+    """Yields the distinct ones of sorted numbers (n,), in blocks."""
+    for start in range(0, len(numbers), BLOCK_ROWS):
+        block = np.asarray(numbers[max(0, start - 1) : start + BLOCK_ROWS])
+        new = np.flatnonzero(block[1:] != block[:-1]) + 1
+        yield block[new] if start else np.append(block[:1], block[new])
+
+
+def nearest_negatives(index, queries, lines, pool, count):
+    """The `count` most similar negatives of the pairs `lines` (b,) with source vectors `queries` (b, C).
+
+    Their lengths are in the `LengthRange` of the translation's length, or any if no sentence in range is a negative.
+
+    Returns: lines of the second side (b, count), -1 where there are no more, and similarities (b, count).
+    Raises `UserError` for a pair that has no negative at all.
+    """
+    negatives = np.full((len(lines), count), -1, dtype=np.int64)
+    similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
+    bounds = pool.bounds[pool.lengths(lines)]  # (b, 2)
+    for of_any_length in (False, True):
+        left = np.flatnonzero(negatives[:, 0] < 0)
+        if of_any_length:
+            bounds[left] = 0, len(pool.lines)
+        for first, end in np.unique(bounds[left], axis=0).tolist():
+            rows = left[(bounds[left] == (first, end)).all(axis=1)]
+            found = _nearest_within(index, queries[rows], lines[rows], pool, (first, end), count)
+            negatives[rows], similarities[rows] = found
+    if (negatives[:, 0] < 0).any():
+        raise pool.candidates.no_negative(lines[np.argmax(negatives[:, 0] < 0)])
+    return negatives, similarities
+
+
+def _nearest_within(index, queries, lines, pool, bounds, count):
+    """`nearest_negatives` among the sentences of the pool within `bounds` (first, end); -1 where there are none."""
+    negatives = np.full((len(lines), count), -1, dtype=np.int64)
+    similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
+    left, wanted, probes = np.arange(len(lines)), count + SPARE, PROBES
+    most = bounds[1] - bounds[0]
+    while len(left) and most:
+        wanted = min(wanted, most)
+        parameters = search_parameters(index, probes, import_faiss().IDSelectorRange(*bounds))
+        similarity, found = index.search(queries[left], wanted, params=parameters)
+        found = np.where(found >= 0, pool.lines[found], -1)
+        usable = pool.candidates.are_negatives(lines[left], found)
+        order = np.argsort(~usable, axis=1, kind="stable")[:, :count]
+        for whole, part, nothing in ((negatives, found, -1), (similarities, similarity, -np.inf)):
+            chosen = np.where(usable, part, nothing)
+            whole[left, : order.shape[1]] = np.take_along_axis(chosen, order, axis=1)
+        everywhere = wanted == most and probes >= getattr(index, "nlist", 0)
+        enough = everywhere | (usable.sum(1) >= count)
+        left, wanted, probes = left[~enough], 4 * wanted, 4 * probes
+    return negatives, similarities
+
+
+def mine(vectors, pairs, count, exact_below, longest, made_with):
+    """Mines the negatives of one language pair and split, and writes them beside it.
+
+    Args:
+        vectors: `SentenceVectors`, or a callable like it with the attribute `channels`.
+        pairs: the `SentencePairs`.
+        count: negatives for each sentence.
+        exact_below: use an exact index for fewer distinct sentences than this.
+        longest: maximum length of a sentence, in tokens; longer ones neither get negatives nor are negatives.
+        made_with: dict of everything that the result depends on; a whole or partial result with an equal one is reused.
+
+    Returns: the statistics, a dict.
+    """
+    made_with = made_with | {"text": pairs.fingerprint, "count": count, "exact_below": exact_below, "length": longest}
+    folder = Path(f"{pairs.prefix}.negatives.part")
+    result = _statistics_of(pairs, made_with)
+    if result is not None:
+        logger.info("%s is there already", negatives_file(pairs.prefix))
+    else:
+        if negatives_file(pairs.prefix).exists():
+            logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
+        parts_folder.begin(folder, made_with)
+        pool = Pool(pairs, longest, folder)
+        negatives = _no_negatives(folder, pairs.lines, count)
+        statistics = Statistics(pairs, longest, folder)
+        for lines, part in _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
+            negatives[lines] = part["negatives"]
+            statistics.add(lines, part)
+        result = {"made_with": made_with, "prefix": pairs.prefix} | statistics.result(len(pool.lines))
+        _write(pairs, negatives, result)
+    shutil.rmtree(folder, ignore_errors=True)  # a killed run may have left it beside the result
+    return result
+
+
+def _statistics_file(prefix):
+    return Path(f"{prefix}.negatives.json")
+
+
+def _statistics_of(pairs, made_with):
+    """Statistics of the negatives in place; None unless they are complete and `made_with` is the same."""
+    try:
+        read_negatives(pairs)
+    except UserError:
+        return None
+    found = read_json(_statistics_file(pairs.prefix))
+    if not isinstance(found, dict) or found.pop("fingerprints", None) is None or found.get("made_with") != made_with:
+        return None
+    return found
+
+
+def _no_negatives(folder, lines, count):
+    """A mapped file of negatives (lines, count), all -1: none."""
+    found = new_array(folder / "negatives.npy", np.int32 if lines < 2**31 else np.int64, (lines, count))
+    for start in range(0, lines, BLOCK_ROWS):
+        found[start : start + BLOCK_ROWS] = -1
+    return found
+
+
+def _chunks(pairs, longest):
+    """Yields lines (c,) of pairs with sides of at most `longest` tokens, those of a part file at a time."""
+    size = PART_CHUNKS * LINES_AT_ONCE
+    left = np.zeros(0, np.int64)
+    for first, sizes in pairs.blocks():
+        fitting = first + np.flatnonzero(((sizes > 1) & (sizes <= longest)).all(axis=1))
+        left = np.concatenate((left, fitting))
+        whole = len(left) // size * size
+        yield from left[:whole].reshape(-1, size)
+        left = left[whole:]
+    if len(left):
+        yield left
+
+
+def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
+    """Yields lines and results of `_mine_part` for each part of the pairs; writes them to a folder, or reads them."""
+    random, index, start = RandomNegatives(pairs, longest), None, 0
+    total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
+    for lines in _chunks(pairs, longest):
+        path = folder / f"{start:012}-{len(lines)}.npz"  # parts of another size have other names
+        part = read_arrays(path)
+        if part is None:
+            if index is None:
+                index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
+            found = []
+            for first in range(0, len(lines), LINES_AT_ONCE):
+                found.append(
+                    _mine_part(vectors, pairs, lines[first : first + LINES_AT_ONCE], pool, random, index, count)
+                )
+                done = start + min(first + LINES_AT_ONCE, len(lines))
+                logger.info("%s: %d of %d sentences", pairs.prefix, done, total)
+            part = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+            with replacing(path) as file:
+                np.savez(file, **part)
+        yield lines, part
+        start += len(lines)
+
+
+def _mine_part(vectors, pairs, lines, pool, random, index, count):
+    """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,), and similarities (b,)."""
+    queries = vectors(pairs.sides[0], lines)
+    negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
+    drawn = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
+    others = vectors(pairs.sides[1], np.concatenate((lines, drawn))).reshape(2, len(lines), -1)
+    translations, randoms = (np.einsum("bc,bc->b", queries, each) for each in others)
+    similar = {"mined": similarities[:, 0], "translations": translations, "random": randoms}
+    return {"negatives": negatives, "random_negatives": drawn} | similar
+
+
+class Statistics:
+    """Numbers of sentences, mean similarities, separability by length, share of negatives nearer than translations.
+
+    Args:
+        pairs: the `SentencePairs`.
+        longest: maximum length of a sentence, in tokens.
+        folder: for a mapped file of 8 bytes per line.
+    """
+
+    def __init__(self, pairs, longest, folder):
+        self.sides, self.pairs, self.nearer = pairs.sides, 0, 0
+        self.similarity = dict.fromkeys(("translations", "mined", "random"), 0.0)
+        #: numbers of pairs by the lengths of the source and of the other sentence
+        self.lengths = {name: np.zeros((longest + 1, longest + 1), np.int64) for name in self.similarity}
+        self.uses = new_array(folder / "uses.npy", np.int64, (pairs.lines,))  # zeros
+
+    def add(self, lines, part):
+        """Adds pairs `lines` (b,) with the result of `_mine_part`."""
+        self.pairs += len(lines)
+        self.nearer += int((part["mined"] > part["translations"]).sum())
+        np.add.at(self.uses, part["negatives"][part["negatives"] >= 0], 1)
+        sources = self.sides[0].sizes[lines]
+        others = {"translations": lines, "mined": part["negatives"][:, 0], "random": part["random_negatives"]}
+        for name, chosen in others.items():
+            self.similarity[name] += float(part[name].sum(dtype=np.float64))
+            np.add.at(self.lengths[name], (sources, self.sides[1].sizes[chosen]), 1)
+
+    def result(self, candidates):
+        """The statistics; `candidates` is the number of distinct second sentences."""
+        uses = [self.uses[start : start + BLOCK_ROWS] for start in range(0, len(self.uses), BLOCK_ROWS)]
+        translations = self.lengths["translations"]
+        return {
+            "pairs": self.pairs,
+            "candidates": candidates,
+            "similarity": {name: round(each / self.pairs, 4) for name, each in self.similarity.items()},
+            "length_separability": {
+                name: length_separability(translations, self.lengths[name]) for name in ("mined", "random")
+            },
+            "nearer_than_translation": round(100 * self.nearer / self.pairs, 2),
+            "different_negatives": sum(int(np.count_nonzero(each)) for each in uses),
+            "most_uses_of_one": max(int(each.max()) for each in uses),
+        }
+
+
+def length_separability(translations, negatives):
+    """Accuracy, in percent, of telling translations from as many negatives by a threshold on their length alone.
+
+    The threshold is the best one on |log(length / source's length)|; 50 is guessing.
+
+    Args:
+        translations, negatives: numbers of pairs by the lengths of the source and of the other sentence, (L, L).
+    """
+    sources, others = np.nonzero(translations + negatives)
+    ratios = np.maximum(sources, others) / np.minimum(sources, others)
+    values, which = np.unique(ratios, return_inverse=True)
+    weights = (translations - negatives)[sources, others]
+    lead = np.cumsum(np.bincount(which.reshape(-1), weights=weights, minlength=len(values)))  # below each threshold
+    return round(50 + 50 * float(np.abs(lead).max()) / int(translations.sum()), 2)
+
+
+def _write(pairs, negatives, result):
+    """Writes the negatives (lines, k) of all lines, then their statistics: old statistics are removed first."""
+    _statistics_file(pairs.prefix).unlink(missing_ok=True)
+    with replacing(negatives_file(pairs.prefix)) as file:
+        np.savez(file, negatives=negatives, text=result["made_with"]["text"])
+    path = negatives_file(pairs.prefix)
+    write_json(_statistics_file(pairs.prefix), result | {"fingerprints": {path.name: fingerprint(path)}})
+
+
+def prefixes(task, data, split):
+    """Prefixes of a split's language pairs, in every shard that has them; `UserError` if there is none."""
+    names = task.first_folder.pairs(split)
+    if not names:
+        raise UserError(f"{data}: no language pair has the split {split!r}")
+    folders = data_folders(data)
+    if split != "train":
+        folders = folders[:1]  # validation reads no other
+    found = [folder / name / f"{split}.{name}" for folder in folders for name in names]
+    return [prefix for prefix in found if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))]

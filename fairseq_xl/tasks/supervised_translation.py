@@ -1,0 +1,247 @@
+"""Supervised translation from pre-trained encoders and decoders."""
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional
+
+import torch
+from fairseq.tasks import register_task
+from omegaconf import OmegaConf
+
+from fairseq_xl.checkpoints import published_models
+from fairseq_xl.criterions.combined import CombinedCriterion
+from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
+from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
+from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.vocabulary.special_symbols import check_direction
+from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights, transfer_weights
+from fairseq_xl.engine.interfaces import run_config, run_option
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
+from fairseq_xl.io.options import AUTO, option
+from fairseq_xl.models.config import EncoderDecoderConfig
+from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
+from fairseq_xl.objectives.translation_scores import TranslationScorer
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
+from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class XLTranslationConfig(XLSeq2SeqConfig):
+    """Options of `xl_translation`."""
+
+    lang_pairs: Optional[str] = option(
+        None, "training directions, separated by commas: en-de,de-en (default: -s and -t)"
+    )
+    source_lang: Optional[str] = option(
+        None, "source language of generation or of a single direction", argparse_alias="-s"
+    )
+    target_lang: Optional[str] = option(
+        None, "target language of generation or of a single direction", argparse_alias="-t"
+    )
+    eval_bleu: bool = option(
+        False,
+        "in validation, translate greedily; log BLEU of each direction, their mean `bleu`, the percentage "
+        "of translations in a wrong language and the length ratio",
+    )
+    back_translated: bool = option(
+        False, "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
+    )
+    tagged_back_translation: bool = option(False, "put <mask> in front of generated sources (Caswell et al. 2019)")
+    random_cross_attention: bool = option(
+        False,
+        "leave cross-attention and its layer normalization random, though the checkpoint of "
+        "--init-decoder-from has them: a control for models whose pre-training trains them",
+    )
+    upsample_primary: float = option(
+        1,
+        "read the parallel text N times in an epoch, back-translated pairs once; below 1 a random part of "
+        "it is read, another one in each epoch",
+        range="more than 0",
+    )
+    sampling_temperature: float = option(
+        1,
+        "sample directions with probability proportional to (n/N)^(1/temperature), where n of all N "
+        "sentence pairs belong to the direction; with 1 each epoch reads every pair once (Arivazhagan et al. 2019)",
+        range="1 or more",
+    )
+
+
+@register_task("xl_translation", dataclass=XLTranslationConfig)
+class XLTranslationTask(XLSeq2SeqTask):
+    """Translation in one or several directions (Lample & Conneau 2019, section 4.3)."""
+
+    criterion = "xl_translation"
+    other_criterions = FAIRSEQ_CRITERIONS
+    objective_name, group_name = "translation", "direction"
+
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        if bool(cfg.source_lang) != bool(cfg.target_lang):
+            raise UserError("give both --source-lang and --target-lang, or neither")
+        single = f"{cfg.source_lang}-{cfg.target_lang}" if cfg.source_lang else None
+        names = names_of("--lang-pairs", cfg.lang_pairs) if cfg.lang_pairs else [single] if single else []
+        if not names:
+            raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
+        if wrong := [name for name in names if name.count("-") != 1]:
+            raise UserError(f"--lang-pairs {cfg.lang_pairs}: {wrong[0]} is no pair such as en-de")
+        if not cfg.back_translated:
+            if cfg.tagged_back_translation:
+                raise UserError("--tagged-back-translation needs --back-translated")
+            if cfg.upsample_primary != 1:
+                raise UserError(f"--upsample-primary {cfg.upsample_primary:g} needs --back-translated")
+        if cfg.random_cross_attention and not cfg.init_decoder_from:
+            raise UserError("--random-cross-attention needs --init-decoder-from")
+        self.named_truncations = []  # datasets whose truncated lines a warning has named
+        self.trained_directions = None  # of the checkpoint that was loaded for evaluation
+        self.lang_pairs = [tuple(name.split("-")) for name in names]
+        for language in sorted({language for pair in self.lang_pairs for language in pair}):
+            dictionary.language_id(language)
+        self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+        self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
+        self.build_objectives()
+
+    def build_objectives(self):
+        """Makes the objective, with the options of task and criterion."""
+        self.forget_plans()
+        names = ("back_translated", "tagged_back_translation", "upsample_primary", "sampling_temperature")
+        options = DirectedTranslationConfig(
+            directions=",".join(map("-".join, self.lang_pairs)),
+            test_direction="-".join(self.inference_pair) if self.cfg.source_lang else None,
+            alpha=1 / self.cfg.sampling_temperature,
+            label_smoothing=run_option(self.cfg, "criterion.label_smoothing", 0.0),
+            **{name: getattr(self.cfg, name) for name in names},
+        )
+        self.objectives = {"translation": DirectedTranslation(options, self.dictionary, self.framing)}
+        self.objective.scorer = self.scorer
+
+    @property
+    def inference_pair(self):
+        """The direction of -s and -t, or else the first one."""
+        return self.named_pair
+
+    def identity(self):
+        """Returns the base identity with the translation directions: of a loaded checkpoint, those of its training."""
+        return super().identity() | {"lang_pairs": self.trained_directions or list(map("-".join, self.lang_pairs))}
+
+    def load_state_dict(self, state_dict):
+        """Checks a checkpoint's identity, and that it was trained for the directions of this run."""
+        super().load_state_dict(state_dict)
+        path = state_dict.get("path", "the checkpoint")
+        trained = state_dict["fairseq_xl"].get("lang_pairs")
+        if trained is None:
+            raise UserError(f"{path} is not a translation model: train one from it with --init-encoder-from")
+        self.trained_directions = trained
+        self.build_objectives()
+        for source, target in dict.fromkeys((self.inference_pair, *self.lang_pairs)):
+            if not check_direction(trained, source, target, path):
+                logger.warning("%s was not trained for %s-%s: zero-shot translation", path, source, target)
+
+    def describe_batch(self, sample):
+        """The task and the directions of a batch, for messages."""
+        batch, names = sample["batch"], self.dictionary.languages
+        pairs = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0).tolist()
+        return f"{self.cfg._name} of {','.join(f'{names[source]}-{names[target]}' for source, target in pairs)}"
+
+    # --- model -------------------------------------------------------------------------------------------------
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model; a new one starts from the weights of --init-*-from."""
+        if not hasattr(cfg, "share_embeddings"):
+            raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
+        model = super().build_model(cfg, from_checkpoint)
+        transfer_initial_weights(self, model, initial_weights(self.cfg), from_checkpoint)
+        return model
+
+    def adapt_pretrained(self, pretrained, model):
+        """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""
+        if not self.cfg.random_cross_attention or pretrained.path != self.cfg.init_decoder_from:
+            return pretrained
+        state = {key: value for key, value in pretrained.state.items() if ".cross_attention" not in key}
+        if len(state) == len(pretrained.state):
+            raise UserError(
+                f"--random-cross-attention: {pretrained.path} has no cross-attention, which is random anyway"
+            )
+        return replace(pretrained, state=state)
+
+    def checkpoint_of(self, path):
+        """Converts XLM's published translation model, the file `path`, to a checkpoint; None for any other file.
+
+        Raises `UserError` for a published encoder without a decoder.
+        """
+        found = published_models.read(path) if Path(path).suffix == published_models.XLM_SUFFIX else None
+        if not isinstance(found, published_models.Published):
+            return None
+        depths = {f"{stack}_layers": depth for stack, depth in found.depths.items()}
+        if "decoder_layers" not in depths:
+            raise UserError(f"{path} holds no decoder; use --init-encoder-from to start a translation model from it")
+        options = {name: value for name, value in found.options.items() if name != "framing"}
+        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **options, **depths))
+        cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
+        self.framing = Framing.of(found.options["framing"], self.dictionary)
+        model = self.build_model(cfg.model, from_checkpoint=True)
+        transfer_weights(self, model, {"encoder": path, "decoder": path})
+        directions = [f"{one}-{other}" for one in found.languages for other in found.languages if one != other]
+        identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
+        return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}
+
+    # --- validation --------------------------------------------------------------------------------------------
+
+    def metrics(self):
+        """Names of the validation metrics: the criterion's and, with --eval-bleu, the scores of translations."""
+        criterion = run_config(self.cfg).criterion
+        smoothed = criterion._name != "cross_entropy" or criterion.sentence_avg
+        accuracy = ["accuracy"] if criterion.get("report_accuracy") else []
+        scores = self.scorer.metrics({"bleu": self.scorer.directions}) if self.scorer else []
+        perplexities = [f"ppl_{'-'.join(pair)}" for pair in self.lang_pairs] if self._has_own_criterion() else []
+        return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *perplexities, *accuracy, *scores]
+
+    def build_criterion(self, cfg, from_checkpoint=False):
+        """The criterion; one of fairseq's counts what the objective scores, too."""
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if isinstance(criterion, CombinedCriterion):
+            return criterion
+        criterion = FairseqCriterionWrapper(criterion)
+        criterion.set_objectives(self.objectives, self.corpora_of_objectives())
+        return criterion
+
+    # --- data --------------------------------------------------------------------------------------------------
+
+    def load_dataset(self, split, *args, **kwargs):
+        """As the base class; logs how many pairs a pass over the training text reads."""
+        is_first = split not in self.datasets
+        super().load_dataset(split, *args, **kwargs)
+        if split == "train" and is_first and not self.evaluates and self.cfg.updates_per_epoch == AUTO:
+            self.objective.log_pairs(self.datasets[split].corpora["translation"])
+
+    def dataset_class(self, trains):
+        """fairseq's criterions train on samples of fairseq's form."""
+        return PlannedBatches if trains and self._has_own_criterion() else EvaluationDataset
+
+    def _has_own_criterion(self):
+        return run_option(self.cfg, "criterion._name", self.criterion) == self.criterion
+
+    def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
+        """fairseq hook: the batches of the plan, of pairs of at most `max_positions` tokens on each side.
+
+        Longer pairs of training text are left out, other text is truncated; a warning says how many. Raises `UserError`
+        for a line above --max-tokens, or if no training pair is short enough.
+        """
+        corpora = dataset.corpora["translation"]
+        if not all(isinstance(corpus, TextPairs) for corpus in corpora.values()):
+            longest = min(max_positions or (LONGEST, LONGEST))
+            smaller = f"the smaller of --max-tokens {max_tokens} and --max-positions"
+            self.objective.check_any_fits(corpora, longest, f"{max_positions} tokens (source, target), {smaller}")
+            return super().get_batch_iterator(dataset, max_tokens=max_tokens, longest=longest, **kwargs)
+        cut = [] if max_positions is None else self.truncate(dataset, max_positions)
+        if len(cut) and dataset not in self.named_truncations:
+            self.named_truncations.append(dataset)
+            logger.warning(
+                "%d lines have more than %s tokens (source, target) and are truncated; the first: %s",
+                *(len(cut), tuple(max_positions), (cut[:10] + 1).tolist()),
+            )
+        self.check_longest(dataset, max_tokens, "a line")
+        return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)

@@ -1,0 +1,136 @@
+"""Cut SentencePiece models segment the text that they were cut to as before: unigram, BPE, with byte fallback."""
+
+import io
+import random
+
+import pytest
+import sentencepiece
+
+from fairseq_xl.checkpoints.sentencepiece_surgery import (
+    BPE,
+    UNIGRAM,
+    Piece,
+    cut,
+    merge_scores,
+    merger,
+    ordinary_pieces,
+    processor,
+    read_model,
+    verbatim,
+    with_pieces,
+)
+from fairseq_xl.errors import UserError
+
+SYLLABLES = "ba da ga ka la ma na pa ra sa ta wa".split()
+BYTES = {"byte_fallback": True}
+KINDS = {"unigram": {}, "bpe": {}, "unigram with bytes": BYTES, "bpe with bytes": BYTES}
+
+
+def words(syllables, count, seed):
+    rng = random.Random(seed)
+    return ["".join(rng.choices(syllables, k=rng.randint(1, 4))) for _ in range(count)]
+
+
+def lines(syllables, seed, count=300):
+    """Lines of few words, some more frequent than others."""
+    rng, known = random.Random(seed), words(syllables, 60, "known")
+    return [" ".join(rng.choices(known, range(60, 0, -1), k=rng.randint(1, 6))) for _ in range(count)]
+
+
+def train(path, text, **options):
+    model = io.BytesIO()
+    defaults = dict(vocab_size=150, hard_vocab_limit=False, minloglevel=2, num_threads=1, character_coverage=1.0)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text), model_writer=model, **(defaults | options))
+    path.write_bytes(model.getvalue())
+    return path
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, tmp_path_factory):
+    """A model of text in two made-up languages; the first has half of the syllables."""
+    size = 150 + 256 * bool(KINDS[request.param])
+    options = KINDS[request.param] | {"model_type": request.param.split()[0], "vocab_size": size}
+    text = lines(SYLLABLES[:6], "one") + lines(SYLLABLES, "two")
+    return read_model(train(tmp_path_factory.mktemp("models") / "m", text, user_defined_symbols=["<u>"], **options))
+
+
+def used_by(model, text):
+    return {piece for line in processor(model).encode(text, out_type=str) for piece in line}
+
+
+#: text with words of the second language, unknown characters, a user-defined symbol and other spaces
+OTHERS = ["bada qü baga", "xyz", "ba<u>da", "  da  ga ", "bádà €"]
+
+
+def test_text_that_was_kept_has_the_same_pieces(model):
+    text = lines(SYLLABLES[:6], "one") + OTHERS
+    made = cut(model, used_by(model, text), set(ordinary_pieces(model)))
+    one, other = (processor(each).encode(text, out_type=str) for each in (model, made))
+    assert one == other
+    assert len(made.pieces) < len(model.pieces) and made.trainer_spec.vocab_size == len(made.pieces)
+    places = {each.piece: place for place, each in enumerate(model.pieces)}
+    order = [places[each.piece] for each in made.pieces]
+    assert order == sorted(order)
+    other_language = lines(SYLLABLES[6:], "three")
+    one, other = (processor(each).encode(other_language, out_type=str) for each in (model, made))
+    assert one != other
+
+
+def test_what_is_kept_besides(model):
+    made = cut(model, {"▁ba"}, set(ordinary_pieces(model)) - {"▁da"})
+    kept = {each.piece for each in made.pieces}
+    special = {each.piece for each in model.pieces if each.type != Piece.NORMAL}
+    assert special | {"▁ba", "▁da"} <= kept and "<u>" in special
+    assert sum(each.type == Piece.BYTE for each in made.pieces) in (0, 256)
+    scores = [each.score for each in model.pieces if each.type == Piece.NORMAL]
+    if model.trainer_spec.model_type == UNIGRAM:
+        assert {min(scores), max(scores)} <= {each.score for each in made.pieces if each.type == Piece.NORMAL}
+        assert len(made.pieces) == len(special) + 4
+    else:
+        assert "ba" in kept and len(made.pieces) == len(special) + 4  # and "da"
+
+
+def test_merges_are_those_of_sentencepiece(model):
+    if model.trainer_spec.model_type != BPE:
+        return
+    segment, encode = merger(merge_scores(model)), verbatim(model)
+    for word in [*words(SYLLABLES, 100, "merged"), "▁badagaka", "b", ""]:
+        parts, merged = segment(word)
+        assert parts == encode.encode(word, out_type=str)
+        assert len(merged) == len(word) - len(parts)
+
+
+def test_a_bpe_model_without_its_inner_merges_segments_otherwise(model):
+    """So the pieces that are merged on the way matter."""
+    text = lines(SYLLABLES[:6], "one")
+    used = used_by(model, text)
+    naive = with_pieces(model, [each for each in model.pieces if each.type != Piece.NORMAL or each.piece in used])
+    equal = processor(model).encode(text, out_type=str) == processor(naive).encode(text, out_type=str)
+    assert equal == (model.trainer_spec.model_type == UNIGRAM)
+
+
+def test_pieces_are_segmented_verbatim(model):
+    encode = verbatim(model)
+    assert encode.encode("▁ba", out_type=str) == ["▁ba"]
+    for text in ("ba", "▁ba▁da", "ﬁ", " "):
+        pieces = encode.encode(text, out_type=str)
+        assert encode.is_unknown(encode.piece_to_id(pieces[-1])) or "".join(pieces) == text or pieces[0][0] == "<"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"text\n" * 9, "half"])
+def test_what_is_no_model(tmp_path, content):
+    path = tmp_path / "m"
+    if content == "half":
+        train(path, lines(SYLLABLES, "whole"))
+        content = path.read_bytes()[:-200]
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match="m is not a SentencePiece model|m: no such SentencePiece model") as error:
+        read_model(path)
+    assert "\n" not in str(error.value)
+
+
+def test_only_pieces_of_a_model_change(model):
+    made = cut(model, {"▁ba"}, set(ordinary_pieces(model)))
+    assert len(made.pieces) < len(model.pieces) and made.trainer_spec.vocab_size == len(made.pieces)
+    assert with_pieces(made, model.pieces) == model

@@ -1,0 +1,116 @@
+"""Adjacent segments of documents (V3): the cuts of windows, none of which crosses a document's end."""
+
+import logging
+import pickle
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.errors import UserError
+
+#: a document of three sentences, one of a single short sentence, one that is one long sentence, two empty lines between
+ITEMS = [[5, 6, 2], [7, 2], [8, 9, 10, 2], [2], [11, 2], [2], [2], [12, 13, 14, 15, 16, 17, 18, 2]]
+
+
+@pytest.fixture
+def segments(tmp_path):
+    return AdjacentSegments(write_items(tmp_path / "train", ITEMS), "en")
+
+
+def as_lists(pairs):
+    """First segments, second segments."""
+    return [[np.asarray(part).tolist() for part in side] for side in zip(*pairs)]
+
+
+def test_pairs_end_where_a_sentence_ends(segments):
+    """Of 9 tokens, 3 | 6 and 5 | 4 end sentences, and the second is nearer to the middle."""
+    first, second = as_lists(segments.texts(segments.all_examples(6)[0], 6))
+    assert first == [[5, 6, 2, 7, 2]] and second == [[8, 9, 10, 2]]
+    assert segments.all_examples(6)[1].tolist() == [9]
+
+
+def test_windows_hold_whole_sentences(segments):
+    """8 tokens hold two sentences of the first document; the third sentence is left out."""
+    first, second = as_lists(segments.texts(segments.all_examples(4)[0], 4))
+    assert first == [[5, 6, 2]] and second == [[7, 2]]
+
+
+@pytest.mark.parametrize(
+    "items, expected",
+    [
+        ([[4, 2], [5, 6, 7, 8, 9, 2]], [[[4, 2]], [[5, 6, 7, 8]]]),
+        ([[5, 6, 7, 8, 9, 2], [4, 2]], [[[7, 8, 9, 2]], [[4, 2]]]),
+    ],
+    ids=["end", "beginning"],
+)
+def test_long_segments_are_truncated_at_the_outer_end(tmp_path, items, expected):
+    text = AdjacentSegments(write_items(tmp_path / "uneven", items), "en")
+    assert as_lists(text.texts(np.array([0]), 4)) == expected
+    assert text.all_examples(4)[1].tolist() == [6]
+
+
+def test_two_sentences_are_a_pair_however_long_they_are(tmp_path):
+    """Four sentences of 9 tokens, of which a window of 8 holds none."""
+    sentences = [[*range(10 * n, 10 * n + 8), 2] for n in range(1, 5)]
+    text = AdjacentSegments(write_items(tmp_path / "long", sentences), "en")
+    first, second = as_lists(text.texts(text.all_examples(4)[0], 4))
+    assert first == [[15, 16, 17, 2], [35, 36, 37, 2]] and second == [[20, 21, 22, 23], [40, 41, 42, 43]]
+
+
+@pytest.mark.parametrize("items, cut", [([[4, 2], [5, 2], [6, 7, 8, 9, 2]], 4), ([[4, 5, 6, 7, 2], [8, 2], [9, 2]], 5)])
+def test_the_cut_is_the_sentences_end_nearest_to_the_middle(tmp_path, items, cut):
+    """Of 9 tokens, on either side of 4.5; the end before and the end behind the middle win once each."""
+    text = AdjacentSegments(write_items(tmp_path / "both", items), "en")
+    ((first, second),) = text.texts(np.array([0]), 8)
+    assert (len(first), len(second)) == (cut, 9 - cut)
+
+
+def test_text_without_an_empty_line_is_one_document_with_a_warning(tmp_path, caplog):
+    text = AdjacentSegments(write_items(tmp_path / "lines", [[4, 2], [5, 2]]), "en")
+    with caplog.at_level(logging.WARNING):
+        assert len(text.all_examples(4)[0]) == 1
+    assert "lines: no empty line, so the whole text is one document" in caplog.text
+
+
+def test_windows_go_through_documents_in_order(tmp_path):
+    rng = np.random.default_rng(3)
+    documents = [[[*rng.integers(4, 60_000, size).tolist(), 2] for size in rng.integers(1, 12, 40)] for _ in range(7)]
+    items = [sentence for document in documents for sentence in ([2], *document)]
+    text = AdjacentSegments(write_items(tmp_path / "long", items), "en")
+    examples, sizes = text.all_examples(16)
+    first, second = as_lists(text.texts(examples, 16))
+    assert [len(x) + len(y) for x, y in zip(first, second)] == sizes.tolist()
+    for x, y in zip(first, second):
+        assert len(x) <= 16 and len(y) <= 16
+        assert sum(contains(document, x + y) for document in documents) == 1  # adjacent
+        assert x[-1] == 2 and (y[-1] == 2 or len(y) == 16)
+    assert sizes.sum() > 0.9 * sum(map(len, items))
+
+
+def contains(document, tokens):
+    """Whether the tokens occur consecutively in a document."""
+    text = ",".join(str(token) for sentence in document for token in sentence)
+    return ",".join(map(str, tokens)) in text
+
+
+def test_a_pass_takes_every_pair_once(tmp_path):
+    twice = [*ITEMS, [2], [20, 2], [21, 2]]
+    text = AdjacentSegments(write_items(tmp_path / "more", twice), "en")
+    examples, sizes = text.sample(np.random.default_rng(1), 5, 6)
+    assert sorted(examples[:2].tolist()) == sorted(examples[2:4].tolist()) == [0, 1]
+    assert sizes.tolist() == [[9, 4][example] for example in examples]
+    assert text.mean_size(6) == 6.5
+
+
+def test_workers_open_the_file_anew(segments):
+    again = pickle.loads(pickle.dumps(segments))
+    assert (again.sentences, again.language) == (5, "en")
+    assert as_lists(again.texts(np.array([0]), 6)) == as_lists(segments.texts(np.array([0]), 6))
+
+
+def test_text_without_documents_of_two_sentences_is_refused(tmp_path):
+    text = AdjacentSegments(write_items(tmp_path / "single", [[4, 2], [2], [5, 2]]), "en")
+    with pytest.raises(UserError, match="no document of language 'en' has two sentences; documents are separated by"):
+        text.all_examples(8)

@@ -1,0 +1,87 @@
+"""Batches of several languages (U2, G1): shares, sizes, and each example with its own text and language."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.corpora.token_stream import TokenStream
+
+
+@pytest.fixture
+def streams(tmp_path):
+    """English: 400 sentences of tokens 100 to 499; German: 100 sentences of 1000 to 1099."""
+    found = {}
+    for language, start, count in (("en", 100, 400), ("de", 1000, 100)):
+        items = [[start + number, start + number, 2] for number in range(count)]
+        found[language] = TokenStream(write_items(tmp_path / language / "train", items), language)
+    return found
+
+
+@pytest.mark.parametrize("alpha, share", [(0, 0.5), (1, 0.2), (0.5, 1 / 3)])
+def test_every_example_is_drawn_on_its_own(streams, alpha, share):
+    corpus = MixedCorpus(streams, alpha)
+    examples, _ = corpus.sample(np.random.default_rng(2), 4000, 3)
+    languages = np.array([code for (code,) in corpus.languages(examples, 3)])
+    assert (languages == "de").mean() == pytest.approx(share, abs=0.04)  # deviation at most 0.008
+    half = languages[: len(languages) // 2] == "de"
+    assert half.mean() == pytest.approx(share, abs=0.05)  # and not one language after the other
+
+
+def test_an_example_has_the_text_of_its_language(streams):
+    corpus = MixedCorpus(streams, 0)
+    examples, sizes = corpus.sample(np.random.default_rng(3), 200, 6)
+    texts, languages = corpus.texts(examples, 6), corpus.languages(examples, 6)
+    assert {code for (code,) in languages} == {"en", "de"}
+    for (tokens,), (code,), size in zip(texts, languages, sizes):
+        pieces = [token for token in tokens.tolist() if token != 2]
+        assert len(tokens) == size and all((token >= 1000) == (code == "de") for token in pieces)
+
+
+def test_each_corpus_is_used_up_before_it_repeats(streams):
+    corpus = MixedCorpus({"de": streams["de"]}, 0)
+    examples, _ = corpus.sample(np.random.default_rng(4), 99, 3)
+    assert len(set(examples.tolist())) == 99
+
+
+def test_means_and_counts(streams):
+    corpus = MixedCorpus(streams, 0)
+    assert corpus.sentences == 500
+    assert corpus.mean_size(7) == pytest.approx((streams["en"].mean_size(7) + streams["de"].mean_size(7)) / 2)
+
+
+def test_pairs_keep_their_order(tmp_path):
+    pairs = {}
+    for name, start in (("de-en", 10), ("en-fr", 50)):
+        first, second = name.split("-")
+        write_items(tmp_path / f"{name}.{first}", [[start, 2]] * 9)
+        write_items(tmp_path / f"{name}.{second}", [[start + 1, start + 1, 2]] * 9)
+        pairs[name] = SentencePairs(tmp_path / name, first, second)
+    corpus = MixedCorpus(pairs, 0)
+    examples, sizes = corpus.sample(np.random.default_rng(5), 40, 9)
+    found = {
+        (codes, tuple(map(tuple, (x.tolist(), y.tolist()))))
+        for (x, y), codes in zip(corpus.texts(examples, 9), corpus.languages(examples, 9))
+    }
+    assert found == {(("de", "en"), ((10, 2), (11, 11, 2))), (("en", "fr"), ((50, 2), (51, 51, 2)))}
+    assert set(sizes.tolist()) == {5}
+
+
+def test_a_sample_of_more_than_a_billion_examples():
+    """numpy draws counts from at most 10^9: three times as many examples of one corpus as of the other."""
+
+    def corpus(number):
+        return SimpleNamespace(
+            sentences=number,
+            number_of_examples=lambda length: number,
+            sample_of_all=lambda rng, count, length: (np.arange(count), np.full(count, number)),
+        )
+
+    mixed = MixedCorpus({"en": corpus(3 * 10**9), "de": corpus(10**9)}, 1)
+    _, sizes = mixed.sample_of_all(np.random.default_rng(6), 10_000, 9)
+    counts = {number: int((sizes == number).sum()) for number in (3 * 10**9, 10**9)}
+    assert sum(counts.values()) == 10_000
+    assert counts[10**9] == pytest.approx(2500, abs=5 * (10_000 * 3 / 16) ** 0.5)

@@ -1,0 +1,100 @@
+"""Blocks of whole sentences: values by hand, fairseq's TokenBlockDataset, sampling, files that are refused."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import TokenBlockDataset
+from tiny_data import write_items
+
+from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
+from fairseq_xl.errors import UserError
+
+EOS = 2
+#: sentences of 3, 2 and 4 tokens, an empty line between the second and the third
+ITEMS = [[5, 6, EOS], [7, EOS], [EOS], [8, 9, 10, EOS]]
+
+
+def blocks(corpus, length):
+    return [np.asarray(block).tolist() for (block,) in corpus.texts(corpus.all_examples(length)[0], length)]
+
+
+@pytest.mark.parametrize(
+    "length, expected",
+    [
+        (5, [[5, 6, EOS, 7, EOS], [EOS, 8, 9, 10, EOS]]),
+        (4, [[5, 6, EOS], [7, EOS, EOS], [8, 9, 10, EOS]]),
+        (100, [[5, 6, EOS, 7, EOS, EOS, 8, 9, 10, EOS]]),
+        (3, [[5, 6, EOS], [7, EOS, EOS], [8, 9, 10]]),
+        (2, [[5, 6], [7, EOS], [8, 9], [10, EOS]]),
+    ],
+)
+def test_blocks_hold_the_sentences_that_fit_and_longer_ones_in_parts(tmp_path, length, expected):
+    """A block of </s> alone is left out."""
+    corpus = SentenceBlocks(write_items(tmp_path / "train", ITEMS), "en")
+    assert blocks(corpus, length) == expected
+    assert corpus.all_examples(length)[1].tolist() == [len(block) for block in expected]
+    assert corpus.sentences == 3
+    assert corpus.languages(np.arange(2), length) == [("en",)] * 2
+
+
+def random_items(seed, longest):
+    rng = np.random.default_rng(seed)
+    return [[*rng.integers(4, 100, int(rng.integers(longest))).tolist(), EOS] for _ in range(400)]
+
+
+@pytest.mark.parametrize("length", [12, 40, 300])
+def test_the_blocks_are_fairseqs(tmp_path, length):
+    """``--sample-break-mode complete`` for sentences of at most `length` tokens."""
+    items = random_items(length, 12)
+    theirs = TokenBlockDataset(
+        [torch.tensor(item) for item in items], [len(item) for item in items], length, 1, EOS, break_mode="complete"
+    )
+    corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
+    assert blocks(corpus, length) == [block.tolist() for block in theirs if len(block) > 1]
+
+
+@pytest.mark.parametrize("length", [2, 7, 30, 64])
+def test_the_blocks_are_the_text_in_order(tmp_path, length):
+    items = random_items(length, 60)
+    corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
+    found = blocks(corpus, length)
+    text, place = [token for item in items for token in item], 0
+    for block in found:
+        place += text[place : place + len(block)] != block and text[place] == EOS  # one left out
+        assert text[place : place + len(block)] == block
+        place += len(block)
+    assert text[place:] in ([], [EOS])
+    assert min(map(len, found)) > 1
+    assert max(map(len, found)) <= length
+    for block, following in itertools.pairwise(found):
+        if block[-1] != EOS:  # part of a longer sentence
+            assert len(block) == length
+        elif EOS in following and length > 2:  # the next sentence did not fit
+            assert len(block) + following.index(EOS) + 1 > length
+
+
+def test_a_pass_draws_each_block_once(tmp_path):
+    corpus = SentenceBlocks(write_items(tmp_path / "train", random_items(0, 20)), "en")
+    every, sizes = corpus.all_examples(30)
+    drawn, drawn_sizes = corpus.sample(np.random.default_rng(0), len(every), 30)
+    assert sorted(drawn.tolist()) == every.tolist() != drawn.tolist()
+    assert drawn_sizes.tolist() == sizes[drawn].tolist()
+    assert corpus.mean_size(30) == pytest.approx(sizes.mean())
+
+
+def test_workers_open_the_text_again(tmp_path):
+    corpus = SentenceBlocks(write_items(tmp_path / "train", ITEMS), "en", 20)
+    again = pickle.loads(pickle.dumps(corpus))
+    assert blocks(again, 4) == blocks(corpus, 4)
+    assert (again.language, again.stream.symbols) == ("en", 20)
+
+
+def test_refused_text(tmp_path):
+    with pytest.raises(UserError, match="has no sentence"):
+        SentenceBlocks(write_items(tmp_path / "blank", [[EOS], [EOS]]), "en")
+    corpus = SentenceBlocks(write_items(tmp_path / "train", ITEMS), "en", symbols=8)
+    with pytest.raises(UserError, match="dictionary"):
+        corpus.texts(np.array([1]), 5)

@@ -1,0 +1,229 @@
+"""Tables of windows equal those of simple loops over sentences, in memory and in files, for blocks of any size."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data.corpora import documents, sentence_blocks
+from fairseq_xl.data.corpora.documents import AdjacentSegments, follow_jumps
+from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
+from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.store import binarized_text, cached_tables
+from fairseq_xl.errors import UserError
+
+
+def random_items(seed, lines=400, longest=12, empty=0.1):
+    """Sentences of up to `longest` words, and empty lines."""
+    rng = np.random.default_rng(seed)
+    sizes = np.where(rng.random(lines) < empty, 0, rng.integers(1, longest + 1, lines))
+    return [[*rng.integers(4, 60_000, size).tolist(), 2] for size in sizes.tolist()]
+
+
+@pytest.fixture(params=[1, 7, 1 << 16], ids="blocks of {} lines".format)
+def block(request, monkeypatch):
+    for module in (documents, binarized_text, sentence_blocks):
+        monkeypatch.setattr(module, "BLOCK_LINES", request.param)
+
+
+@pytest.fixture(params=["memory", "file"])
+def place(request, monkeypatch):
+    if request.param == "file":
+        monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+
+
+@pytest.mark.parametrize("following", [[1], [5], [2, 2, 4, 9, 7, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 9, 9, 5, 9]])
+def test_a_chain(following):
+    """0, the number there, the number there, … and the first one that is too large."""
+    expected, place = [], 0
+    while place < len(following):
+        expected.append(place)
+        place = following[place]
+    places, end = follow_jumps(np.array(following))
+    assert (places.tolist(), end) == (expected, place)
+
+
+def adjacent_segments(items, length):
+    """Begin, cut and end of every window in tokens, and the number of its document, by a loop."""
+    sizes, found = [len(item) for item in items], []
+    starts = np.concatenate(([0], np.cumsum(sizes))).tolist()
+    line = document = 0
+    while line < len(items):
+        if sizes[line] == 1:
+            line, document = line + 1, document + 1
+            continue
+        end = line
+        while end < len(items) and sizes[end] > 1 and (end - line < 2 or starts[end + 1] - starts[line] <= 2 * length):
+            end += 1
+        if end - line > 1:
+            middle = (starts[line] + starts[end]) / 2
+            cut = min(range(line + 1, end), key=lambda place: (abs(starts[place] - middle), place))
+            found.append([starts[line], starts[cut], starts[end], document])
+        line = end
+    return found
+
+
+@pytest.mark.parametrize("length", [3, 8, 40])
+@pytest.mark.parametrize("empty", [0.1, 0.6, 0.01])
+def test_adjacent_segments(tmp_path, block, place, length, empty):
+    items = random_items(length, empty=empty)
+    text = AdjacentSegments(write_items(tmp_path / "train", items), "en")
+    assert text.windows(length).tolist() == adjacent_segments(items, length)
+
+
+def blocks_of_sentences(items, length):
+    """Begin and end of every block in tokens, by a loop."""
+    parts = []  # sizes
+    for item in items:
+        parts += [length] * ((len(item) - 1) // length) + [(len(item) - 1) % length + 1]
+    found, begin, size = [], 0, 0
+    for part in [*parts, length + 1]:
+        if size + part > length:
+            found += [[begin, begin + size]] * (size > 1)
+            begin, size = begin + size, 0
+        size += part
+    return found
+
+
+@pytest.mark.parametrize("length", [2, 5, 9, 40])
+@pytest.mark.parametrize("longest", [1, 12, 60])
+def test_blocks_of_sentences(tmp_path, block, place, length, longest):
+    items = random_items(length, 150, longest)
+    text = SentenceBlocks(write_items(tmp_path / "train", items), "en")
+    assert text.windows(length).tolist() == blocks_of_sentences(items, length)
+
+
+def alternating(items, length):
+    """First line, end, base, size and sentences of every window of both sides' items, by a loop."""
+    found, document = [], []
+    for line, pair in enumerate([*zip(*items), ([2], [2])]):
+        if max(map(len, pair)) > 1:
+            document += [line] * (min(map(len, pair)) > 1)
+            continue
+        for base in (0, 1):
+            begin = 0
+            while begin < len(document):
+                end = size = 0
+                while begin + end < len(document) and size < length:
+                    size += len(items[base if end % 2 else 1 - base][document[begin + end]])
+                    end += 1
+                if end > 1:
+                    lines = document[begin : begin + end]
+                    found.append([lines[0], lines[-1] + 1, base, min(size, length), end])
+                begin += end
+        document = []
+    return found
+
+
+@pytest.mark.parametrize("length", [3, 8, 40])
+@pytest.mark.parametrize("empty", [0.1, 0.5])
+def test_alternating_documents(tmp_path, block, place, length, empty):
+    items = [random_items(seed, empty=empty) for seed in (1, 2)]
+    for code, side in zip(("en", "de"), items):
+        for line in range(0, 400, 23):
+            side[line] = [2]  # on both sides
+        write_items(tmp_path / f"train.en-de.{code}", side)
+    text = ParallelDocuments(tmp_path / "train.en-de", "en", "de")
+    assert text.windows(length).tolist() == alternating(items, length)
+
+
+def files_of(folder):
+    return sorted(path.name for path in folder.iterdir() if path.suffix not in (".bin", ".idx"))
+
+
+def test_a_long_text_has_its_tables_in_files(tmp_path, monkeypatch, caplog):
+    """Written once; mapped by the next process; written again for another text."""
+    for code in ("en", "de"):
+        write_items(tmp_path / f"train.en-de.{code}", random_items(ord(code[0]), 50))
+    pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    expected = pairs.sorted_by_length(9), pairs.candidates.translations
+    assert files_of(tmp_path) == []
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+    caplog.set_level(logging.INFO)
+    for _ in range(2):
+        pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+        found = pairs.sorted_by_length(9), pairs.candidates.translations
+        assert all(np.array_equal(*each) and not each[0].flags.writeable for each in zip(found, expected))
+        names = [".tables.lock", "train.en-de.by-length-9.table", "train.en-de.translations.table"]
+        assert files_of(tmp_path) == names
+        assert caplog.text.count("from the text (once)") == 2
+    write_items(tmp_path / "train.en-de.de", random_items(9, 50))
+    pairs = SentencePairs(tmp_path / "train.en-de", "en", "de")
+    assert not np.array_equal(pairs.sorted_by_length(9), expected[0])
+    assert caplog.text.count("from the text (once)") == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"fairseq", b"x" * 100, None])
+def test_another_file_in_place_of_a_table_is_replaced(tmp_path, monkeypatch, damage):
+    """Also one that is cut short."""
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+    items = random_items(1)
+    write_items(tmp_path / "train", items)
+    path = tmp_path / "train.AdjacentSegments-8.table"
+    if damage is None:
+        AdjacentSegments(tmp_path / "train", "en").windows(8)
+        damage = path.read_bytes()[:-32]
+    path.write_bytes(damage)
+    text = AdjacentSegments(tmp_path / "train", "en")
+    assert text.windows(8).tolist() == adjacent_segments(items, 8)
+    assert path.stat().st_size == 64 + 32 * len(text.windows(8))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(tmp_path, monkeypatch):
+    without_place(tmp_path, monkeypatch, lambda folder: folder.chmod(0o500))
+
+
+def test_a_folder_that_takes_no_file(tmp_path, monkeypatch):
+    without_place(tmp_path, monkeypatch, lambda folder: (folder / ".tables.lock").mkdir())
+
+
+def without_place(folder, monkeypatch, close):
+    """The table is in a temporary file, which is gone when nothing maps it."""
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+    items = random_items(1)
+    text = AdjacentSegments(write_items(folder / "train", items), "en")
+    close(folder)
+    assert text.windows(8).tolist() == adjacent_segments(items, 8)
+    assert not list(folder.glob("train*.table"))
+
+
+def test_a_table_without_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+    text = AdjacentSegments(write_items(tmp_path / "train", [[4, 2], [2], [5, 2]]), "en")
+    for _ in range(2):
+        with pytest.raises(UserError, match="no document of language 'en' has two sentences"):
+            text.windows(8)
+
+
+def test_processes_that_start_together_write_one_table(tmp_path):
+    items = random_items(1)
+    write_items(tmp_path / "train", items)
+    program = (
+        "import logging, sys; from fairseq_xl.data.corpora import documents; "
+        "from fairseq_xl.data.store import cached_tables; cached_tables.IN_MEMORY_LINES = 0; "
+        "logging.basicConfig(level=logging.INFO); "
+        f"text = documents.AdjacentSegments({str(tmp_path / 'train')!r}, 'en'); print(text.windows(8).sum())"
+    )
+    root = Path(documents.__file__).parents[3]
+    runs = [
+        subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=-1, stderr=-1, text=True) for _ in range(3)
+    ]
+    outputs = [run.communicate(timeout=120) for run in runs]
+    assert {output.strip() for output, _ in outputs} == {str(np.sum(adjacent_segments(items, 8)))}
+    assert sum("from the text (once)" in log for _, log in outputs) == 1
+
+
+def test_a_line_without_tokens_is_damage(tmp_path):
+    prefix = write_items(tmp_path / "train", [[4, 2], [], [5, 2]])
+    text = AdjacentSegments(prefix, "en")
+    with pytest.raises(UserError, match="train.idx is damaged: line 2 has 0 tokens"):
+        text.windows(8)
+    with pytest.raises(UserError, match="train.idx is damaged: line 2 begins at byte 4 of the text and has 0 tokens"):
+        text.text[1]

@@ -1,0 +1,108 @@
+"""Table files: which text and version they belong to."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.store import cached_tables
+from fairseq_xl.data.store.cached_tables import table
+from fairseq_xl.io.files import write_json
+from fairseq_xl.io.fingerprints import fingerprint
+
+FIRST = np.array([[1, 2], [3, 4]])
+SECOND = np.array([[5, 6]])
+
+
+@pytest.fixture(autouse=True)
+def files_for_short_texts(monkeypatch):
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A binarized text, and a function that returns its table, computed as the rows given unless a file has it."""
+    prefix = str(write_items(tmp_path / "train", [[4, 2], [5, 2]] * 50))
+
+    def read(rows, **more):
+        return table(f"{prefix}.table", [prefix], 100, lambda: [rows], 2, **more).tolist()
+
+    return tmp_path / "train.bin", read
+
+
+def test_a_table_of_the_same_text_is_read_again(text):
+    _, read = text
+    assert read(FIRST) == FIRST.tolist()
+    assert read(SECOND) == FIRST.tolist()
+
+
+def test_another_version_makes_a_new_table(text):
+    _, read = text
+    read(FIRST)
+    assert read(SECOND, version=2) == SECOND.tolist()
+    assert read(FIRST, version=2) == SECOND.tolist()
+
+
+def test_a_text_rewritten_in_place_makes_a_new_table(text, monkeypatch):
+    """Its size is the same, and so are the samples of its bytes."""
+    path, read = text
+    monkeypatch.setattr(cached_tables, "sampled", lambda path: "the same samples")
+    read(FIRST)
+    state = path.stat()
+    content = bytearray(path.read_bytes())
+    content[2] ^= 1
+    with open(path, "r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))  # clocks of file systems are coarse
+    assert path.stat().st_size == state.st_size
+    assert read(SECOND) == SECOND.tolist()
+
+
+def test_a_copy_of_a_data_folder_keeps_its_tables(tmp_path):
+    """Its files have other times. Another text of the same size, with a manifest of its own, makes a new table."""
+    data, copy = tmp_path / "data-bin", tmp_path / "copy"
+    read = {}
+    for folder in (data, copy):
+        prefix = str(folder / "en/train")
+        read[folder] = lambda rows, path=prefix: table(f"{path}.table", [path], 2, lambda: [rows], 2)
+    write_items(data / "en/train", [[4, 2], [5, 2]])
+    write_manifest(data)
+    read[data](FIRST)
+    shutil.copytree(data, copy, copy_function=shutil.copyfile)
+    for path in (copy / "en").glob("train.*"):
+        os.utime(path, ns=(0, 0))
+    assert read[copy](SECOND).tolist() == FIRST.tolist()
+    write_items(copy / "en/train", [[4, 2], [6, 2]])
+    write_manifest(copy)
+    assert read[copy](SECOND).tolist() == SECOND.tolist()
+
+
+def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
+    """The manifest does not describe it any more."""
+    write_items(tmp_path / "en/train", [[4, 2], [5, 2]])
+    write_manifest(tmp_path)
+    prefix = str(tmp_path / "en/train")
+    table(f"{prefix}.table", [prefix], 2, lambda: [FIRST], 2)
+    write_items(tmp_path / "en/train", [[4, 2], [6, 2]])
+    found = table(f"{prefix}.table", [prefix], 2, lambda: [SECOND], 2)
+    assert found.tolist() == SECOND.tolist()
+
+
+def write_manifest(data):
+    """The manifest with the fingerprints of en/train, as `python -m preprocess` writes them."""
+    names = ("en/train.bin", "en/train.idx")
+    write_json(data / "manifest.json", {"fingerprints": {name: fingerprint(data / name) for name in names}})
+
+
+def test_another_version_of_windows_makes_a_new_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+    prefix = write_items(tmp_path / "train", [[4, 2], [5, 2], [6, 2]])
+    AdjacentSegments(prefix, "en").windows(8)
+    (path,) = tmp_path.glob("train.*.table")
+    before = path.read_bytes()
+    monkeypatch.setattr(AdjacentSegments, "version", 2)
+    AdjacentSegments(prefix, "en").windows(8)
+    assert path.read_bytes()[:64] != before[:64] and path.read_bytes()[64:] == before[64:]

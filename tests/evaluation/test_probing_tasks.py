@@ -1,0 +1,142 @@
+"""Files of the probing tasks in their official formats, and scores equal to scipy's and scikit-learn's."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.correlation import correlation, pearson, spearman
+from fairseq_xl.evaluation.probing_tasks import (
+    MinimalPair,
+    logistic_regression_accuracy,
+    majority,
+    minimal_pair_scores,
+    read_minimal_pairs,
+    read_scws,
+    read_wic,
+)
+from tests.tasks.tiny_text import write
+
+RATINGS = "8.5\t9.0\t8.0"
+
+
+def test_wic_as_it_is_distributed(tmp_path):
+    data = [
+        "bank\tN\t1-3\tThe bank closed .\tBy the river bank .",
+        "defeat\tN\t4-4\tIt was a narrow defeat .\ta b c d e",
+    ]
+    write(tmp_path / "dev.data.txt", data)
+    write(tmp_path / "dev.gold.txt", ["F", "T"])
+    first, second = read_wic(str(tmp_path / "dev"))
+    assert [word.text[word.begin : word.end] for word in first.words] == ["bank", "bank"]
+    assert [word.text[word.begin : word.end] for word in second.words] == ["defeat", "e"]
+    assert (first.label, second.label) == (False, True)
+
+
+@pytest.mark.parametrize(
+    "data, gold, message",
+    [
+        (["a\tN\t0-0\ta\ta"], ["T", "F"], "dev: 1 lines of data.txt but 2 of gold.txt"),
+        (["a\tN\t0\ta\ta"], ["T"], "dev.data.txt, line 1: expected word TAB part of speech TAB index-index"),
+        (["a\tN\t0-0\ta"], ["T"], "dev.data.txt, line 1: expected word TAB"),
+        (["a\tN\t0-2\ta\tb a"], ["T"], "dev.data.txt, line 1: there is no token 2 in 'b a'"),
+        (["a\tN\t0-1\ta\tb a"], ["1"], "dev.gold.txt, line 1: expected T or F, found '1'"),
+    ],
+)
+def test_mistakes_in_wic(tmp_path, data, gold, message):
+    write(tmp_path / "dev.data.txt", data)
+    write(tmp_path / "dev.gold.txt", gold)
+    with pytest.raises(UserError, match=message):
+        read_wic(str(tmp_path / "dev"))
+
+
+def test_scws_as_it_is_distributed(tmp_path):
+    contexts = "the <b> bank </b> of the river\ta <b>money</b>"
+    write(tmp_path / "ratings.txt", [f"1\tbank\tn\tmoney\tn\t{contexts}\t{RATINGS}"] * 2)
+    pair = read_scws(str(tmp_path / "ratings.txt"))[1]
+    assert [word.text for word in pair.words] == ["the bank of the river", "a money"]
+    assert [word.text[word.begin : word.end] for word in pair.words] == ["bank", "money"] and pair.label == 8.5
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("1\ta\tn\tb\tn\t<b>a</b>\t<b>b</b>", "line 1: expected 8 fields or more, found 7"),
+        ("1\ta\tn\tb\tn\t<b>a</b>\tb\t1.0", "line 1: expected one word between <b> and </b>, found 'b'"),
+        ("1\ta\tn\tb\tn\t<b>a</b> <b>a</b>\t<b>b</b>\t1.0", "line 1: expected one word between <b> and </b>"),
+        ("1\ta\tn\tb\tn\t<b>a</b>\t<b>b</b>\tx", "line 1: expected a mean rating, found 'x'"),
+        (f"1\ta\tn\tb\tn\t<b>a</b>\t<b>b</b>\t{RATINGS}", "expected at least two pairs of words, found 1"),
+    ],
+)
+def test_mistakes_in_scws(tmp_path, line, message):
+    write(tmp_path / "ratings.txt", [line])
+    with pytest.raises(UserError, match=message):
+        read_scws(str(tmp_path / "ratings.txt"))
+
+
+def test_minimal_pairs_with_and_without_names(tmp_path):
+    write(tmp_path / "a.tsv", ["simple_agrmt\tsing_MS\tthe author laughs\tthe author laugh"])
+    write(tmp_path / "b.tsv", ["he runs\the run"])
+    found = read_minimal_pairs([str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")])
+    assert [pair.category for pair in found] == ["simple_agrmt", "all"]
+    assert found[0][1:] == ("the author laughs", "the author laugh") and found[1][1:] == ("he runs", "he run")
+    for lines, message in (
+        (["x\ty", "x"], "line 2: expected grammatical TAB ungrammatical"),
+        (["a\tx\ty", "x\ty"], "line 2: expected 3 fields as in line 1, found 2"),
+        ([], "no minimal pair"),
+    ):
+        write(tmp_path / "c.tsv", lines)
+        with pytest.raises(UserError, match=message):
+            read_minimal_pairs([str(tmp_path / "c.tsv")])
+
+
+def test_scores_of_minimal_pairs_by_hand():
+    pairs = [MinimalPair("a", "", ""), MinimalPair("a", "", ""), MinimalPair("b", "", ""), MinimalPair("c", "", "")]
+    found = minimal_pair_scores(pairs, {0: (-1.0, -2.0), 1: (-3.0, -2.0), 2: (-1.0, -1.5)})
+    assert (found["n"], found["left_out"], found["accuracy"], found["chance"]) == (3, 1, 66.67, 50)
+    rows = found["categories"]
+    assert rows["a"]["accuracy"] == 50 and rows["b"]["accuracy"] == 100 and rows["c"] == {"n": 0, "left_out": 1}
+    assert minimal_pair_scores(pairs, {})["left_out"] == 4
+
+
+def test_correlations_are_scipys():
+    rng = np.random.default_rng(3)
+    one = rng.integers(6, size=50) / 2  # with ties
+    two = one + rng.normal(size=50)
+    assert spearman(one, two) == pytest.approx(stats.spearmanr(one, two).statistic, abs=1e-12)
+    assert pearson(one, two) == pytest.approx(stats.pearsonr(one, two).statistic, abs=1e-12)
+    assert pearson(np.ones(3), np.arange(3)) == 0
+    found = correlation(spearman, one, two)
+    low, high = found["interval"]
+    assert found["score"] == pytest.approx(100 * stats.spearmanr(one, two).statistic, abs=0.006)
+    resampled = stats.bootstrap(
+        (one, two),
+        lambda *sides: stats.spearmanr(*sides).statistic,
+        paired=True,
+        method="percentile",
+        rng=5,
+        n_resamples=1000,
+        vectorized=False,
+    ).confidence_interval
+    assert low == pytest.approx(100 * resampled.low, abs=6) and high == pytest.approx(100 * resampled.high, abs=6)
+
+
+def test_the_classifier_standardizes_and_is_scikit_learns():
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(120, 3)) * [1, 100, 0.01]
+    labels = features[:, 2] + 0.003 * rng.normal(size=120) > 0
+    train, test, gold = features[:80], features[80:], labels[80:]
+    scaled = (features - train.mean(0)) / train.std(0)
+    expected = LogisticRegression().fit(scaled[:80], labels[:80]).score(scaled[80:], gold)
+    assert logistic_regression_accuracy(train, labels[:80], test, gold)["accuracy"] == round(100 * expected, 2) > 80
+
+
+def test_labels_of_one_class_are_refused():
+    with pytest.raises(UserError, match="all training examples have the same label"):
+        logistic_regression_accuracy(np.zeros((3, 2)), [True] * 3, np.zeros((1, 2)), [True])
+
+
+def test_majority_is_of_the_training_labels():
+    assert majority([True, True, False], [True, False, False, False]) == 25
+    assert majority([False, True, False], [True, False, False, False]) == 75

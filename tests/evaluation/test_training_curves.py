@@ -1,0 +1,161 @@
+"""Curves from fairseq's JSON logs, in both of their forms."""
+
+import json
+import math
+
+import pytest
+
+from fairseq_xl.commands.curves import main
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation.training_curves import curves, draw, read_log
+
+INNER = '{"epoch": 1, "update": 0.5, "loss": "2.5", "ppl": "6", "mlm_en_loss": "2.2", "num_updates": "50", "lr": null}'
+VALID = '{"epoch": 1, "valid_loss": "10.25", "valid_num_updates": "100", "valid_best_ppl": "1200.5"}'
+TRAIN = '{"epoch": 1, "train_loss": "11.5", "train_ppl": "inf", "train_num_updates": "100", "train_wall": "34"}'
+
+LOG_FILE = f"""{{"_name": null, "common": {{"seed": 1}}}}
+{INNER}
+begin validation on "valid" subset
+{VALID}
+{TRAIN}
+"""
+PRINTED = f"""2026-01-02 10:00:00 | INFO | fairseq_cli.train | {{'_name': None, 'common': {{'seed': 1}}}}
+2026-01-02 10:00:01 | INFO | train_inner | {INNER}
+2026-01-02 10:00:02 | INFO | fairseq.trainer | begin training epoch 2
+2026-01-02 10:00:03 | INFO | valid | {VALID}
+2026-01-02 10:00:04 | INFO | train | {TRAIN}
+"""
+
+
+@pytest.fixture(params=[LOG_FILE, PRINTED], ids=["--log-file", "printed"])
+def log(request, tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(request.param, encoding="utf-8")
+    return path
+
+
+def test_entries(log):
+    entries = read_log(log)
+    assert {kind: len(found) for kind, found in entries.items()} == {"train_inner": 1, "train": 1, "valid": 1}
+    inner, train, valid = entries["train_inner"][0], entries["train"][0], entries["valid"][0]
+    assert (inner["num_updates"], inner["loss"], inner["mlm_en_loss"]) == (50, 2.5, 2.2)
+    assert math.isnan(inner["lr"])
+    assert (train["num_updates"], train["loss"], train["ppl"]) == (100, 11.5, math.inf)
+    assert (valid["num_updates"], valid["loss"], valid["best_ppl"]) == (100, 10.25, 1200.5)
+
+
+def pixels(path):
+    from matplotlib import pyplot
+
+    return pyplot.imread(path)
+
+
+def test_a_picture(log, tmp_path):
+    draw({"one": log}, tmp_path / "loss.png")
+    draw({"one": log}, tmp_path / "ppl.png", "ppl")
+    loss, ppl = pixels(tmp_path / "loss.png"), pixels(tmp_path / "ppl.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert loss.std() > 0.01
+    assert loss.shape == ppl.shape and not (loss == ppl).all()
+
+
+@pytest.fixture
+def figure(monkeypatch):
+    """A function that returns the last figure of `draw`."""
+    from matplotlib import pyplot
+
+    monkeypatch.setattr(pyplot, "close", lambda figure: None)
+    yield pyplot.gcf
+    monkeypatch.undo()
+    pyplot.close("all")
+
+
+def written(path, name, values, best=None):
+    lines = [f'{{"epoch": 1, "{name}": "{value}", "num_updates": "{n}"}}' for n, value in enumerate(values)]
+    lines += [f'{{"epoch": 1, "valid_loss": "1", "valid_{name}": "{best}", "valid_num_updates": "9"}}'] * bool(best)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_a_wide_range_has_a_logarithmic_axis(figure, tmp_path):
+    draw({"one": written(tmp_path / "a", "ppl", [900, 400, 60], 50)}, tmp_path / "a.png", "ppl")
+    assert figure().axes[0].get_yscale() == "log"
+    assert figure().axes[0].get_title() == "ppl in training (thin) and validation (thick)"
+    draw({"one": written(tmp_path / "a", "loss", [12, 9, 7])}, tmp_path / "a.png")
+    assert figure().axes[0].get_yscale() == "linear" and figure().axes[0].get_title() == "loss in training"
+    draw({"one": written(tmp_path / "a", "gain", [-1, 0, 70])}, tmp_path / "a.png", "gain")
+    assert figure().axes[0].get_yscale() == "linear"
+
+
+def test_the_legend_stands_beside_the_curves_and_names_what_is_drawn(figure, tmp_path, caplog):
+    logs = {
+        "one": written(tmp_path / "a", "loss", [9, 8, 7], 7),
+        "none": written(tmp_path / "b", "mlm_loss", [9]),
+        "single": written(tmp_path / "c", "loss", [8, "nan"]),
+        "lost": written(tmp_path / "d", "loss", ["nan"]),
+    }
+    draw(logs, tmp_path / "a.png")
+    (axes,), (legend,) = figure().axes, figure().legends
+    assert [text.get_text() for text in legend.get_texts()] == ["one", "single"] and axes.get_legend() is None
+    assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
+    assert [line.get_marker() for line in axes.lines] == ["None", ".", "."]  # a point alone is seen
+    messages = [record.getMessage() for record in caplog.records if "not in the picture" in record.getMessage()]
+    assert len(messages) == 2 and messages[0].endswith("b has no entry of 'loss': none is not in the picture")
+
+
+def test_the_command(log, tmp_path):
+    main([f"a={log}", f"b={log}", "--output", str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="expected NAME=LOG"):
+        main([str(log), "--output", str(tmp_path / "curves.png")])
+
+
+def test_validations_as_json(log, tmp_path):
+    main([f"a={log}", "--output", str(tmp_path / "curves.json")])
+    assert json.loads((tmp_path / "curves.json").read_text()) == {"a": {"values": {"100": 10.25}, "last": 10.25}}
+    with pytest.raises(UserError, match="--line draws into a picture"):
+        main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--line", "bigram=7"])
+    with pytest.raises(UserError, match="no validation entry has the metric 'bleu'"):
+        main([f"a={log}", "--output", str(tmp_path / "curves.json"), "--metric", "bleu"])
+
+
+def test_over_tokens(tmp_path):
+    """Updates of 2000 tokens on average: the validation after 100 updates is at 200,000 tokens."""
+    sized = [INNER.replace('"lr"', f'"wpb": "{size}", "lr"') for size in (1500, 2500)]
+    (tmp_path / "train.log").write_text("".join(f"{line}\n" for line in [*sized, VALID]))
+    path = tmp_path / "train.log"
+    assert curves(path, "loss", "tokens")["valid"] == [(200_000, 10.25)]
+    assert curves(path, "loss", "tokens")["train_inner"] == [(100_000, 2.5)] * 2
+    assert curves(path, "loss")["valid"] == [(100, 10.25)]
+    for without in (INNER, INNER.replace('"lr"', '"wpb": null, "lr"')):
+        path.write_text(f"{without}\n{VALID}\n")
+        with pytest.raises(UserError, match="tokens of an update"):
+            curves(path, "loss", "tokens")["valid"]
+
+
+def test_horizontal_lines(figure, log, tmp_path):
+    main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", "bigram model=7.07", "--line", "unigram=9.39"])
+    (axes,) = figure().axes
+    assert [line.get_ydata()[0] for line in axes.lines][-2:] == [7.07, 9.39]
+    assert [text.get_text() for text in axes.texts] == ["bigram model", "unigram"]
+    for wrong in ("7.07", "bigram=much", "=7", "bigram=inf"):
+        with pytest.raises(UserError, match="expected NAME=VALUE with a finite number"):
+            main([f"a={log}", "--output", str(tmp_path / "a.png"), "--line", wrong])
+
+
+def test_logs_that_hold_nothing_are_reported(tmp_path):
+    with pytest.raises(UserError, match="nowhere.log: no such log"):
+        read_log(tmp_path / "nowhere.log")
+    (tmp_path / "plain.log").write_text("2026-01-02 | INFO | train_inner | epoch 001: 10 / 50 loss=12.7\n")
+    with pytest.raises(UserError, match="plain.log has no JSON entries of a training"):
+        read_log(tmp_path / "plain.log")
+
+
+def test_a_log_cut_short_by_a_kill_is_read_up_to_there(tmp_path):
+    (tmp_path / "cut.log").write_text(f"{INNER}\n{INNER[:60]}\n{INNER[:40]}}}\n")
+    assert len(read_log(tmp_path / "cut.log")["train_inner"]) == 1
+
+
+def test_a_metric_that_no_log_has_is_reported(log, tmp_path):
+    with pytest.raises(UserError, match="no entry of 'bleu'"):
+        draw({"one": log}, tmp_path / "bleu.png", "bleu")

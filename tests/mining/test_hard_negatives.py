@@ -1,0 +1,611 @@
+"""Hard negatives (U5): the miner against brute force, stopped and restarted, and through its command."""
+
+import gc
+import json
+import logging
+import shutil
+import tracemalloc
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny_data import write_items
+
+from fairseq_xl.commands import mine_negatives
+from fairseq_xl.data.corpora import negatives, sentence_pairs
+from fairseq_xl.data.corpora.negatives import LengthRange, negatives_file, read_negatives
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
+from fairseq_xl.data.store import binarized_text, cached_tables
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import write_json
+from fairseq_xl.mining import hard_negatives
+from fairseq_xl.tasks.base import XLTask
+from tests.commands import dan, pretraining, run_train
+
+MADE_WITH = {"checkpoint": 1}
+
+
+class FixedVectors:
+    """A random vector for each sentence, a function of its tokens only."""
+
+    def __init__(self, channels=6):
+        self.channels, self.calls = channels, 0
+
+    def __call__(self, side, lines):
+        self.calls += 1
+        return np.stack([self.vector(side[line].tolist()) for line in lines])
+
+    def vector(self, tokens):
+        return np.random.default_rng(tokens).normal(size=self.channels).astype(np.float32)
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """300 pairs of two-word sentences with few words: many sentences occur several times, and some sides are equal."""
+    rng = np.random.default_rng(11)
+    for code in ("en", "de"):
+        items = [[*rng.integers(4, 16, size=2).tolist(), 2] for _ in range(300)]
+        items[7] = [2]
+        write_items(tmp_path / f"train.en-de.{code}", items)
+    return SentencePairs(tmp_path / "train.en-de", "en", "de")
+
+
+def in_parts(monkeypatch, chunk, chunks=1):
+    """Parts of so many chunks of so many pairs."""
+    monkeypatch.setattr(hard_negatives, "LINES_AT_ONCE", chunk)
+    monkeypatch.setattr(hard_negatives, "PART_CHUNKS", chunks)
+
+
+def brute_force(pairs, vectors, count):
+    """{line: similarities of its `count` nearest negatives}, computed by the definition."""
+    texts = [[tuple(side[line].tolist()) for side in pairs.sides] for line in range(len(pairs.sizes))]
+    translations = {}
+    for line in pairs.filled:
+        translations.setdefault(texts[line][0], set()).add(texts[line][1])
+    candidates = {texts[line][1] for line in pairs.filled}
+    found = {}
+    for line in pairs.filled:
+        source = texts[line][0]
+        allowed = candidates - translations[source] - {source}
+        scores = [float(vectors.vector(list(source)) @ vectors.vector(list(each))) for each in allowed]
+        found[line] = sorted(scores, reverse=True)[:count]
+    return found
+
+
+def check(pairs, vectors, count):
+    """The file's negatives are those of brute force."""
+    mined = read_negatives(pairs)
+    assert mined.shape == (300, count) and (mined[7] == -1).all()
+    for line, expected in brute_force(pairs, vectors, count).items():
+        source = vectors.vector(pairs.sides[0][line].tolist())
+        scores = [float(source @ vectors.vector(pairs.sides[1][other].tolist())) for other in mined[line]]
+        assert scores == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_negatives_are_those_of_brute_force(pairs, count):
+    vectors = FixedVectors()
+    statistics = hard_negatives.mine(vectors, pairs, count, 10**6, 128, MADE_WITH)
+    check(pairs, vectors, count)
+    assert statistics["pairs"] == 299 and statistics["similarity"]["mined"] > statistics["similarity"]["random"]
+    mined = read_negatives(pairs)
+    assert statistics["different_negatives"] == len(np.unique(mined[mined >= 0]))
+
+
+def test_the_search_is_wider_where_the_nearest_are_translations(pairs, monkeypatch):
+    monkeypatch.setattr(hard_negatives, "SPARE", 0)
+    vectors = FixedVectors()
+    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    check(pairs, vectors, 1)
+
+
+@pytest.mark.parametrize("probes", [1, 32])
+def test_an_approximate_search_always_finds_negatives(pairs, monkeypatch, probes):
+    """It may miss the nearest sentences, but never finds a translation, a copy or nothing."""
+    monkeypatch.setattr(hard_negatives, "PROBES", probes)
+    monkeypatch.setattr(hard_negatives, "SPARE", 0)
+    vectors = FixedVectors()
+    hard_negatives.mine(vectors, pairs, 1, 2, 128, MADE_WITH)
+    mined = read_negatives(pairs)[:, 0]
+    texts = [[tuple(side[line].tolist()) for side in pairs.sides] for line in range(300)]
+    translations = {tuple(texts[line]) for line in pairs.filled}
+    for line in pairs.filled:
+        negative = texts[mined[line]][1]
+        assert (texts[line][0], negative) not in translations and negative != texts[line][0]
+
+
+def test_a_stopped_miner_resumes(pairs, monkeypatch):
+    in_parts(monkeypatch, 50)
+    whole, stopped, rest = FixedVectors(), FixedVectors(), FixedVectors()
+    hard_negatives.mine(whole, pairs, 1, 10**6, 128, MADE_WITH)
+    index = whole.calls - 12  # what the index takes, beside two calls for each part
+    expected = negatives_file(pairs.prefix).read_bytes()
+    negatives_file(pairs.prefix).unlink()
+
+    class UntilTheFourthPart(FixedVectors):
+        def __call__(self, side, lines):
+            if stopped.calls == index + 6:
+                raise KeyboardInterrupt
+            return stopped(side, lines)
+
+    with pytest.raises(KeyboardInterrupt):
+        hard_negatives.mine(UntilTheFourthPart(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert not negatives_file(pairs.prefix).exists()
+    hard_negatives.mine(rest, pairs, 1, 10**6, 128, MADE_WITH)
+    assert rest.calls == whole.calls - 6
+    assert negatives_file(pairs.prefix).read_bytes() == expected
+    assert not list(negatives_file(pairs.prefix).parent.glob("*.part"))
+
+
+def test_parts_of_another_size_are_not_read(pairs, monkeypatch):
+    """The parts of a stopped run; the negatives are those of a whole run, in any parts."""
+    in_parts(monkeypatch, 50)
+    hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
+    for chunks, files in ((1, 6), (4, 8)):
+        negatives_file(pairs.prefix).unlink()
+        in_parts(monkeypatch, 50, chunks)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(hard_negatives, "_write", raise_interrupt)
+            hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+        assert len(list(folder.glob("*.npz"))) == files
+        negatives_file(pairs.prefix).write_bytes(b"")
+    hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert negatives_file(pairs.prefix).read_bytes() == expected
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
+    """Bytes that Python and numpy allocate; 4 bytes for each further pair are 80 kB. FAISS is not seen."""
+    monkeypatch.setattr(hard_negatives.logger, "disabled", True)  # pytest keeps what is logged
+    in_parts(monkeypatch, 512, 4)
+    monkeypatch.setattr(hard_negatives, "BLOCK_ROWS", 4096)
+    monkeypatch.setattr(binarized_text, "BLOCK_LINES", 4096)
+    for module in (negatives, sentence_pairs, cached_tables):
+        monkeypatch.setattr(module, "IN_MEMORY_LINES", 0)
+    peaks = []
+    for lines in (2_000, 20_000, 40_000):  # the first imports modules
+        prefix = tmp_path / str(lines) / "train.en-de"
+        rng = np.random.default_rng(lines)
+        for code in ("en", "de"):
+            write_items(Path(f"{prefix}.{code}"), [[*words, 2] for words in rng.integers(4, 304, (lines, 2)).tolist()])
+        gc.collect()
+        tracemalloc.start()
+        pairs = SentencePairs(prefix, "en", "de")
+        statistics = hard_negatives.mine(vectors_of_words, pairs, 1, 10**6, 64, MADE_WITH)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert statistics["pairs"] == lines
+    assert peaks[2] < peaks[1] + 40_000
+
+
+def vectors_of_words(side, lines):
+    """Vectors (n, 64) of sentences of two words."""
+    return np.random.default_rng(0).normal(size=(304, 64)).astype(np.float32)[side.tokens.reshape(-1, 3)[lines]].sum(1)
+
+
+vectors_of_words.channels = 64
+
+
+def test_damaged_partial_results_are_mined_again(pairs, monkeypatch):
+    in_parts(monkeypatch, 50)
+    hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    expected, folder = negatives_file(pairs.prefix).read_bytes(), Path(f"{pairs.prefix}.negatives.part")
+    for spoilt in ("made_with.json", "000000000050-50.npz"):
+        negatives_file(pairs.prefix).unlink()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(hard_negatives, "_write", raise_interrupt)
+            hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+        (folder / spoilt).write_bytes((folder / spoilt).read_bytes()[:20])
+        hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+        assert negatives_file(pairs.prefix).read_bytes() == expected
+
+
+def raise_interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("other", ["checkpoint", "text", "length"])
+def test_partial_results_of_other_inputs_are_dropped(pairs, monkeypatch, other):
+    """The inputs differ by network, by one word of the text, or by length."""
+    in_parts(monkeypatch, 50)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(hard_negatives, "_write", raise_interrupt)
+        hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert len(list(Path(f"{pairs.prefix}.negatives.part").glob("*.npz"))) == 6
+    if other == "text":
+        items = [side.tolist() for side in pairs.sides[1]]
+        items[250][0] = 17
+        write_items(Path(f"{pairs.prefix}.de"), items)
+        pairs = SentencePairs(pairs.prefix, "en", "de")
+    vectors, made_with = FixedVectors(), {"checkpoint": 2} if other == "checkpoint" else MADE_WITH
+    hard_negatives.mine(vectors, pairs, 1, 10**6, 64 if other == "length" else 128, made_with)
+    assert vectors.calls > 6  # the index and every part
+    check(pairs, FixedVectors(), 1)
+
+
+def test_temporary_files_of_a_killed_run_are_removed(pairs, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(hard_negatives.shutil, "rmtree", raise_interrupt)
+        hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    folder, vectors = Path(f"{pairs.prefix}.negatives.part"), FixedVectors()
+    assert negatives_file(pairs.prefix).exists() and folder.exists()
+    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    assert not folder.exists() and not vectors.calls
+
+
+def test_progress_is_logged(pairs, monkeypatch, caplog):
+    in_parts(monkeypatch, 100)
+    with caplog.at_level(logging.INFO):
+        hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    assert [f"train.en-de: {number} of 299 sentences" in caplog.text for number in (100, 200, 299)] == [True] * 3
+
+
+@pytest.fixture
+def unequal(tmp_path):
+    """200 pairs of different sentences of 1 to 20 words, about as long on both sides, and one of 40 words."""
+    rng = np.random.default_rng(3)
+    sizes = [*rng.integers(1, 21, size=199), 40]
+    for first, code in enumerate(("en", "de")):
+        more = np.add(sizes, rng.integers(3, size=200) * first - 1)
+        items = [[4 + 2 * line + first, *rng.integers(500, 600, count).tolist(), 2] for line, count in enumerate(more)]
+        write_items(tmp_path / f"train.en-de.{code}", items)
+    return SentencePairs(tmp_path / "train.en-de", "en", "de")
+
+
+class LongSentencesFirst(FixedVectors):
+    """Vectors with which a longer sentence is more similar to every other one."""
+
+    def vector(self, tokens):
+        vector = super().vector(tokens)
+        vector[0] = len(tokens)
+        return vector
+
+
+@pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
+def test_mined_negatives_are_the_nearest_of_similar_length(unequal, monkeypatch, exact_below):
+    monkeypatch.setattr(hard_negatives, "SPARE", 0)
+    monkeypatch.setattr(hard_negatives, "PROBES", 10**6)
+    vectors = LongSentencesFirst()
+    measured = hard_negatives.mine(vectors, unequal, 1, exact_below, 128, MADE_WITH)["length_separability"]
+    mined, sizes, reach = read_negatives(unequal)[:, 0], unequal.sizes[:, 1], LengthRange(unequal, 128)
+    texts = [[side[line].tolist() for line in range(200)] for side in unequal.sides]
+    for line in range(200):
+        allowed = [
+            other
+            for other in range(200)
+            if other != line and reach.least[sizes[line]] <= sizes[other] <= reach.most[sizes[line]]
+        ]
+        query = vectors.vector(texts[0][line])
+        best = max(float(query @ vectors.vector(texts[1][other])) for other in allowed)
+        assert float(query @ vectors.vector(texts[1][mined[line]])) == pytest.approx(best, rel=1e-5)
+    assert measured["mined"] < 80
+    monkeypatch.setattr(negatives, "REACH", 10**6)
+    monkeypatch.setattr(negatives, "LEAST_REACH", 10**6)
+    measured = hard_negatives.mine(vectors, unequal, 1, exact_below, 128, {"checkpoint": 3})["length_separability"]
+    assert measured["mined"] > 98  # the sentence of 40 words is nearest to all but its own pair
+
+
+def test_if_all_of_similar_length_are_translations_the_length_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(negatives, "REACH", 1)
+    sizes = [2] * 3 + [5] + [6] * 20 + [7] + [9] * 3
+    items = [[10 + number, *[4] * (size - 2), 2] for number, size in enumerate(sizes)]
+    write_items(tmp_path / "train.en-de.en", [[4, 2] if 5 <= size <= 7 else [5, 2] for size in sizes])
+    write_items(tmp_path / "train.en-de.de", items)
+    pairs, vectors = SentencePairs(tmp_path / "train.en-de", "en", "de"), FixedVectors()
+    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    assert set(read_negatives(pairs)[4:24, 0].tolist()) <= {0, 1, 2, 25, 26, 27}
+    expected = brute_force(pairs, vectors, 1)
+    for line in range(4, 24):
+        found = vectors.vector([4, 2]) @ vectors.vector(items[read_negatives(pairs)[line, 0]])
+        assert float(found) == pytest.approx(expected[line][0], rel=1e-5)
+
+
+def test_negatives_keep_the_length_limit_and_longer_pairs_have_none(unequal):
+    vectors = LongSentencesFirst()
+    statistics = hard_negatives.mine(vectors, unequal, 2, 10**6, 15, MADE_WITH)
+    fitting, mined = unequal.all_examples(15)[0], read_negatives(unequal)
+    longer = np.setdiff1d(np.arange(200), fitting)
+    assert (mined[longer] == -1).all() and (mined[fitting, 0] >= 0).all() and len(longer) > 10
+    assert unequal.sizes[mined[mined >= 0], 1].max() == 15
+    assert statistics["pairs"] == statistics["candidates"] == len(fitting)
+    again = SentencePairs(unequal.prefix, "en", "de")
+    again.prepare_negatives(15, True)
+    assert "candidates" not in vars(again)  # none has to be drawn at random
+
+
+def test_statistics_by_hand(tmp_path):
+    """Four pairs in two parts."""
+    sizes = np.array([[2, 4], [4, 4], [2, 6], [9, 9], [3, 3]])
+    sides = [SimpleNamespace(sizes=lengths) for lengths in sizes.T]
+    statistics = hard_negatives.Statistics(SimpleNamespace(sides=sides, lines=5), 7, tmp_path)
+    whole = {
+        "negatives": np.array([[1, 2], [2, -1], [1, -1], [1, 0]]),
+        "random_negatives": np.array([1, 0, 4, 2]),
+        "mined": np.array([0.5, 0.25, 0.75, 0.5]),
+        "translations": np.array([0.75, 0.0, 0.5, 0.75]),
+        "random": np.array([0.0, 0.25, -0.25, 0.25]),
+    }
+    lines = np.array([0, 1, 2, 4])
+    for part in (slice(3), slice(3, 4)):
+        statistics.add(lines[part], {name: each[part] for name, each in whole.items()})
+    assert statistics.result(3) == {
+        "pairs": 4,
+        "candidates": 3,
+        "similarity": {"translations": 0.5, "mined": 0.5, "random": 0.0625},
+        # ratios of lengths: translations 2, 1, 3, 1; mined ones 2, 1.5, 2, 4/3: up to 1 two of four and none; random
+        # ones 2, 1, 1.5, 2: up to 1 two of four and one
+        "length_separability": {"mined": 75.0, "random": 62.5},
+        "nearer_than_translation": 50.0,
+        "different_negatives": 3,
+        "most_uses_of_one": 3,
+    }
+
+
+def separability(sources, translations, negatives):
+    """`length_separability` of lengths (n,)."""
+    counts = np.zeros((2, 20, 20), np.int64)
+    for count, others in zip(counts, (translations, negatives)):
+        np.add.at(count, (np.array(sources), np.array(others)), 1)
+    return hard_negatives.length_separability(*counts)
+
+
+def test_the_separability_by_length():
+    same = np.array([3, 5, 8])
+    assert separability(same, same, same) == 50
+    assert separability(same, same, 2 * same) == separability(same, 2 * same, same) == 100
+    assert separability([3], [6], [12]) == 100
+    assert separability([6, 6], [3, 12], [12, 3]) == 50  # half and double
+
+
+@pytest.mark.parametrize("exact_below", [10**6, 2], ids=["exact", "approximate"])
+def test_blocks_of_any_size_give_the_same_negatives(pairs, monkeypatch, exact_below):
+    """Files in place of memory, and a few lines at a time."""
+    in_parts(monkeypatch, 50)  # of the random numbers of the statistics
+    expected = hard_negatives.mine(FixedVectors(), pairs, 2, exact_below, 128, MADE_WITH)
+    content = negatives_file(pairs.prefix).read_bytes()
+    negatives_file(pairs.prefix).unlink()
+    for module, name, value in (
+        (cached_tables, "IN_MEMORY_LINES", 0),
+        (binarized_text, "BLOCK_LINES", 7),
+        (hard_negatives, "BLOCK_ROWS", 5),
+    ):
+        monkeypatch.setattr(module, name, value)
+    again = SentencePairs(pairs.prefix, "en", "de")
+    assert hard_negatives.mine(FixedVectors(), again, 2, exact_below, 128, MADE_WITH) == expected
+    assert negatives_file(pairs.prefix).read_bytes() == content
+
+
+def test_the_pool_has_each_sentence_once(pairs, tmp_path, monkeypatch):
+    """Sorted by length, with its first line; a sentence of a pair that is too long is left out."""
+    monkeypatch.setattr(cached_tables, "IN_MEMORY_LINES", 0)
+    monkeypatch.setattr(hard_negatives, "BLOCK_ROWS", 5)
+    pool = hard_negatives.Pool(pairs, 128, tmp_path)
+    first = {}
+    for line in pairs.filled.tolist():
+        first.setdefault(tuple(pairs.sides[1][line].tolist()), line)
+    assert sorted(pool.lines.tolist()) == sorted(first.values())
+    assert (np.diff(pairs.sizes[pool.lines, 1]) >= 0).all()
+
+
+@pytest.mark.parametrize("longest", [20, 31, 128])
+def test_the_sentences_of_the_pool_in_reach(unequal, tmp_path, longest):
+    pool, reach = hard_negatives.Pool(unequal, longest, tmp_path), LengthRange(unequal, longest)
+    sizes = unequal.sizes[pool.lines, 1]
+    for length, (first, end) in enumerate(pool.bounds.tolist()):
+        assert (first, end) == ((sizes < reach.least[length]).sum(), (sizes <= reach.most[length]).sum())
+
+
+def test_lines_do_not_wrap():
+    """Negatives have 32 bits up to 2^31 - 1 lines, then 64."""
+    shapes = []
+
+    def made(path, dtype, shape):
+        shapes.append((np.dtype(dtype).itemsize, shape))
+        return np.zeros(1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hard_negatives, "new_array", made)
+        patch.setattr(hard_negatives, "BLOCK_ROWS", 2**40)
+        for lines in (2**31 - 1, 2**31):
+            hard_negatives._no_negatives(Path(), lines, 1)
+    assert shapes == [(4, (2**31 - 1, 1)), (8, (2**31, 1))]
+
+
+@pytest.mark.parametrize("name", ["npz", "json"])
+@pytest.mark.parametrize("kept", [0, 40, None], ids=["empty", "cut", "gone"])
+def test_a_damaged_result_is_mined_again(pairs, name, kept):
+    """As the error message of training says."""
+    vectors, path = FixedVectors(), Path(f"{pairs.prefix}.negatives.{name}")
+    first = hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    calls, whole = vectors.calls, path.read_bytes()
+    path.unlink() if kept is None else path.write_bytes(whole[:kept])
+    assert hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first and vectors.calls == 2 * calls
+    assert path.read_bytes() == whole
+
+
+def test_lines_that_are_no_sentences_are_mined_again(pairs):
+    vectors, path = FixedVectors(), negatives_file(pairs.prefix)
+    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    whole, calls = path.read_bytes(), vectors.calls
+    np.savez(path, negatives=np.full((300, 1), 300, dtype=np.int32), text=pairs.fingerprint)
+    hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    assert path.read_bytes() == whole and vectors.calls == 2 * calls
+
+
+def test_statistics_always_belong_to_the_negatives(pairs, monkeypatch):
+    """The run is killed between writing the two files, and repeated with the settings of the older one."""
+    first = hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    expected = negatives_file(pairs.prefix).read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+
+        def killed(path, content):
+            raise_interrupt() if str(path).endswith("s.json") else write_json(path, content)
+
+        patch.setattr(hard_negatives, "write_json", killed)
+        hard_negatives.mine(FixedVectors(), pairs, 2, 10**6, 128, MADE_WITH)
+    assert hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH) == first
+    assert negatives_file(pairs.prefix).read_bytes() == expected
+
+
+@pytest.mark.parametrize("sentences", [1, 2, 5, 60])
+def test_an_approximate_index_of_few_sentences(tmp_path, sentences):
+    vectors, items = FixedVectors(), [[4 + number, 2] for number in range(sentences)]
+    for code in ("en", "de"):
+        write_items(tmp_path / f"train.en-de.{code}", items)
+    side = SentencePairs(tmp_path / "train.en-de", "en", "de").sides[1]
+    index = hard_negatives.build_index(vectors, side, np.arange(sentences), 1, tmp_path / "index")
+    assert index.ntotal == sentences and hasattr(index, "nprobe")
+
+
+def test_the_recall_of_an_approximate_index(tmp_path):
+    """For 2,000 sentences in clusters, it finds nearly all, but not all, of the nearest that the exact index finds."""
+    rng = np.random.default_rng(9)
+    centres = rng.normal(size=(100, 16))
+    every = (centres[rng.integers(100, size=2000)] + 0.3 * rng.normal(size=(2000, 16))).astype(np.float32)
+
+    def vectors(side, lines):
+        return every[lines]
+
+    vectors.channels = 16
+    exact, approximate = (
+        hard_negatives.build_index(vectors, None, np.arange(2000), below, tmp_path / "index") for below in (10**6, 1)
+    )
+    approximate.nprobe = 4
+    queries = (every + 0.1 * rng.normal(size=every.shape)).astype(np.float32)
+    nearest, found = (index.search(queries, 1) for index in (exact, approximate))
+    recall = (nearest[1] == found[1]).mean()
+    assert approximate.nlist > 20 and 0.9 < recall < 1
+    assert (found[0] <= nearest[0] + 1e-5).all()
+    approximate.make_direct_map()
+    for index in (exact, approximate):
+        np.testing.assert_array_equal(index.reconstruct_batch(np.array([7, 3])), every[[7, 3]])
+
+
+def test_the_index_is_built_chunk_by_chunk(pairs, monkeypatch, caplog):
+    in_parts(monkeypatch, 50)
+    with caplog.at_level(logging.INFO):
+        statistics = hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    total = statistics["candidates"]
+    assert [f"index: {n} of {total}" in caplog.text for n in (50, 100, total)] == [True] * 3
+
+
+def test_statistics_are_of_translations_random_and_mined_sentences(pairs):
+    vectors = FixedVectors()
+    statistics = hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)["similarity"]
+    sides = [np.stack([vectors.vector(side[line].tolist()) for line in pairs.filled]) for side in pairs.sides]
+    assert statistics["translations"] == pytest.approx((sides[0] * sides[1]).sum(1).mean(), abs=1e-4)
+    mined = read_negatives(pairs)[pairs.filled, 0]
+    negatives = np.stack([vectors.vector(pairs.sides[1][line].tolist()) for line in mined])
+    assert statistics["mined"] == pytest.approx((sides[0] * negatives).sum(1).mean(), abs=1e-4)
+
+
+def test_results_are_mined_again_only_for_another_model(pairs, caplog):
+    vectors = FixedVectors()
+    first = hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH)
+    calls = vectors.calls
+    assert hard_negatives.mine(vectors, pairs, 1, 10**6, 128, MADE_WITH) == first and vectors.calls == calls
+    hard_negatives.mine(vectors, pairs, 2, 10**6, 128, MADE_WITH)
+    hard_negatives.mine(vectors, pairs, 2, 10**6, 128, {"checkpoint": 2})
+    assert vectors.calls == 3 * calls
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [f"{pairs.prefix}: the negatives of another network, text or setting are replaced"] * 2
+
+
+def test_a_text_of_one_sentence_has_no_negative(tmp_path):
+    for code, token in (("en", 5), ("de", 15)):
+        write_items(tmp_path / f"train.en-de.{code}", [[token, 2]] * 3)
+    with pytest.raises(UserError, match="train.en-de: there is no negative for line 1,"):
+        hard_negatives.mine(FixedVectors(), SentencePairs(tmp_path / "train.en-de", "en", "de"), 1, 10, 128, MADE_WITH)
+
+
+@pytest.fixture
+def text(data_bin, tmp_path):
+    """A copy of the data-bin to write into."""
+    return shutil.copytree(data_bin, tmp_path / "data-bin")
+
+
+def test_the_network_is_trained_and_mines_and_paraphrases_are_classified(text, tmp_path, capsys):
+    output = run_train(dan(text, tmp_path / "dan", "--max-update", 90, "--updates-per-epoch", 90))
+    losses = [float.fromhex(loss) for loss in output.losses]
+    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    capsys.readouterr()
+    mine_negatives.main([str(tmp_path / "dan/checkpoint_best.pt"), str(text), "--count", "2"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [entry["prefix"].split("/")[-1] for entry in found] == [
+        "train.en-de",
+        "train.en-fr",
+        "valid.en-de",
+        "valid.en-fr",
+    ]
+    for entry in found:
+        similarity = entry["similarity"]
+        assert similarity["translations"] > similarity["random"] and similarity["mined"] > similarity["random"]
+        prefix = text / entry["prefix"].split(".")[-1] / entry["prefix"].split("/")[-1]
+        assert read_negatives(SentencePairs(prefix, *prefix.name.split(".")[1].split("-"))).shape[1] == 2
+    mined = ["--objective-options", "paraphrase.length=32"]
+    output = run_train(
+        pretraining(
+            text, tmp_path / "model", *mined, "--max-update", 3, "--updates-per-epoch", 3, objectives="paraphrase"
+        )
+    )
+    assert len(output.losses) == 3 and "paraphrase_en-de_loss" in output.log
+
+
+def test_shards_are_mined_one_by_one_and_with_the_pairs_of_the_training(data_bin, text, tmp_path, capsys):
+    other = shutil.copytree(data_bin, tmp_path / "other")
+    for path in other.glob("en-*/valid.*"):
+        path.unlink()
+    length = ["--objective-options", "paraphrase_similarity.length=20"]
+    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de", *length))
+    capsys.readouterr()
+    arguments = [str(tmp_path / "dan/checkpoint_last.pt"), f"{text}:{other}"]
+    mine_negatives.main(arguments)
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {entry["made_with"]["length"] for entry in entries} == {20}  # that of the network's training
+    assert [entry["prefix"] for entry in entries] == [
+        f"{folder}/en-de/{name}"
+        for folder, name in ((text, "train.en-de"), (other, "train.en-de"), (text, "valid.en-de"))
+    ]
+    mine_negatives.main([*arguments, "--pairs", "en-fr", "--splits", "valid", "--length", "9"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["prefix"] == f"{text}/en-fr/valid.en-fr" and found["made_with"]["length"] == 9
+
+
+@pytest.mark.parametrize("missing", ["train", "valid"])
+def test_missing_negatives_are_reported_before_the_first_update(text, tmp_path, missing, monkeypatch):
+    for path in (text / "en-de", text / "en-fr"):
+        for split in {"train", "valid"} - {missing}:
+            pairs = SentencePairs(path / f"{split}.{path.name}", *path.name.split("-"))
+            hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
+    options = ["--objective-options", "mlm.length=32 paraphrase.length=32", "--max-update", 3]
+    updates = []
+    monkeypatch.setattr(XLTask, "train_step", lambda *_, **__: updates.append(1))
+    with pytest.raises(UserError, match=f"{missing}.en-de.negatives.npz: no mined negatives"):
+        run_train(pretraining(text, tmp_path / "model", *options, objectives="mlm,paraphrase"))
+    assert not updates
+
+
+def test_all_splits_are_looked_for_before_the_first_is_mined(text, tmp_path):
+    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
+    with pytest.raises(UserError, match="no language pair has the split 'dev'"):
+        mine_negatives.main([str(tmp_path / "dan/checkpoint_last.pt"), str(text), "--splits", "train,dev"])
+    assert not list(text.glob("*/*.negatives.*"))
+
+
+def test_mistakes_of_the_command(text, tmp_path):
+    run_train(dan(text, tmp_path / "dan", "--max-update", 1, "--updates-per-epoch", 1))
+    run_train(pretraining(text, tmp_path / "mlm", "--max-update", 1, "--updates-per-epoch", 1))
+    network, mlm = (str(tmp_path / name / "checkpoint_last.pt") for name in ("dan", "mlm"))
+    for arguments, message in (
+        ([mlm, str(text)], "mining needs a deep averaging network: --arch xl_dan"),
+        ([network, str(text), "--pairs", "en-it"], "--pairs: .* has no text of en-it; expected one of "),
+        ([network, str(text), "--splits", "dev"], "no language pair has the split 'dev'"),
+        ([network, str(text), "--count", "0"], "--count 0"),
+        ([network, str(text), "--length", "1"], "--length 1: a sentence has two tokens or more"),
+        ([network, str(text), "--length", "2"], "every pair has a side of more than 2 tokens"),
+        ([network, str(tmp_path)], "dict.txt"),
+        ([str(tmp_path / "none.pt"), str(text)], "none.pt"),
+    ):
+        with pytest.raises(UserError, match=message):
+            mine_negatives.main(arguments)

@@ -1,0 +1,132 @@
+"""XTREME's retrieval tasks: the files of the submission are those of mine-bitext; the layer is chosen on BUCC's dev."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairseq_xl.commands import mine_bitext, retrieve_xtreme
+from fairseq_xl.errors import UserError
+from fairseq_xl.mining.bitext_mining import distinct
+from tests.commands import pretraining, run_train
+from tests.tasks.tiny_text import WORDS, sentences
+
+
+@pytest.fixture(scope="module")
+def checkpoint(data_bin, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoder")
+    run_train(pretraining(data_bin, folder, "--arch", "xl_xlmr_tiny", "--max-update", 1, "--disable-validation"))
+    return folder / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def download(tmp_path):
+    """German and English files; the sentences are the same on both sides, some of them without translation."""
+    lines = list(dict.fromkeys(sentences(WORDS, 60, "retrieval")["en"]))
+    for split, kept in (("dev", lines[:14]), ("test", lines[14:28])):
+        rows = {"de": kept[:10], "en": kept[4:]}
+        for code, texts in rows.items():
+            text = "".join(f"{code}-{kept.index(line)}\t{line}\n" for line in texts)
+            write(tmp_path / f"bucc2018/de-en.{split}.{code}", text)
+        write(tmp_path / f"bucc2018/de-en.{split}.gold", "".join(f"de-{n}\ten-{n}\n" for n in range(4, 10)))
+    write(tmp_path / "tatoeba/de-en.de", "".join(f"{line}\n" for line in lines[:9]))
+    write(tmp_path / "tatoeba/de-en.en", "".join(f"{line}\n" for line in sorted(lines[:9])))
+    labels = [lines.index(line) for line in sorted(lines[:9])]  # XTREME's: the line of each English sentence
+    assert labels != [sorted(lines[:9]).index(line) for line in lines[:9]]
+    write(tmp_path / "tatoeba-labels.tsv", "".join(f"{label}\n" for label in labels))
+    return tmp_path
+
+
+def write(path, text):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def printed(capsys, command, *words):
+    capsys.readouterr()
+    command.main([str(word) for word in words])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_files_are_those_of_mine_bitext(data_bin, checkpoint, download, capsys):
+    chosen = ["--layer", 1, "--pooling", "mean"]
+    out = download / "out"
+    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, out, "--langs", "de", *chosen)
+    assert (result["layer"], result["pooling"]) == (1, "mean")
+    found = {}
+    for name, more in (("dev", ["--gold", download / "bucc2018/de-en.dev.gold"]), ("test", [])):
+        sides = [f"{code}={download}/bucc2018/de-en.{name}.{code}" for code in ("de", "en")]
+        threshold = ["--threshold", found["dev"]["threshold"]] if found else []
+        saved = ["--layer", 1, "--output", download / "mined"]
+        found[name] = printed(capsys, mine_bitext, checkpoint, data_bin, *sides, *more, *threshold, *saved)
+    scores = result["choices"][0]["dev"]["de"]
+    assert scores == {name: found["dev"][name] for name in scores} and scores["f1"] > 0
+    assert (out / "bucc2018/test-de.tsv").read_text() == (download / "mined").read_text() != ""
+    sides = [f"{code}={download}/tatoeba/de-en.{code}" for code in ("en", "de")]
+    printed(
+        capsys, mine_bitext, checkpoint, data_bin, *sides, "--nearest", "--layer", 1, "--output", download / "mined"
+    )
+    assert (out / "tatoeba/test-de.tsv").read_text() == (download / "mined").read_text()
+    assert (out / "tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
+
+
+def test_the_files_that_are_stored_with_the_tests(data_bin, checkpoint, tmp_path, capsys):
+    stored = Path(__file__).parents[1] / "preprocess/files/xtreme/download"
+    chosen = ["--langs", "de", "--layer", 1, "--pooling", "mean"]
+    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, stored, tmp_path, *chosen)
+    assert set(result["choices"][0]["dev"]["de"]) == {"threshold", "f1", "precision", "recall"}
+    nearest = (tmp_path / "tatoeba/test-de.tsv").read_text().splitlines()
+    assert len(nearest) == 3 and set(nearest) <= {"0", "1", "2"}
+    assert (tmp_path / "bucc2018/test-de.tsv").is_file()
+
+
+def test_16_bits(data_bin, checkpoint, download, capsys):
+    chosen = ["--langs", "de", "--layer", 1, "--pooling", "mean", "--fp16"]
+    printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", *chosen)
+    assert (download / "out/tatoeba/test-de.tsv").read_text() == (download / "tatoeba-labels.tsv").read_text()
+
+
+def test_the_best_layer_of_bucc_is_used(data_bin, checkpoint, download, capsys, monkeypatch):
+    """Repeated sentences are searched for once in each of BUCC's four files, not for each choice."""
+    searched = []
+    monkeypatch.setattr(retrieve_xtreme, "distinct", lambda texts: searched.append(texts) or distinct(texts))
+    result = printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "de")
+    scores = {(entry["layer"], entry["pooling"]): entry["dev"]["de"]["f1"] for entry in result["choices"]}
+    assert len(searched) == 4
+    assert len(scores) > 2 and scores[result["layer"], result["pooling"]] == max(scores.values())
+    chosen = ["--layer", result["layer"], "--pooling", result["pooling"], "--langs", "de"]
+    printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "again", *chosen)
+    for name in ("bucc2018/test-de.tsv", "tatoeba/test-de.tsv"):
+        assert (download / "out" / name).read_text() == (download / "again" / name).read_text()
+
+
+@pytest.mark.parametrize(
+    "change, more, message",
+    [
+        (None, ["--langs", "de,xx"], "--langs de,xx: neither BUCC nor Tatoeba of XTREME has xx"),
+        (None, ["--langs", "de", "--layer", "9"], "--layer 9: the model has the layers 0 to"),
+        (None, ["--langs", "fr"], r"fr-en.dev.fr: [Nn]o such file"),
+        (("tatoeba/de-en.en", "a\n\nb\n"), ["--langs", "de"], "de-en.en: expected a sentence on each line"),
+        (
+            ("bucc2018/de-en.test.de", "x\ty\nz\tw\nv\n"),
+            ["--langs", "de"],
+            "line 3: expected id TAB sentence, found 'v'",
+        ),
+        (("bucc2018/de-en.dev.gold", ""), ["--langs", "de"], "de-en.dev.gold holds no pairs"),
+        (("bucc2018/de-en.test.en", ""), ["--langs", "de"], "de-en.test.en holds no sentences"),
+    ],
+)
+def test_what_is_refused(data_bin, checkpoint, download, capsys, change, more, message):
+    if change:
+        write(download / change[0], change[1])
+    with pytest.raises(UserError, match=message):
+        printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", *more)
+    assert not (download / "out").exists()
+
+
+def test_without_bucc_a_layer_is_needed(data_bin, checkpoint, download, capsys):
+    """Afrikaans is in Tatoeba only."""
+    for code in ("af", "en"):
+        write(download / f"tatoeba/af-en.{code}", "a\n")
+    with pytest.raises(UserError, match="give --layer and --pooling: without BUCC's dev files they cannot be selected"):
+        printed(capsys, retrieve_xtreme, checkpoint, data_bin, download, download / "out", "--langs", "af")

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.language_identification import Languages, LineSample, described, other_languages
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config
 from preprocess.files import Workers, read_blocks
@@ -179,7 +180,7 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
             problems.append(f"{name}: there is no such file in {config.root}")
             continue
         known = read_json(_record(records, path)) if records else None
-        if known and known["state"] == _state(path) and "languages" in known["report"]:
+        if known and known["state"] == _state(path):
             reports[name] = Report(**known["report"])
         else:
             todo.append(name)
@@ -209,7 +210,7 @@ def _record(records: Path, path: Path) -> Path:
 
 def _state(path: Path) -> list[int]:
     stat = path.stat()
-    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    return [FORMATS["data folder"], stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
 def _bitext(config: Config, reports: dict[str, Report]) -> Iterator[tuple[str, str]]:

@@ -20,12 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.store.renumbering import renumber
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.files import sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.files import replacing
 from preprocess.fingerprints import fingerprint, verify
 from preprocess.vocabulary import reused_symbols
@@ -43,7 +45,7 @@ def read_dictionary(folder: Path) -> list[tuple[str, int]]:
 
 def languages_of(folder: Path) -> list[str]:
     """The language of a data folder, in a list; raises UserError for another number of languages and for bitext."""
-    manifest = read_json(folder / "manifest.json") or {}
+    manifest = read_manifest(folder)
     languages = manifest.get("config", {}).get("languages")
     if not languages or "disjoint" in manifest:
         raise UserError(f"{folder} is not a complete data folder of `python -m preprocess`")
@@ -92,8 +94,7 @@ def join(output: Path, folders: list[Path]) -> None:
     if others:
         raise UserError(f"{output} has something else already, {sorted(others)[0]}: name another folder")
     for folder in folders:
-        if "fingerprints" in read_json(folder / "manifest.json"):
-            verify(folder)
+        verify(folder)
     dictionaries = {language: read_dictionary(folder) for language, folder in zip(found, folders)}
     lines = joint_symbols(dictionaries)
     symbols = [*SPECIAL, *(symbol for symbol, _ in lines)]
@@ -108,9 +109,9 @@ def join(output: Path, folders: list[Path]) -> None:
             renumbered = renumber(text.with_suffix(""), output / language / text.stem, table, len(symbols))
             fingerprints |= {f"{language}/{name}": entry for name, entry in renumbered.items()}
         shutil.copyfile(folder / "sentencepiece.model", output / language / "sentencepiece.model")
-        manifest = read_json(folder / "manifest.json")
+        manifest = read_manifest(folder)
         tokenizers |= of_manifest(manifest)
-        manifest.pop("fingerprints", None)  # those of the new files are in the manifest of OUTPUT
+        manifest = {name: entry for name, entry in manifest.items() if name != "fingerprints"}  # OUTPUT has new ones
         write_json(output / language / "manifest.json", manifest)
         for name in ("sentencepiece.model", "manifest.json"):
             fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
@@ -120,10 +121,8 @@ def join(output: Path, folders: list[Path]) -> None:
     config = {"languages": found} | ({"tokenizer": tokenizers} if tokenizers else {})
     parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
     fingerprints["dict.txt"] = fingerprint(output / "dict.txt")
-    write_json(
-        output / "manifest.json",
-        {"format": 1, "config": config, "dictionary": described, "disjoint": parts, "fingerprints": fingerprints},
-    )
+    manifest = {"format": FORMATS["data folder"], "config": config, "dictionary": described}
+    write_json(output / "manifest.json", manifest | {"disjoint": parts, "fingerprints": fingerprints})
     logger.info("%s: %d symbols of %s", output, len(symbols), ", ".join(found))
 
 

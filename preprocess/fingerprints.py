@@ -7,13 +7,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.data.store.manifest import notes, writer
+from fairseq_xl.data.store.manifest import notes, read_manifest, writer
 from fairseq_xl.data.store.shards import check_shard
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json
-from fairseq_xl.io.fingerprints import FORMAT, blocks, fingerprint
+from fairseq_xl.io.fingerprints import blocks, fingerprint
 
-__all__ = ["FORMAT", "fingerprint", "verify"]
+__all__ = ["fingerprint", "verify"]
 
 
 def verify(data_bin: Path) -> int:
@@ -22,9 +21,9 @@ def verify(data_bin: Path) -> int:
     If the data folder is divided into shards, the files of all shards are compared. Raises UserError with a list of all
     files that are changed, missing or not in the manifest, and for a data folder without fingerprints.
     """
-    manifest = read_json(data_bin / "manifest.json")
-    if not isinstance(manifest, dict):
-        raise UserError(f"{data_bin} has no readable manifest.json: it is not a complete data folder")
+    manifest = read_manifest(data_bin)
+    if not manifest:
+        raise UserError(f"{data_bin} has no manifest.json: it is not a complete data folder")
     if "shard" not in manifest and (shards := manifest.get("config", {}).get("shards")):
         folders = [data_bin / str(number) for number in range(shards)]
         counts = [verify(folder) for folder in folders]
@@ -43,7 +42,7 @@ def verify(data_bin: Path) -> int:
         total = sum(entry["bytes"] for entry in known.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:
             found = {data_bin / name: _change(data_bin / name, entry, bar) for name, entry in known.items()}
-    except (AttributeError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise UserError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
     texts = (path for path in sorted(data_bin.glob("[!.]*/*")) if path.suffix in (".bin", ".idx"))
     found |= {path: f"{path} is not in the manifest" for path in texts if path not in found}

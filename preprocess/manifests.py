@@ -7,11 +7,12 @@ from collections.abc import Iterator
 
 from fairseq_xl.data.vocabulary import subwords, tokenizers
 from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from preprocess import fingerprints, vocabulary
 from preprocess.binarize import encoded_name
 from preprocess.config import Folder, Side, Split
 from preprocess.files import link
-from preprocess.run import FORMAT, Run, fairseq_version, splitter_version
+from preprocess.run import Run, fairseq_version, splitter_version
 
 logger = logging.getLogger("preprocess")
 
@@ -46,7 +47,7 @@ def write_manifest(
     }
     datasets = _datasets(run, units, [shard] if shard else run.shards)
     manifest = {
-        "format": FORMAT,
+        "format": FORMATS["data folder"],
         "config": run.config.as_dict(),
         **({"shard": int(shard)} if shard else {}),
         "sampling": sampling,

@@ -19,11 +19,11 @@ from fairseq_xl.data.vocabulary import subwords, tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import sha256_of
-from preprocess import check, clean, encode, fingerprints, manifests, overlap, shards, vocabulary
+from preprocess import check, clean, encode, manifests, overlap, shards, vocabulary
 from preprocess.binarize import begin_to_import, binarize, encoded_name, kept_pairs, outputs, stop
 from preprocess.config import Config, Folder, Side, Split, read_config
 from preprocess.files import Sections, Workers, replacing
-from preprocess.run import FORMAT, Run, fairseq_version, splitter_version
+from preprocess.run import Run, fairseq_version, splitter_version
 from preprocess.stages import Stages, locked
 
 NAMED = 10  # lost characters of each text that a warning names
@@ -119,7 +119,6 @@ class _Preparation(Run):
     def warn_of_overlap(self) -> None:
         """Warns of validation and test lines that occur in training text."""
         inputs = [
-            FORMAT,
             [
                 [folder.name, split.name, side.language, side.files, [self.reports[name].sha256 for name in side.files]]
                 for folder, split, side in self.config.sides()
@@ -135,7 +134,7 @@ class _Preparation(Run):
         options = self.config.vocabulary
         small = sum(self.sentences(names) for names in every.values()) <= options.sentences
         sample = self.stages.folder / "sample.txt"
-        inputs = [FORMAT, vocabulary.SEED, options.alpha, options.sentences, small]
+        inputs = [vocabulary.SEED, options.alpha, options.sentences, small]
         inputs += [
             {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
             for files in (sampled, every if small else {})
@@ -147,7 +146,6 @@ class _Preparation(Run):
         options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
         self.config = replace(self.config, vocabulary=options)  # for the manifest
         inputs = [
-            FORMAT,
             sha256_of(sample),
             options.model,
             options.size,
@@ -182,7 +180,7 @@ class _Preparation(Run):
             return {}
 
         hashes = [sha256_of(path) for path in existing]
-        self.stages.run("vocabulary", [FORMAT, "reused", *hashes], list(self.subwords.files), copy)
+        self.stages.run("vocabulary", ["reused", *hashes], list(self.subwords.files), copy)
 
     def remove_another_vocabulary(self) -> None:
         """Removes the vocabulary of another kind that an earlier description named."""
@@ -199,7 +197,7 @@ class _Preparation(Run):
     def encode_all(self) -> dict[str, dict]:
         """Encodes every side of every split, and of every shard; returns counts by encoded name."""
         reserved = (MASK, *language_symbols(self.config.languages))
-        fixed = [FORMAT, *self.identity(), reserved]
+        fixed = [*self.identity(), reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
         units = {}
         with (
@@ -232,7 +230,7 @@ class _Preparation(Run):
     def divide(self, folder: Folder, split: Split) -> list[list[list[shards.Section]]]:
         """The sections of each shard and side of training text."""
         files = [[self.reports[name].sha256 for name in side.files] for side in split.sides]
-        inputs = [FORMAT, self.config.shards, files]
+        inputs = [self.config.shards, files]
         work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards)
         found = self.stages.run(f"divide {folder.name}", inputs, [], work)
         if unequal := shards.unequal(found["lines"]):
@@ -306,7 +304,7 @@ class _Preparation(Run):
                     counts[symbol] = counts.get(symbol, 0) + (0 if symbol in reserved else count)
             return vocabulary.write_dictionary(symbols, counts, self.dictionary)
 
-        inputs = [FORMAT, symbols, *map(sha256_of, self.subwords.files), [sha256_of(path) for path in paths]]
+        inputs = [symbols, *map(sha256_of, self.subwords.files), [sha256_of(path) for path in paths]]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def warn_of_another_dictionary(self, symbols: list[str]) -> None:
@@ -353,11 +351,9 @@ class _Preparation(Run):
             encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides
         ]
         inputs = [
-            FORMAT,
             {name: units[name]["sha256"] for name in names},
             sha256_of(self.dictionary),
             fairseq_version(),
-            {"fingerprints": fingerprints.FORMAT},
         ]
 
         def work():

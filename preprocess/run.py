@@ -11,8 +11,6 @@ from preprocess.binarize import encoded_name
 from preprocess.config import Config, Folder, Side, Split
 from preprocess.stages import Stages
 
-FORMAT = 2  # of the manifest and the outputs of stages; if it changes, every stage runs again
-
 
 class Run:
     """What all stages of a run read.

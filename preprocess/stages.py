@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq_xl.io import locks
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 
 logger = logging.getLogger("preprocess")
 
@@ -22,11 +23,12 @@ def key_of(inputs: Any) -> str:
 class Stages:
     """Records of stages in DATA_BIN/.stages, each written after the outputs of its stage.
 
-    Outputs are compared by size only: they are written atomically, so that an output that exists is complete.
+    Outputs are compared by size only: they are written atomically, so that an output that exists is complete. With
+    another format of the folder, of the `kind` "data folder" or "corpus", every stage runs again.
     """
 
-    def __init__(self, data_bin: Path):
-        self.data_bin = data_bin
+    def __init__(self, data_bin: Path, kind: str = "data folder"):
+        self.data_bin, self.format = data_bin, FORMATS[kind]
         self.folder = data_bin / ".stages"
         self._manifest = data_bin / "manifest.json"
 
@@ -45,13 +47,13 @@ class Stages:
         logger.info("%s", name)
         result = work()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"name": name, "key": key_of(inputs), "sizes": self._sizes(outputs), "result": result})
+        write_json(path, {"name": name, "key": self._key(inputs), "sizes": self._sizes(outputs), "result": result})
         return result
 
     def record(self, name: str, inputs: Any, outputs: list[Path]) -> dict | None:
         """The record of a stage that is up to date; None if the stage has to run."""
         record = read_json(self._path(name))
-        current = record and record["key"] == key_of(inputs) and record["sizes"] == self._sizes(outputs)
+        current = record and record["key"] == self._key(inputs) and record["sizes"] == self._sizes(outputs)
         return record if current else None
 
     def names(self) -> list[str]:
@@ -62,6 +64,9 @@ class Stages:
     def forget(self, name: str) -> None:
         """Removes a record."""
         self._path(name).unlink(missing_ok=True)
+
+    def _key(self, inputs: Any) -> str:
+        return key_of([self.format, inputs])
 
     def _path(self, name: str) -> Path:
         return self.folder / "records" / f"{name.replace('/', '+').replace(' ', '_')}.json"

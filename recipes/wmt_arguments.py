@@ -7,6 +7,7 @@ from pathlib import Path
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
+from fairseq_xl.io.format_numbers import check_format
 
 ROOT = Path(__file__).parent.parent  # not resolved: corpora/ is beside `recipes`, even if that is a link
 SYSTEMS = ("xlm", "veco")
@@ -139,4 +140,5 @@ def corpus_content(folder: str) -> tuple[list[str], str]:
     manifest = read_json(path) if path.is_file() else None
     if not isinstance(manifest, dict):
         return [], "with"
-    return manifest.get("pairs", []), "without" if manifest.get("remove diacritics") else "with"
+    check_format("corpus", manifest, path)
+    return manifest["pairs"], "without" if manifest["remove diacritics"] else "with"

@@ -43,6 +43,7 @@ from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.text import text_of_line
 
 logger = logging.getLogger(__name__)
@@ -164,9 +165,9 @@ def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
     source = in_folder(folder, kind, {name: written.get(name) for name in OPTIONS[kind]})
     chosen = of_manifest(manifest)
     config = {"languages": languages} | ({"tokenizer": chosen} if chosen else {})
-    described = source.described() if all(path.is_file() for path in source.files) else {}
     versions = {"versions": manifest["versions"]} if "versions" in manifest else {}
-    write_json(folder / MANIFEST, {"config": config} | described | versions)
+    content = {"format": FORMATS["data folder"], "config": config} | source.described() | versions
+    write_json(folder / MANIFEST, content)
 
 
 def _new_languages(named: str | None, old: XLDictionary) -> list[str]:

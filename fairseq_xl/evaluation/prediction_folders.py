@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import json_object, replacing, sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS, check_format
 
 NOTE = "predictions.json"
 
@@ -55,17 +56,24 @@ def read_note(folder: Path) -> tuple[Origin, dict[str, str]] | None:
     if not path.is_file():
         return None
     note = json_object(path)
+    origin = origin_in(path, note)
     if not isinstance(note.get("files"), dict):
         raise UserError(f"{path} is damaged: files is {quoted(note.get('files'))}")
-    return origin_in(path, note), note["files"]
+    return origin, note["files"]
 
 
 def origin_in(path: Any, note: dict[str, Any]) -> Origin:
-    """The origin in a note, the content of the file `path`; raises `UserError` for a damaged one."""
+    """The origin in a note, the content of the file `path`; raises `UserError` for a damaged one or another format."""
+    check_format("note of predictions", note, path)
     for name, expected in {"model": str, "sha256": str | None, "task": str}.items():
         if not isinstance(note.get(name), expected):
             raise UserError(f"{path} is damaged: {name} is {quoted(note.get(name))}")
     return Origin(note["model"], note["sha256"], note["task"])
+
+
+def _entries(origin: Origin) -> dict[str, Any]:
+    """The entries of a note with an origin."""
+    return {"format": FORMATS["note of predictions"]} | origin._asdict()
 
 
 def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str]) -> None:
@@ -102,13 +110,13 @@ def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str]
     if origin is None:
         (folder / NOTE).unlink(missing_ok=True)
     else:
-        write_json(folder / NOTE, origin._asdict() | {"files": others})
+        write_json(folder / NOTE, _entries(origin) | {"files": others})
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
     if origin is not None:
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        write_json(folder / NOTE, origin._asdict() | {"files": others | digests})
+        write_json(folder / NOTE, _entries(origin) | {"files": others | digests})
 
 
 def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
@@ -137,7 +145,7 @@ def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
 def write_origin(path: Any, origin: Origin, **more: str) -> None:
     """Writes the note of a file, ``PATH.json``; `more` are added entries."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_json(f"{path}.json", origin._asdict() | more)
+    write_json(f"{path}.json", _entries(origin) | more)
 
 
 def check_noted_language(path: Any, language: str) -> None:

@@ -30,6 +30,7 @@ from fairseq_xl.io import parts
 from fairseq_xl.io.arrays import read_arrays
 from fairseq_xl.io.files import replacing, sha256_of, write_json
 from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.locks import locked
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask
 
@@ -201,7 +202,7 @@ def _write_pairs(
     note, (source, target) = read_note(prefix), codes
     if note and note["made_with"] == made_with and _is_whole(prefix, codes):
         logger.info("%s exists: skipped", prefix)
-        return {name: value for name, value in note.items() if name != "fingerprints"}
+        return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
     if note:
         logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
     parts.begin(parts_of_text.folder, made_with)
@@ -220,7 +221,8 @@ def _write_pairs(
         "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    write_json(note_path(prefix), result | {"fingerprints": _fingerprints(prefix, codes)})
+    number = {"format": FORMATS["note of added files"]}
+    write_json(note_path(prefix), number | result | {"fingerprints": _fingerprints(prefix, codes)})
     shutil.rmtree(parts_of_text.folder, ignore_errors=True)
     return result
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-FORMAT = 1  # of fingerprints; those of another format are computed again
 MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # maximum number of hashes of a file, and minimum bytes of a block
 READ = 1 << 20  # bytes in memory at a time
 #: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)

@@ -14,12 +14,22 @@ FORMATS = {
     "checkpoint": 1,
     "language module": 1,
     "ONNX export": 1,
+    "data folder": 1,
+    "corpus": 1,
+    "note of added files": 1,
+    "note of predictions": 1,
+    "partial results": 1,
 }
 #: kind of file -> what to do with one of another format
 REMEDIES = {
     "checkpoint": "train the model again, or convert the published one again with `fairseq-xl convert`",
     "language module": "extract it again with `fairseq-xl language-module extract`",
     "ONNX export": "export the model again with `fairseq-xl export-onnx`",
+    "data folder": "write the folder again with the command that wrote it, `python -m preprocess` for text",
+    "corpus": "run the same `python -m preprocess.readers…` again",
+    "note of added files": "remove it, and run the same `fairseq-xl back-translate` or `mine-negatives` again",
+    "note of predictions": "remove it with its predictions, and predict again",
+    "partial results": "remove the folder: the command begins anew",
 }
 
 

@@ -30,13 +30,15 @@ from fairseq_xl.data.corpora.negatives import (
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.store.binarized_text import is_begun
 from fairseq_xl.data.store.cached_tables import table
+from fairseq_xl.data.store.manifest import read_note
 from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import batches
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.arrays import new_array, read_arrays
-from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.mining.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.mining.nearest_neighbors import import_faiss
 from fairseq_xl.models.dan import XLDANModel
@@ -250,10 +252,10 @@ def _statistics_of(pairs, made_with):
         read_negatives(pairs)
     except UserError:
         return None
-    found = read_json(_statistics_file(pairs.prefix))
-    if not isinstance(found, dict) or found.pop("fingerprints", None) is None or found.get("made_with") != made_with:
+    found = read_note(_statistics_file(pairs.prefix))
+    if not found or found.get("made_with") != made_with:
         return None
-    return found
+    return {name: value for name, value in found.items() if name not in ("format", "fingerprints")}
 
 
 def _no_negatives(folder, lines, count):
@@ -379,7 +381,8 @@ def _write(pairs, negatives, result):
     with replacing(negatives_file(pairs.prefix)) as file:
         np.savez(file, negatives=negatives, text=result["made_with"]["text"])
     path = negatives_file(pairs.prefix)
-    write_json(_statistics_file(pairs.prefix), result | {"fingerprints": {path.name: fingerprint(path)}})
+    note = {"format": FORMATS["note of added files"], **result, "fingerprints": {path.name: fingerprint(path)}}
+    write_json(_statistics_file(pairs.prefix), note)
 
 
 def prefixes(task, data, split):

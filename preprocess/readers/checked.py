@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.readers.problems import Problems
 from preprocess.stages import Stages, locked
 
@@ -21,16 +22,13 @@ class Output(NamedTuple):
     same_problems: Hashable = None  # outputs with the same value have the same problems; None: no other one has
 
 
-def build(
-    folder: Path, release: Path, outputs: Sequence[Output], described: dict, version: int, remedy: str = ""
-) -> None:
+def build(folder: Path, release: Path, outputs: Sequence[Output], described: dict, remedy: str = "") -> None:
     """Checks every output, then writes each, and the manifest; skips outputs that are up to date.
 
     Args:
         folder: folder to write.
         release: the release; the manifest names its files relative to it.
         described: first entries of the manifest.
-        version: of the written format; if it changes, everything is written again.
         remedy: what to do about missing files, for the error.
 
     Raises UserError for errors that the user can correct. It lists the problems of all files, and nothing is written.
@@ -41,10 +39,10 @@ def build(
         if not path.is_file():
             problems.add(f"{path}: there is no such file")
     problems.refuse(remedy)
-    stages = Stages(folder)
+    stages = Stages(folder, "corpus")
     with locked(stages):
         hashes = {path: sha256_of(path) for path in files}
-        inputs = [[version, [hashes[path] for path in output.files], output.settings] for output in outputs]
+        inputs = [[[hashes[path] for path in output.files], output.settings] for output in outputs]
         checked = set()
         for output, depends in zip(outputs, inputs):
             known = output.same_problems is not None and output.same_problems in checked
@@ -56,7 +54,7 @@ def build(
         for output, depends in zip(outputs, inputs):
             counts |= stages.run(output.name, depends, list(output.paths), output.write)
         named = {name_in(release, path): digest for path, digest in hashes.items()}
-        manifest = {"format": version, **described, "counts": counts, "files": named}
+        manifest = {"format": FORMATS["corpus"], **described, "counts": counts, "files": named}
         if read_json(folder / "manifest.json") != manifest:
             write_json(folder / "manifest.json", manifest)
 

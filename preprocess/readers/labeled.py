@@ -19,7 +19,6 @@ from preprocess.readers import checked, command
 from preprocess.readers.archives import unpacked
 from preprocess.readers.problems import Problems, decoded
 
-FORMAT = 1  # of outputs; if it changes, every stage runs again
 SHOWN = 80  # maximum number of characters of a wrong header in an error
 
 logger = logging.getLogger("preprocess")
@@ -133,7 +132,7 @@ def build(folder: Path, release: Path, parts: Sequence[Part], described: dict, r
         )
 
     outputs = [output(replace(part, path=stored(part.path))) for part in parts]
-    checked.build(folder, release, outputs, described, FORMAT, remedy)
+    checked.build(folder, release, outputs, described, remedy)
 
 
 def build_unpacked(

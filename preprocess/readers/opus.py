@@ -21,6 +21,7 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError, check_number, language_pair
 from fairseq_xl.io.compressed import lines_of
 from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers import command
@@ -30,7 +31,6 @@ from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.text import letters_and_digits
 from preprocess.stages import Stages, locked
 
-FORMAT = 1  # of outputs; if it changes, the stage runs again
 LARGEST_SHARE = 10  # at most a tenth of the sentences is for validation, and as many for test
 
 
@@ -48,13 +48,13 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
     for path in archives:
         if not path.is_file():
             raise UserError(f"{path}: there is no such file")
-    stages = Stages(folder)
+    stages = Stages(folder, "corpus")
     with locked(stages):
-        inputs: list[Any] = [FORMAT, pair, held_out, [sha256_of(path) for path in archives]]
+        inputs: list[Any] = [pair, held_out, [sha256_of(path) for path in archives]]
         outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
         counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
         manifest = {
-            "format": FORMAT,
+            "format": FORMATS["corpus"],
             "counts": counts,
             "archives": {path.name: sha256 for path, sha256 in zip(archives, inputs[-1])},
         }

@@ -21,7 +21,6 @@ from preprocess.readers.archives import unpacked
 from preprocess.readers.labeled import chosen, inside, logger
 from preprocess.readers.problems import Problems
 
-FORMAT = 2  # of outputs; if it changes, every stage runs again
 LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
 SIDES = ("src", "tgt")
 
@@ -56,7 +55,7 @@ def build(folder: Path, release: Path, described: dict, found: list[Part]) -> No
             lambda: {part.name: _write(written, part)},
         )
 
-    checked.build(folder, release, [output(part) for part in found if _has_targets(part)], described, FORMAT)
+    checked.build(folder, release, [output(part) for part in found if _has_targets(part)], described)
 
 
 def _has_targets(part: Part) -> bool:

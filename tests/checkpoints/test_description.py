@@ -28,11 +28,11 @@ def test_a_data_folder(tmp_path):
     pieces = write_wordpiece(tmp_path / "data" / "wordpiece.vocab", ["the house", "the tree"], least=1)
     datasets = {"de/train": {"lines": 5, "tokens": 12}}
     vocabulary = {"kind": "wordpiece", "lowercase": True, "sha256": {}}
-    manifest = {"vocabulary": vocabulary, "datasets": datasets}
+    manifest = {"format": 1, "vocabulary": vocabulary, "datasets": datasets}
     (tmp_path / "data" / "manifest.json").write_text(json.dumps(manifest))
     found = describe(tmp_path / "data")
     assert found["sub-words"] == {"kind": "wordpiece", "pieces": len(pieces)} and found["datasets"] == datasets
-    (tmp_path / "data" / "manifest.json").write_text(json.dumps({"datasets": [1]}))
+    (tmp_path / "data" / "manifest.json").write_text(json.dumps({"format": 1, "datasets": [1]}))
     with pytest.raises(UserError, match="manifest.json is damaged: its 'datasets' are not counts by name"):
         describe(tmp_path / "data")
     (tmp_path / "data" / "manifest.json").write_text('{"a":' * 100_000)

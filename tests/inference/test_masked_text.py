@@ -91,7 +91,7 @@ def test_other_subwords(tmp_path, kind):
     files = [made / "codes", made / "vocab"] if kind == "xlm" else [made / "vocab.txt"]
     for given, copied in zip(files, source.files, strict=True):
         copied.write_bytes(given.read_bytes())
-    tokenizer = {"config": {"tokenizer": {"en": "xlm"} if kind == "xlm" else {}}}
+    tokenizer = {"format": 1, "config": {"tokenizer": {"en": "xlm"} if kind == "xlm" else {}}}
     (data / "manifest.json").write_text(json.dumps(source.described() | tokenizer), encoding="utf-8")
     around = around_with(data, {symbol: 1 for symbol in source.open().symbols if symbol != "<unk>"})
     assert around("the house is <mask>.") == (["the", "house", "is"], ["."])

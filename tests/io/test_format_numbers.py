@@ -7,9 +7,13 @@ import torch
 
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.data.store.manifest import read_manifest, read_note
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import prediction_folders
+from fairseq_xl.io import parts
 from fairseq_xl.io.format_numbers import FORMATS, REMEDIES
 from fairseq_xl.serving.runtime import Exported
+from recipes.wmt_arguments import corpus_content
 
 
 def checkpoint(path, number):
@@ -21,16 +25,26 @@ def language_module(path, number):
     language_modules.read(path)
 
 
-def onnx_export(path, number):
-    path.write_text(json.dumps(number))
-    Exported(path.parent)
+def json_file(read):
+    """A function that writes a number to a JSON file and calls `read` with its path."""
+
+    def written(path, number):
+        path.write_text(json.dumps(number | {"fingerprints": {}}))
+        read(path)
+
+    return written
 
 
 #: kind -> name of a file, and function that reads a file with an entry `format`
 READERS = {
     "checkpoint": ("checkpoint.pt", checkpoint),
     "language module": ("de.language-module.pt", language_module),
-    "ONNX export": ("model.json", onnx_export),
+    "ONNX export": ("model.json", json_file(lambda path: Exported(path.parent))),
+    "data folder": ("manifest.json", json_file(lambda path: read_manifest(path.parent))),
+    "corpus": ("manifest.json", json_file(lambda path: corpus_content(str(path.parent)))),
+    "note of added files": ("train.en-de.negatives.json", json_file(read_note)),
+    "note of predictions": ("predictions.json", json_file(lambda path: prediction_folders.read_note(path.parent))),
+    "partial results": ("made_with.json", json_file(lambda path: parts.begin(path.parent, {}))),
 }
 
 

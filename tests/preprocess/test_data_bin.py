@@ -175,7 +175,7 @@ def back_translated(data_bin, digest):
         for end in ("bin", "idx"):
             prefix.with_name(f"{prefix.name}.{language}.{end}").write_text(language + end)
     written = {path.name: fingerprint(path) for path in sorted(prefix.parent.glob("back-*"))}
-    write_json(note_path(prefix), {"made_with": {"dictionary": digest}, "fingerprints": written})
+    write_json(note_path(prefix), {"format": 1, "made_with": {"dictionary": digest}, "fingerprints": written})
     parts.begin(parts_path(prefix), {"dictionary": digest})
     return pairs_of(data_bin)
 
@@ -372,7 +372,7 @@ def test_an_existing_model_is_taken(corpus, tmp_path, fairseq_in_process):
     assert dictionary.count[4:-3] == [frequencies[piece] for piece in pieces]
     manifest = json.loads((data_bin / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["config"]["vocabulary"] == {"sentencepiece": model.name} and manifest["sampling"] is None
-    assert manifest["sentencepiece_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert manifest["vocabulary"]["sha256"] == {"sentencepiece.model": hashlib.sha256(model.read_bytes()).hexdigest()}
     fairseq_in_process.clear()
     prepare(corpus, data_bin)
     assert fairseq_in_process == []

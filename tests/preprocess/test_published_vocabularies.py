@@ -62,7 +62,6 @@ def test_text_with_xlms_vocabulary(named, tmp_path, fairseq_in_process, workers)
     assert entry["sha256"].keys() == set(FILES["xlm"]) <= manifest["fingerprints"].keys()
     assert manifest["config"]["tokenizer"] == {"en": "xlm", "de": "xlm"} and manifest["versions"]["sacremoses"]
     assert manifest["config"]["vocabulary"] == {"xlm": XLM["xlm"] | {"lowercase_and_remove_accent": True}}
-    assert "sentencepiece_sha256" not in manifest
     for copied, given in zip(FILES["xlm"], ("codes", "vocab")):
         assert (data / copied).read_bytes() == (root / given).read_bytes()
 
@@ -129,12 +128,6 @@ def test_another_kind_replaces_the_first(named, tmp_path, fairseq_in_process, ca
     assert main(["--verify", str(data)]) == 0
     with pytest.raises(UserError, match="monolingual text of one language is expected|has a vocabulary of kind"):
         join(tmp_path / "joined", [data, data])
-
-
-def test_a_learned_model_is_named_as_before(named, tmp_path, fairseq_in_process):
-    prepare(named, tmp_path / "data-bin")
-    assert vocabulary_kind(tmp_path / "data-bin") == "sentencepiece"
-    assert "vocabulary" not in json.loads((tmp_path / "data-bin/manifest.json").read_text())
 
 
 def test_chinese_is_named_where_it_is_segmented_otherwise(named, tmp_path, fairseq_in_process, caplog):

@@ -157,8 +157,11 @@ def test_the_description_of_a_filtered_pair():
     [
         (None, ([], "with")),
         ('{"pairs": ["en-de"', ([], "with")),
-        ('{"counts": {"en-de": 1}, "pairs": ["en-ro"], "remove diacritics": true}', (["en-ro"], "without")),
-        ('{"pairs":["en-de","en-ro"],"remove diacritics":false}', (["en-de", "en-ro"], "with")),
+        (
+            '{"format": 1, "counts": {"en-de": 1}, "pairs": ["en-ro"], "remove diacritics": true}',
+            (["en-ro"], "without"),
+        ),
+        ('{"format":1,"pairs":["en-de","en-ro"],"remove diacritics":false}', (["en-de", "en-ro"], "with")),
     ],
 )
 def test_the_content_of_a_corpus_folder_is_that_of_its_manifest(manifest, content, tmp_path):
@@ -167,7 +170,7 @@ def test_the_content_of_a_corpus_folder_is_that_of_its_manifest(manifest, conten
     assert corpus_content(str(tmp_path)) == content
 
 
-MANIFEST = {"pairs": ["en-ro"], "remove diacritics": True}
+MANIFEST = {"format": 1, "pairs": ["en-ro"], "remove diacritics": True}
 READ = "-m preprocess.readers.wmt {corpus} --pairs"
 CHECKED = "-m recipes.settings"
 
@@ -207,7 +210,7 @@ def stand_in(folder, monkeypatch, then):
             "wmt.sh: {corpus} has Romanian text with diacritics\n",
         ),
         ("en-de", None, False, f"{READ} en-de", ""),
-        ("en-de", {"pairs": ["en-de", "en-fr"], "remove diacritics": False}, False, CHECKED, ""),
+        ("en-de", MANIFEST | {"pairs": ["en-de", "en-fr"]}, False, CHECKED, ""),
     ],
 )
 def test_the_reader_is_called_unless_the_corpus_has_the_text(
@@ -320,7 +323,7 @@ def test_missing_inputs_are_refused_before_the_corpus_is_read(data, tmp_path):
 def test_a_corpus_of_another_pair_stays(data, tmp_path):
     """Its description may have been edited."""
     (tmp_path / "wmt").mkdir()
-    write_json(tmp_path / "wmt/manifest.json", {"pairs": ["en-de"], "remove diacritics": False})
+    write_json(tmp_path / "wmt/manifest.json", {"format": 1, "pairs": ["en-de"], "remove diacritics": False})
     done = wmt("xlm", "en-de,en-fr", data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt")
     assert done.returncode == 2
     assert done.stderr == f"wmt.sh: --corpus {tmp_path / 'wmt'} has no text of en-fr: name another folder\n"
@@ -354,7 +357,7 @@ def test_pairs_of_english_and_french_are_filtered(pair, options, cleaned, data, 
     """A stand-in for Python fails at `python -m preprocess`."""
     stand_in(tmp_path, monkeypatch, '[ "$2" != preprocess ] || exit 3')
     (tmp_path / "wmt").mkdir()
-    write_json(tmp_path / "wmt/manifest.json", {"pairs": [pair]})
+    write_json(tmp_path / "wmt/manifest.json", MANIFEST | {"pairs": [pair]})
     done = wmt("xlm", pair, data, "random", tmp_path / "out", "--corpus", tmp_path / "wmt", *options)
     assert done.returncode == 3
     (checked,) = [line for line in done.stdout.splitlines() if line.startswith(CHECKED)]

@@ -83,7 +83,7 @@ def test_back_translated_pairs_belong_to_their_direction(data, tmp_path):
         prefix = back_translated_prefix(data, source, target)
         for language in (source, target):
             write_items(Path(f"{prefix}.{language}"), [[10 + number % 5, 2] for number in range(count)])
-        write_json(note_path(prefix), {"made_with": {"dictionary": digest}, "fingerprints": {}})
+        write_json(note_path(prefix), {"format": 1, "made_with": {"dictionary": digest}, "fingerprints": {}})
     more = cli(lang_pairs="en-de,de-en", back_translated=True, upsample_primary=2, sampling_temperature=2, max_epoch=1)
     output = run_train(train(data, tmp_path / "run", *more))
     found = drawn(output, data, output.updates)

@@ -172,14 +172,14 @@ def test_languages_alone(data_bin, checkpoint, tmp_path):
 def test_tokenizers_and_kinds_of_sub_words_stay(checkpoint, data_bin, tmp_path):
     data = shutil.copytree(data_bin, tmp_path / "data")
     manifest = json.loads((data / "manifest.json").read_text()) if (data / "manifest.json").is_file() else {}
-    (data / "manifest.json").write_text(json.dumps(manifest | {"config": {"tokenizer": {"en": "moses"}}}))
+    (data / "manifest.json").write_text(json.dumps(manifest | {"format": 1, "config": {"tokenizer": {"en": "moses"}}}))
     main([str(checkpoint), "--data", str(data), "--langs", "es", "--output", str(tmp_path / "out")])
     encoders = [TextEncoder(folder, XLDictionary.load(folder / "dict.txt")) for folder in (data, tmp_path / "out")]
     found = [encode("Don't stop.", "en").tolist() for encode in encoders]
     assert found[0] == found[1] != encoders[0]("Don't stop.", "de").tolist()
     written = json.loads((tmp_path / "out/manifest.json").read_text())
     assert written["config"]["languages"] == ["en", "de", "fr", "es"]
-    (data / "manifest.json").write_text(json.dumps({"disjoint": ["en", "de"]}))
+    (data / "manifest.json").write_text(json.dumps({"format": 1, "disjoint": ["en", "de"]}))
     with pytest.raises(UserError, match="its languages share no piece, so the vocabulary cannot be extended"):
         main([str(checkpoint), "--data", str(data), "--langs", "es", "--output", str(tmp_path / "other")])
 
@@ -261,6 +261,7 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
         assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
     shutil.copy(other_data / "sentencepiece.model", copy)
     assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
-    (copy / "manifest.json").write_text(json.dumps({"sentencepiece_sha256": "0"}))
+    vocabulary = {"kind": "sentencepiece", "sha256": {"sentencepiece.model": "0"}}
+    (copy / "manifest.json").write_text(json.dumps({"format": 1, "vocabulary": vocabulary}))
     assert "is not the SentencePiece model that the text was encoded with" in error("--new-data", other_data, data=copy)
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*.tmp"))

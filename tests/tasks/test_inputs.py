@@ -123,7 +123,7 @@ def test_exchanged_shards_are_refused(tmp_path):
 def test_other_subwords_and_tokenizers_are_refused(data, tmp_path, part):
     line = pretraining(data, tmp_path / "run", "--updates-per-epoch", 2, *SAVED)
     if part == "tokenizer":
-        write_json(data / "manifest.json", {"config": {"tokenizer": {"en": "segmented"}}})
+        write_json(data / "manifest.json", {"format": 1, "config": {"tokenizer": {"en": "segmented"}}})
     run_train([*line, 1])
     path = tmp_path / "run/checkpoint_last.pt"
     Embedder(path, data)

@@ -110,6 +110,6 @@ def test_fairseqs_own_tokenizer_is_refused(tokenized, data_bin, model):
     ],
 )
 def test_tokenizers_of_a_manifest_that_is_damaged(tmp_path, named, sentence):
-    (tmp_path / "manifest.json").write_text(json.dumps({"config": {"tokenizer": named}}), encoding="utf-8")
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 1, "config": {"tokenizer": named}}))
     with pytest.raises(UserError, match=f"manifest.json is damaged: {sentence}"):
         tokenizers.named_in(tmp_path)

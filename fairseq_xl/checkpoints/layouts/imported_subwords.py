@@ -16,6 +16,7 @@ from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, Kind, in_folder
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 
 logger = logging.getLogger(__name__)
 
@@ -66,18 +67,17 @@ def import_subwords(
     config: dict[str, Any] = {"languages": list(languages)}
     if kind == "xlm":
         config["tokenizer"] = dict.fromkeys(languages, tokenizers.XLM)
+    made = in_folder(folder, kind, options)
     if found is None:
         logger.warning("%s has no %s: raw text cannot be prepared for the model", source, names)
-        write_json(folder / MANIFEST, {"config": config, "vocabulary": {"kind": kind, **options, "sha256": {}}})
-        return
-    if found[0].name == _TOKENIZER:
-        _from_tokenizer(found[0], kind, folder)
     else:
-        for path, name in zip(found, FILES[kind]):
-            shutil.copyfile(path, folder / name)
-    made = in_folder(folder, kind, options)
-    made.open()  # files that do not fit each other are refused here
-    write_json(folder / MANIFEST, {"config": config, **made.described()})
+        if found[0].name == _TOKENIZER:
+            _from_tokenizer(found[0], kind, folder)
+        else:
+            for path, name in zip(found, FILES[kind]):
+                shutil.copyfile(path, folder / name)
+        made.open()  # files that do not fit each other are refused here
+    write_json(folder / MANIFEST, {"format": FORMATS["data folder"], "config": config, **made.described()})
 
 
 #: kind -> names of its files, alternatives in order

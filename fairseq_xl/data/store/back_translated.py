@@ -6,6 +6,7 @@ Imports neither torch nor fairseq.
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.data.store import manifest
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import read_json
 
@@ -28,9 +29,8 @@ def parts_path(prefix: Path) -> Path:
 
 def read_note(prefix: Path) -> dict[str, Any] | None:
     """The note of the pairs, or None if they are not complete."""
-    note = read_json(note_path(prefix))
-    complete = isinstance(note, dict) and all(isinstance(note.get(key), dict) for key in ("made_with", "fingerprints"))
-    return note if complete else None
+    note = manifest.read_note(note_path(prefix))
+    return note if note and isinstance(note.get("made_with"), dict) else None
 
 
 def has_dictionary(prefix: Path, digest: str) -> bool:

@@ -11,10 +11,11 @@ from pathlib import Path
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, read_whole
 from fairseq_xl.io.fingerprints import sampled
+from fairseq_xl.io.format_numbers import check_format
 
 
 def read_manifest(folder):
-    """``manifest.json`` of a data folder, {} where there is none; `UserError` for a damaged one."""
+    """``manifest.json`` of a data folder, {} where there is none; `UserError` for a damaged one or another format."""
     path = Path(folder) / "manifest.json"
     try:
         state = path.stat()
@@ -35,29 +36,32 @@ def _read(path, state):
         isinstance(manifest.get(part, expected()), expected) for part, expected in types.items()
     ):
         raise UserError(f"{path} is not a manifest of `python -m preprocess`, which writes it again")
+    check_format("data folder", manifest, path)
     return manifest
 
 
 def notes(folder):
     """The fingerprints in the notes of a data folder's subfolders: {note: {file name: fingerprint}}."""
-    contents = {path: read_json(path) for path in sorted(Path(folder).glob("[!.]*/*.json"))}
-    return {
-        path: note["fingerprints"]
-        for path, note in contents.items()
-        if path.name != "manifest.json" and _has_fingerprints(note)
-    }
+    paths = [path for path in sorted(Path(folder).glob("[!.]*/*.json")) if path.name != "manifest.json"]
+    contents = {path: note for path in paths if (note := read_note(path))}
+    return {path: note["fingerprints"] for path, note in contents.items()}
 
 
-def _has_fingerprints(note):
-    return isinstance(note, dict) and isinstance(note.get("fingerprints"), dict)
+def read_note(path):
+    """The note in the file `path`, None for another file or a damaged one; `UserError` for another format."""
+    note = read_json(path)
+    if not isinstance(note, dict) or not isinstance(note.get("fingerprints"), dict):
+        return None
+    check_format("note of added files", note, path)
+    return note
 
 
 def _note_of(path):
     """The note with a fingerprint of the file `path`, and the fingerprint; None if there is none."""
     prefixes = (path.with_suffix(""), path.with_suffix("").with_suffix(""))
     for note in (prefix.with_name(f"{prefix.name}.json") for prefix in prefixes):
-        content = read_json(note)
-        if _has_fingerprints(content) and path.name in content["fingerprints"]:
+        content = read_note(note)
+        if content and path.name in content["fingerprints"]:
             return note, content["fingerprints"][path.name]
     return None
 

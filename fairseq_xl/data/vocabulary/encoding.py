@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
-from fairseq_xl.data.vocabulary.subwords import FILES, OPTIONS, Subwords, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import FILES, OPTIONS, Subwords, stored_hashes, vocabulary_kind
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import sha256_of
@@ -28,13 +28,11 @@ def encoding_of(folder: Path) -> dict[str, Any]:
     if languages := manifest.get("disjoint"):
         parts = {language: encoding_of(folder / language) for language in languages}
         return {f"{language}/{name}": value for language, part in parts.items() for name, value in part.items()}
-    vocabulary, kind = manifest.get("vocabulary", {}), vocabulary_kind(folder)
-    hashes = vocabulary.get("sha256") or {FILES["sentencepiece"][0]: manifest.get("sentencepiece_sha256")}
+    vocabulary, kind, hashes = manifest.get("vocabulary", {}), vocabulary_kind(folder), stored_hashes(folder)
     encoding = {name: vocabulary[name] for name in OPTIONS[kind] if name in vocabulary}
     for name in FILES[kind]:
-        digest = hashes.get(name) if isinstance(hashes, dict) else None
-        if digest is not None or (folder / name).is_file():
-            encoding[name] = digest or sha256_of(folder / name)
+        if name in hashes or (folder / name).is_file():
+            encoding[name] = hashes.get(name) or sha256_of(folder / name)
     tokenizers = of_manifest(manifest)
     return encoding | {f"{TOKENIZER}{language}": name for language, name in dict(tokenizers).items()}
 

@@ -67,10 +67,8 @@ class Source:
         return SentencePieces(self.files[0])
 
     def described(self) -> dict:
-        """The entry of the manifest."""
-        hashes = dict(zip(FILES[self.kind], map(sha256_of, self.files)))
-        if self.kind == "sentencepiece":
-            return {"sentencepiece_sha256": hashes["sentencepiece.model"]}
+        """The entry of the manifest, with the hashes of the files that exist."""
+        hashes = {name: sha256_of(path) for name, path in zip(FILES[self.kind], self.files) if path.is_file()}
         return {"vocabulary": {"kind": self.kind, **self.options, "sha256": hashes}}
 
 
@@ -102,13 +100,12 @@ def open_subwords(folder: str | Path) -> Subwords:
     folder, kind = Path(folder), vocabulary_kind(folder)
     if kind == "sentencepiece":
         return open_model(folder / FILES[kind][0], folder)
-    written = read_manifest(folder).get("vocabulary")
+    written, hashes = read_manifest(folder).get("vocabulary"), stored_hashes(folder)
     if not written:
         raise UserError(f"{folder}: {MANIFEST} is missing, which says how text is prepared for its vocabulary")
     options = {name: written.get(name) for name in OPTIONS[kind]}
-    hashes = written.get("sha256")
-    if not isinstance(hashes, dict) or not all(isinstance(value, bool) for value in options.values()):
-        raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs sha256 and {', '.join(options)}")
+    if not all(isinstance(value, bool) for value in options.values()):
+        raise UserError(f"{folder / MANIFEST} is damaged: its 'vocabulary' needs {', '.join(options)}")
     source = in_folder(folder, kind, options)
     for path in source.files:  # the manifest of a model that was converted without its sub-words has no hash
         if path.is_file() and path.name in hashes and sha256_of(path) != hashes[path.name]:
@@ -122,9 +119,16 @@ def open_model(path: str | Path, folder: str | Path) -> SentencePieces:
     Raises `UserError` for a missing or damaged model, and for another one than the folder's manifest names.
     """
     model = SentencePieces(Path(path))
-    written = read_manifest(folder).get("sentencepiece_sha256")
-    if written not in (None, sha256_of(path)):
+    if stored_hashes(folder).get(*FILES["sentencepiece"]) not in (None, sha256_of(path)):
         raise UserError(
             f"{path} is not the SentencePiece model that the text was encoded with: {Path(folder) / MANIFEST}"
         )
     return model
+
+
+def stored_hashes(folder: str | Path) -> dict[str, str]:
+    """{name: SHA-256} of the files of a vocabulary in a data folder's manifest; `UserError` if they are damaged."""
+    hashes = read_manifest(folder).get("vocabulary", {}).get("sha256", {})
+    if not isinstance(hashes, dict):
+        raise UserError(f"{Path(folder) / MANIFEST} is damaged: its 'vocabulary' has {quoted(hashes)} as sha256")
+    return hashes

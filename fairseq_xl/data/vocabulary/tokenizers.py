@@ -20,8 +20,8 @@ from fairseq_xl.io.versions import version
 
 PACKAGES = {"moses": "sacremoses", "jieba": "jieba", "pythainlp": "pythainlp"}  # name of a tokenizer -> its package
 XLM, SEGMENTED = "xlm", "segmented"  # tokenizers of text with XLM's vocabulary
-#: entry of a manifest's versions for the rules of `moses.py`; manifests without it: those of sacremoses
-RULES = {"rules of moses": "2"}
+#: entry of a manifest's versions: the number of the rules of `moses.py`
+RULES = {"rules of moses": "1"}
 
 logger = logging.getLogger(__name__)
 _PUNCTUATION = "\u3000-\u303f\uff00-\uff65"  # wide: no space stands beside it

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
 from preprocess.files import replacing
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
@@ -18,8 +19,6 @@ from preprocess.readers.libreoffice_help.page import INTERFACE, Mark, read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
 from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
 from preprocess.stages import Stages, locked
-
-FORMAT = 3  # of outputs; if it changes, every stage runs again
 
 logger = logging.getLogger("preprocess")
 
@@ -35,7 +34,7 @@ def build(folder: Path, languages: list[Language], given: Path | None, pairs: tu
 
     Raises UserError for errors that the user can correct.
     """
-    stages = Stages(folder)
+    stages = Stages(folder, "corpus")
     with locked(stages):
         found = _found(languages, given, folder / ".stages" / "packages")
         hashes = {language.code: sha256_of(path) for language, path in found.items()}
@@ -44,7 +43,7 @@ def build(folder: Path, languages: list[Language], given: Path | None, pairs: tu
             target = folder / ".stages" / f"pages.{language.code}.json"
             stages.run(
                 f"pages {language.code}",
-                [FORMAT, hashes[language.code]],
+                [hashes[language.code]],
                 [target, folder / "COPYRIGHT"],
                 lambda: _read_package(path, language, target, folder / "COPYRIGHT"),
             )
@@ -53,14 +52,14 @@ def build(folder: Path, languages: list[Language], given: Path | None, pairs: tu
         every = [*(f"en-{code}" for code in codes[1:]), *pairs]
         counts = stages.run(
             "corpus",
-            [FORMAT, hashes, codes, *pairs],
+            [hashes, codes, *pairs],
             _outputs(folder, codes, every),
             lambda: _write(folder, pages, pairs),
         )
         if not (folder / "corpus.yaml").exists():
             describe(folder, codes, every)
         manifest = {
-            "format": FORMAT,
+            "format": FORMATS["corpus"],
             "counts": counts,
             "packages": {path.name: hashes[language.code] for language, path in found.items()},
         }

@@ -10,6 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.files import replacing
 from preprocess.readers.folder import describe, mono_path
 from preprocess.readers.text import has_letter, one_line
@@ -17,7 +18,6 @@ from preprocess.readers.wikipedia import dump, extracted
 from preprocess.readers.wikipedia.files import DUMP, TAGGED, files_of, kind_of
 from preprocess.stages import Stages, key_of, locked
 
-FORMAT = 1  # of outputs; if it changes, every stage runs again
 LARGEST_SHARE = 10  # at most a tenth of the documents is for validation
 SPLITS = ("train", "valid")
 
@@ -38,7 +38,7 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
     files = {language: [file for path in paths for file in files_of(path)] for language, paths in sources.items()}
     kinds = {path: kind_of(path) for paths in files.values() for path in paths}
     version = dump.wikiextractor_version() if DUMP in kinds.values() else None
-    stages = Stages(folder)
+    stages = Stages(folder, "corpus")
     with locked(stages):
         counts, hashes = {}, {}
         for language, paths in files.items():
@@ -46,11 +46,11 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
             outputs = [folder / mono_path(split, language) for split in SPLITS]
             counts[language] = stages.run(
                 f"text {language}",
-                [FORMAT, held_out, hashes[language], version if DUMP in map(kinds.get, paths) else None],
+                [held_out, hashes[language], version if DUMP in map(kinds.get, paths) else None],
                 outputs,
                 lambda: _write(outputs, language, [(path, kinds[path]) for path in paths], held_out, workers),
             )
-        manifest = {"format": FORMAT, "counts": counts, "sources": hashes, "wikiextractor": version}
+        manifest = {"format": FORMATS["corpus"], "counts": counts, "sources": hashes, "wikiextractor": version}
         if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
             describe(folder, list(files), [])
             write_json(folder / "manifest.json", manifest)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.text import lines_in, text_of_line
 from preprocess.files import replacing
 from preprocess.readers import romanian
@@ -20,8 +21,6 @@ from preprocess.readers.folder import bitext_path, describe
 from preprocess.readers.wmt.archives import Archive
 from preprocess.readers.wmt.pairs import PAIRS, Pair
 from preprocess.stages import Stages, locked
-
-FORMAT = 2  # of outputs; if it changes, every stage runs again
 
 Texts = dict[Path, tuple[str, Callable[[str], str]]]  # file of a split -> its language, the change of each line
 
@@ -38,7 +37,7 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
     Raises UserError for errors that the user can correct.
     """
     corpora = _selected(pairs, without)
-    stages = Stages(folder)
+    stages = Stages(folder, "corpus")
     counts = {}
     archives = list(dict.fromkeys(archive for corpus in corpora.values() for archive in corpus.archives))
     with locked(stages):
@@ -48,13 +47,13 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
             outputs = {member: _extracted(folder, member) for member in wanted}
             stages.run(
                 f"archive {archive.name}",
-                [FORMAT, archive.sha256, wanted],
+                [archive.sha256, wanted],
                 list(outputs.values()),
                 lambda: _extract(archive, folder, outputs),
             )
         for pair, corpus in corpora.items():
             remove = remove_diacritics and romanian.LANGUAGE in pair.split("-")
-            inputs = [FORMAT, [archive.sha256 for archive in corpus.archives], corpus.validation, corpus.test, remove]
+            inputs = [[archive.sha256 for archive in corpus.archives], corpus.validation, corpus.test, remove]
             for split, work in (("train", _train), ("valid", _held_out), ("test", _held_out)):
                 texts = _texts(folder, split, pair, remove)
                 counts[bitext_path(split, pair)] = stages.run(
@@ -62,7 +61,7 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
                 )
         languages = list(dict.fromkeys(language for pair in pairs for language in pair.split("-")))
         manifest = {
-            "format": FORMAT,
+            "format": FORMATS["corpus"],
             "pairs": pairs,
             "remove diacritics": remove_diacritics,
             "counts": counts,

@@ -31,7 +31,7 @@ def write_data(folder, kind, option, files):
         shutil.copy(source, folder / name)
     entry = in_folder(folder, kind, option).described()
     config = {"tokenizer": dict.fromkeys(LANGUAGES, "xlm")} if kind == "xlm" else {}
-    (folder / "manifest.json").write_text(json.dumps(entry | {"config": config}), encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps(entry | {"format": 1, "config": config}), encoding="utf-8")
     write_dictionary(new_symbols(open_subwords(folder), LANGUAGES), {}, folder / "dict.txt")
     return folder
 

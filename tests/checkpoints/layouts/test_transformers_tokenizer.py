@@ -141,7 +141,7 @@ def test_languages_that_share_no_piece(lines_to_learn, tmp_path):
         symbols += [f"{own.symbols[number]}@{language}" for number in own.pieces]
     lines = [*symbols, "<mask>", "[en]", "[de]"]
     (data / "dict.txt").write_text("".join(f"{line} 0\n" for line in lines), encoding="utf-8")
-    (data / "manifest.json").write_text(json.dumps({"disjoint": ["en", "de"]}), encoding="utf-8")
+    (data / "manifest.json").write_text(json.dumps({"format": 1, "disjoint": ["en", "de"]}), encoding="utf-8")
     for language in ("en", "de"):
         tokenizer, _, encode, framing = written(data, tmp_path / language, language=language)
         for text in TEXTS[language]:
@@ -154,7 +154,7 @@ def test_languages_that_share_no_piece(lines_to_learn, tmp_path):
 @pytest.mark.parametrize("language, warned", [(None, True), ("zh", True), ("en", False)])
 def test_a_tokenizer_in_front_is_named(data_folder, tmp_path, caplog, language, warned):
     data = shutil.copytree(data_folder(), tmp_path / "data")
-    (data / "manifest.json").write_text(json.dumps({"config": {"tokenizer": {"zh": "jieba"}}}), encoding="utf-8")
+    (data / "manifest.json").write_text(json.dumps({"format": 1, "config": {"tokenizer": {"zh": "jieba"}}}))
     written(data, tmp_path / "out", language=language)
     assert ("the text of zh was tokenized by jieba; transformers does not tokenize it" in caplog.text) == warned
 

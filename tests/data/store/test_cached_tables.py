@@ -94,7 +94,9 @@ def test_a_changed_file_of_a_manifest_makes_a_new_table(tmp_path):
 def write_manifest(data):
     """The manifest with the fingerprints of en/train, as `python -m preprocess` writes them."""
     names = ("en/train.bin", "en/train.idx")
-    write_json(data / "manifest.json", {"fingerprints": {name: fingerprint(data / name) for name in names}})
+    write_json(
+        data / "manifest.json", {"format": 1, "fingerprints": {name: fingerprint(data / name) for name in names}}
+    )
 
 
 def test_another_version_of_windows_makes_a_new_table(tmp_path, monkeypatch):

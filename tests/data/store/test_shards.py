@@ -1,6 +1,5 @@
 """The data folders that DATA names."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from fairseq_xl.data.store.shards import data_folders, first_folder, one_folder
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import write_json
 
 
 def write_shards(parent, count, missing=(), manifest=True):
@@ -16,9 +16,9 @@ def write_shards(parent, count, missing=(), manifest=True):
     for number in set(range(count)) - set(missing):
         (parent / str(number)).mkdir(parents=True)
         (parent / str(number) / "dict.txt").touch()
-        (parent / str(number) / "manifest.json").write_text(json.dumps({"shard": number, "config": {"shards": count}}))
+        write_json(parent / str(number) / "manifest.json", {"format": 1, "shard": number, "config": {"shards": count}})
     if manifest:
-        (parent / "manifest.json").write_text(json.dumps({"config": {"shards": count}}))
+        write_json(parent / "manifest.json", {"format": 1, "config": {"shards": count}})
     return parent
 
 

@@ -32,7 +32,7 @@ def folder(request, tmp_path):
     for given, copied in zip(files, source.files, strict=True):
         copied.write_bytes(given.read_bytes())
     tokenizers = {"en": "xlm", "fr": "xlm"} if kind == "xlm" else {}
-    write_manifest(data, source.described() | {"config": {"tokenizer": tokenizers}})
+    write_manifest(data, source.described() | {"format": 1, "config": {"tokenizer": tokenizers}})
     pieces = {symbol: 1 for symbol in source.open().symbols if symbol != "<unk>"}
     write_dictionary(data / "dict.txt", pieces, ["en", "fr"])
     return data
@@ -102,8 +102,8 @@ def test_a_changed_file_is_refused(folder):
     "entry, message",
     [
         ({"kind": "mecab"}, "manifest.json: 'mecab' is no kind of vocabulary; known: sentencepiece, xlm, wordpiece"),
-        ({"sha256": 3}, "manifest.json is damaged: its 'vocabulary' needs sha256 and lowercase"),
-        ({"lowercase": None, "lowercase_and_remove_accent": "no"}, "is damaged: its 'vocabulary' needs sha256"),
+        ({"sha256": 3}, "manifest.json is damaged: its 'vocabulary' has 3 as sha256"),
+        ({"lowercase": None, "lowercase_and_remove_accent": "no"}, "is damaged: its 'vocabulary' needs lowercase"),
     ],
 )
 def test_a_damaged_manifest(folder, entry, message):

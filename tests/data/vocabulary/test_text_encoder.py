@@ -128,7 +128,7 @@ def test_raw_text_is_encoded_as_preprocess_encodes_it(kind, tokenizer, tmp_path)
     for path, name in zip(source.files, FILES[source.kind]):
         shutil.copy(path, data / name)
     language = "zh" if tokenizer == "jieba" else "en"
-    config = {"config": {"tokenizer": {language: tokenizer} if tokenizer else {}}}
+    config = {"format": 1, "config": {"tokenizer": {language: tokenizer} if tokenizer else {}}}
     (data / "manifest.json").write_text(json.dumps(source.described() | config), encoding="utf-8")
     pieces = {symbol: 1 for symbol in source.open().symbols if symbol not in SPECIAL}
     write_dictionary(data / "dict.txt", pieces, [language])

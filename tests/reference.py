@@ -34,8 +34,9 @@ Names for `--objectives`, several joined by commas.
 
 ### Settings of objectives
 
-For `--objective-options 'NAME.KEY=VALUE …'`. A wrong name lists the valid ones. Given after the YAML files of a
-recipe, it changes the settings that it names and keeps the others. `null` removes a limit: `mlm.batch_sentences=null`.
+For `--objective-options 'OBJECTIVE.OPTION=VALUE …'`. The error for a wrong name suggests the nearest one. Given after
+the YAML files of a recipe, it changes the settings that it names and keeps the others. `null` removes a limit:
+`mlm.batch_sentences=null`.
 
 {settings()}
 

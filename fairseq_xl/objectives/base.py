@@ -4,12 +4,14 @@ An objective names the type of corpus that it reads, collates examples into a ba
 its loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
 
+import difflib
 import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, Optional, TypeVar
+from enum import EnumMeta
+from typing import Any, NamedTuple, Optional, TypeVar, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -41,6 +43,8 @@ NAME = re.compile("[A-Za-z0-9_-]+")  # of an objective: a part of names of metri
 ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
 
 
+#: types of options, for messages
+TYPES = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
 #: name of the term that holds statistics instead of a loss
 STATISTICS = "statistics"
 #: of an objective: {name of a term or statistic: {corpus: (sum, count)}}
@@ -412,7 +416,7 @@ def build_objectives(
         options: options separated by spaces, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
             named are checked but not used, so that one file of options serves any set of objectives.
 
-    Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown key or an ill-typed value.
+    Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown option or an ill-typed value.
     """
     chosen = dict(_named(part) for part in names.split(",") if part.strip())
     parts = [part.strip() for part in names.split(",") if part.strip()]
@@ -430,12 +434,16 @@ def build_objectives(
     kinds = {name: name for name in OBJECTIVES} | chosen
     settings: dict[str, list[str]] = {name: [] for name in kinds}
     for option in (options or "").split():
-        owner, dot, setting = option.partition(".")
-        if owner not in settings or not dot or "=" not in setting:
-            raise UserError(
-                f"--objective-options {option!r}: expected OBJECTIVE.KEY=VALUE for one of {', '.join(sorted(settings))}"
-            )
-        settings[owner].append(setting)
+        key, equals, _ = option.partition("=")
+        owner, dot, _ = key.partition(".")
+        if not dot or not equals:
+            owners = [name for name, kind in chosen.items() if key in get_type_hints(OBJECTIVES[kind].Config)]
+            example = f"{owners[0]}.{option}" if owners and equals else "mlm.length=128"
+            raise UserError(f"--objective-options {option}: expected OBJECTIVE.OPTION=VALUE, such as {example}")
+        if owner not in settings:
+            instead = _instead(owner, settings, chosen)
+            raise UserError(f"--objective-options {option}: there is no objective {owner}; {instead}")
+        settings[owner].append(option.removeprefix(f"{owner}."))
     configs = {
         name: _configure(name, OBJECTIVES[kinds[name]], given)
         for name, given in settings.items()
@@ -491,17 +499,36 @@ def _weight_schedule(text: Any) -> list[tuple[int, float]]:
 
 
 def _configure(name: str, objective: type[Objective], settings: list[str]) -> Any:
-    valid = ", ".join(field.name for field in fields(objective.Config))
+    config: Any = OmegaConf.structured(objective.Config)
+    types = get_type_hints(objective.Config)
+    for setting in settings:
+        key, _, _ = setting.partition("=")
+        if key not in types:
+            instead = _instead(key, types, types)
+            raise UserError(f"--objective-options {name}.{setting}: {name} has no option {key}; {instead}")
+        is_text = types[key] in (str, Optional[str])
+        try:
+            config = OmegaConf.merge(config, OmegaConf.from_dotlist([_quoted(setting) if is_text else setting]))
+            _ = config[key]  # what it refers to
+        except (OmegaConfBaseException, YAMLError):
+            raise UserError(f"--objective-options {name}.{setting}: expected {_described(types[key])}") from None
     try:
-        texts = {field.name for field in fields(objective.Config) if field.type in (str, Optional[str], "str")}
-        quoted_texts = [_quoted(setting) if setting.partition("=")[0] in texts else setting for setting in settings]
-        merged = OmegaConf.merge(OmegaConf.structured(objective.Config), OmegaConf.from_dotlist(quoted_texts))
-        return OmegaConf.to_object(merged)
+        return OmegaConf.to_object(config)
     except UserError as error:  # of `ObjectiveConfig.require`
         raise UserError(f"--objective-options: {name}.{error}") from None
-    except (OmegaConfBaseException, YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"--objective-options {' '.join(settings)!r} for {name}: {reason} (keys: {valid})") from error
+
+
+def _instead(word: str, words: Iterable[str], listed: Iterable[str]) -> str:
+    """The nearest of the words in place of a wrong one, for messages, or else those that are `listed`."""
+    nearest = difflib.get_close_matches(word, words, 1)
+    return f"did you mean {nearest[0]}?" if nearest else f"expected one of {', '.join(listed)}"
+
+
+def _described(kind: Any) -> str:
+    """The values of a type, for messages."""
+    if isinstance(kind, EnumMeta):
+        return f"one of {', '.join(map(str, kind))}"
+    return next((TYPES[each] for each in (kind, *get_args(kind)) if each in TYPES), str(kind))
 
 
 def _quoted(setting: str) -> str:

@@ -148,8 +148,8 @@ def check_betas(betas: Any) -> None:
     """Raises `UserError` for values of --adam-betas that are not two numbers: fairseq evaluates the text as Python."""
     try:
         pair = literal(betas) if isinstance(betas, str) else betas
-        if len(pair) == 2 and all(0 <= beta < 1 for beta in pair):
-            return
-    except (UserError, TypeError):
-        pass
-    raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+        valid = len(pair) == 2 and all(0 <= beta < 1 for beta in pair)
+    except (UserError, TypeError):  # text that is no literal; a value that is no pair, or has other parts than numbers
+        valid = False
+    if not valid:
+        raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")

@@ -28,6 +28,7 @@ from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.bounds import LARGEST
+from fairseq_xl.io.options import option_name
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.objectives.data_folder import DataFolder
 
@@ -133,6 +134,9 @@ class Objective:
         cfg: the merged `Config` of the objective.
         dictionary: the joint `XLDictionary`.
         framing: the `Framing` of the inputs.
+        name: the name in --objectives; None: that of the class.
+        named: whether it stands in --objectives, so that its name is part of its metrics, options and folders;
+            otherwise it is the only objective of its task.
     """
 
     #: dataclass of the options
@@ -154,8 +158,11 @@ class Objective:
     #: counts beside the loss; None: nothing
     scorer: Any = None
 
-    def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
+    def __init__(
+        self, cfg: Any, dictionary: XLDictionary, framing: Framing, name: Optional[str] = None, named: bool = True
+    ) -> None:
         self.cfg, self.dictionary, self.framing = cfg, dictionary, framing
+        self.name, self.named = name or self.name, named
         self.weight_schedule = _weight_schedule(cfg.weight)
         if hasattr(cfg, "sample_break_mode"):
             self.corpus_type = BREAK_MODES[cfg.sample_break_mode]
@@ -167,6 +174,10 @@ class Objective:
             raise ValueError(f"objective {objective.name!r} is registered twice")
         OBJECTIVES[objective.name] = objective
         return objective
+
+    def option(self, key: str) -> str:
+        """The name of an option on the command line, for messages."""
+        return f"--objective-options {self.name}.{key}" if self.named else option_name(key)
 
     @property
     def input_length(self) -> InputLength:
@@ -529,6 +540,19 @@ def _described(kind: Any) -> str:
     if isinstance(kind, EnumMeta):
         return f"one of {', '.join(map(str, kind))}"
     return next((TYPES[each] for each in (kind, *get_args(kind)) if each in TYPES), str(kind))
+
+
+def config_of(kind: type[Objective], options: Any, names: Iterable[str], **more: Any) -> Any:
+    """The options of an objective: those of a task that have these names and are the objective's, and `more`.
+
+    Raises `UserError` as the objective's config does, with the names of the task's options.
+    """
+    common = [field.name for field in fields(kind.Config) if field.name in set(names) - more.keys()]
+    try:
+        return kind.Config(**{name: getattr(options, name) for name in common}, **more)
+    except UserError as error:
+        flags = rf"\b({'|'.join(common)})\b(=?)"
+        raise UserError(re.sub(flags, lambda found: option_name(found[1]) + " " * len(found[2]), str(error))) from None
 
 
 def _quoted(setting: str) -> str:

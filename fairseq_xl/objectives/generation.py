@@ -17,7 +17,7 @@ from fairseq_xl.evaluation.task_files import read_pairs
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.inputs import text_fingerprint
 from fairseq_xl.io.options import option
-from fairseq_xl.objectives.base import Batch, Objective, Sums, Term
+from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.sequence import NLL, SourceTargetObjective, sequence_losses
 from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
@@ -128,19 +128,3 @@ class Generation(FilesObjective, SourceTargetObjective):
                 *(self.longest[0], self.option("length"), self.longest[1]),
             )
         return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and len(corpora) > 1 else corpora
-
-    # --- log ---------------------------------------------------------------------------------------------------
-
-    def metric_names(self, corpora: Iterable[str]) -> list[str]:
-        """Names of what `values` returns."""
-        return super().metric_names(corpora) if not self.named else self._named(Objective.metric_names(self, corpora))
-
-    def values(self, sums: Sums) -> dict[str, Any]:
-        """As the base class; of one of several objectives its name is part of the names."""
-        if not self.named:
-            return super().values(sums)
-        found = Objective.values(self, sums)
-        return dict(zip(self._named(found), found.values(), strict=True))
-
-    def _named(self, names: Iterable[str]) -> list[str]:
-        return [f"{self.name}{name.removeprefix(NLL)}" for name in names if name.startswith(NLL)]

@@ -54,7 +54,7 @@ class LabelledConfig(FilesConfig):
 class LabelledObjective(FilesObjective):
     """The loss of a task type, and the statistics from which its metrics are computed.
 
-    Args: as of `FilesObjective`; the options are those of `LabelledConfig` and of the task type.
+    Args: as of `Objective`; the options are those of `LabelledConfig` and of the task type.
     """
 
     corpus_type = "labelled"
@@ -62,12 +62,7 @@ class LabelledObjective(FilesObjective):
     type_class: type[TaskType]
 
     def __init__(
-        self,
-        cfg: Any,
-        dictionary: XLDictionary,
-        framing: Framing,
-        name: Optional[str] = None,
-        named: bool = True,
+        self, cfg: Any, dictionary: XLDictionary, framing: Framing, name: Optional[str] = None, named: bool = True
     ):
         super().__init__(cfg, dictionary, framing, name, named)
         self.type = self.type_class(cfg, framing, self.name)

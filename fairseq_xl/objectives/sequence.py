@@ -91,14 +91,22 @@ class SourceTargetObjective(ScoredObjective):
 
     def metric_names(self, corpora: Iterable[str]) -> List[str]:
         """Names of what `values` returns."""
+        if self.named:
+            return self._renamed(super().metric_names(corpora))
         return ["nll_loss", *(f"ppl_{corpus}" for corpus in corpora)]
 
     def values(self, sums: Sums) -> Dict[str, Any]:
-        """`nll_loss`, in bits, and `ppl_XX` of each language or direction."""
+        """`nll_loss`, in bits, and `ppl_XX` of each language or direction; or as of other objectives: `NAME_XX_ppl`."""
+        if self.named:
+            values = super().values(sums)
+            return dict(zip(self._renamed(values), values.values(), strict=True))
         found = {corpus: bits(each) for corpus, each in sums.get(NLL, {}).items()}
         logged = {f"ppl_{corpus}": get_perplexity(mean, round=3) for corpus, mean in found.items() if mean is not None}
         mean = bits(tuple(map(sum, zip(*sums.get(NLL, {}).values(), strict=True))))
         return logged if mean is None else logged | {"nll_loss": round(mean, 3)}
+
+    def _renamed(self, names: Iterable[str]) -> List[str]:
+        return [f"{self.name}{name.removeprefix(NLL)}" for name in names if name.startswith(NLL)]
 
     def num_tokens(self, batch: Batch) -> int:
         """The number of tokens of the targets, or of the sources where there are none."""

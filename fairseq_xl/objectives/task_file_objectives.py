@@ -5,25 +5,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.task_files import file_in
-from fairseq_xl.io.options import option_name
+from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig
 from fairseq_xl.objectives.data_folder import DataFolder
 
 
 @dataclass
-class FilesConfig(ObjectiveConfig):
-    """Options of objectives that read files."""
+class FilesOptions:
+    """Options of objectives, and of tasks, that read files."""
 
-    # folder of SPLIT.LANGUAGE files; several folders, separated by ":", are searched in order
-    task_files: Optional[str] = None
-    train_langs: str = "en"  # languages to train on, separated by commas
-    eval_langs: str = "en"  # languages of every other split, separated by commas
-    valid_langs: Optional[str] = None  # languages of the split `valid`, separated by commas (default: eval_langs)
-    examples_per_epoch: Optional[int] = None  # random examples in each pass over the data (default: each once)
+    task_files: Optional[str] = option(
+        None,
+        "folder of raw text: SPLIT.LANGUAGE files in the format of the task (recipes/README.md), of generation "
+        "SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; several folders, separated by ':', are "
+        "searched in order",
+    )
+    train_langs: str = option("en", "languages to train on, separated by commas")
+    eval_langs: str = option("en", "languages of every split but `train`, separated by commas; to generate, one")
+    valid_langs: Optional[str] = option(
+        None, "languages of the split `valid`, separated by commas (default: eval_langs)"
+    )
+    examples_per_epoch: Optional[int] = option(
+        None,
+        "number of examples drawn at random for each pass over the data; of question answering: windows (default: each "
+        "example once; XLM: 20000)",
+        range="1 or more",
+    )
+
+
+@dataclass
+class FilesConfig(FilesOptions, ObjectiveConfig):
+    """Options of objectives that read files."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -35,21 +50,7 @@ class FilesConfig(ObjectiveConfig):
 
 
 class FilesObjective(Objective):
-    """Base of objectives that read files.
-
-    Args:
-        cfg: the options, a `FilesConfig`.
-        dictionary, framing: as in `Objective`.
-        name: the name of the objective; None: that of its class.
-        named: whether it stands in --objectives, so that its name is part of its metrics, options and folders;
-            otherwise it is the only objective of its task.
-    """
-
-    def __init__(
-        self, cfg: Any, dictionary: XLDictionary, framing: Framing, name: Optional[str] = None, named: bool = True
-    ):
-        super().__init__(cfg, dictionary, framing)
-        self.name, self.named = name or self.name, named
+    """Base of objectives that read files."""
 
     def languages_of(self, split: str) -> list[str]:
         """The languages of a split."""
@@ -68,10 +69,6 @@ class FilesObjective(Objective):
         size = sum(corpus.sentences for corpus in corpora.values())
         names = [name for each, corpus in corpora.items() for name in getattr(corpus, "parts", [each])]
         return dict.fromkeys(names, self.cfg.examples_per_epoch / size)
-
-    def option(self, key: str) -> str:
-        """The name of an option on the command line, for messages."""
-        return f"--objective-options {self.name}.{key}" if self.named else option_name(key)
 
     def path(self, split: str, language: str, ending: str, described: str) -> Path:
         """The file of a split in the first folder that has it; otherwise its path in the first folder.

@@ -1,36 +1,241 @@
-"""Translation of parallel text in both directions, beside other objectives (Lample & Conneau 2019, section 4.2)."""
+"""Translation of parallel text (Lample & Conneau 2019, sections 4.2 and 4.3), also of back-translated text."""
 
+import logging
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Optional, cast
+
+import numpy as np
 
 from fairseq_xl.data.corpora.base import Texts
-from fairseq_xl.data.plan.epoch_plan import BatchSpec
+from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
+from fairseq_xl.data.corpora.sampling import smoothed_shares
+from fairseq_xl.data.corpora.text_pairs import DirectedPairs, TextPairs
+from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
+from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
+from fairseq_xl.data.store.binarized_text import files_of, is_begun
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
-from fairseq_xl.objectives.sequence import ScoredObjective, sequence_terms
+from fairseq_xl.objectives.data_folder import PAIR, DataFolder
+from fairseq_xl.objectives.sequence import NLL, SourceTargetObjective, sequence_losses
+
+logger = logging.getLogger(__name__)
+
+BACK = "back "  # prefix of the names of back-translated corpora
 
 
 @dataclass
-class TranslationConfig(ObjectiveConfig):
+class DirectionOptions:
+    """Options of translation in chosen directions, of the objective and of `xl_translation`."""
+
+    back_translated: bool = option(
+        False, "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
+    )
+    tagged_back_translation: bool = option(False, "put <mask> in front of generated sources (Caswell et al. 2019)")
+    upsample_primary: float = option(
+        1.0,
+        "read the parallel text N times in an epoch, back-translated pairs once; below 1 a random part of "
+        "it is read, another one in each epoch",
+        range="more than 0",
+    )
+    sampling_temperature: float = option(
+        1.0,
+        "sample directions with probability proportional to (n/N)^(1/temperature), where n of all N "
+        "sentence pairs belong to the direction; with 1 each epoch reads every pair once (Arivazhagan et al. 2019)",
+        range="1 or more",
+    )
+
+
+@dataclass
+class TranslationConfig(DirectionOptions, ObjectiveConfig):
     """Options of `translation`."""
 
     length: int = 99  # maximum length of a sentence, in tokens, without <s>; pairs with a longer one are left out
+    # directions, separated by commas, which batches mix: en-de,en-fr (default: each pair in both, in the same batch)
+    directions: Optional[str] = None
+    label_smoothing: float = 0.0  # total probability of all symbols but the target
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = [] if self.directions is None else names_of("directions", self.directions)
+        self.mixed = self.mixed or bool(names)
+        self.require("directions", all(map(PAIR.fullmatch, names)), "pairs such as en-de, separated by commas")
+        self.require("label_smoothing", 0 <= self.label_smoothing < 1, "from 0 to below 1")
+        self.require("upsample_primary", self.upsample_primary > 0, "more than 0")
+        self.require("sampling_temperature", self.sampling_temperature >= 1, "1 or more")
+        if self.back_translated and self.directions is None:
+            raise UserError("back_translated needs directions")
+        if self.tagged_back_translation and not self.back_translated:
+            raise UserError("tagged_back_translation needs back_translated")
+        if self.upsample_primary != 1 and not self.back_translated:
+            raise UserError(f"upsample_primary={self.upsample_primary:g} needs back_translated")
 
 
 @Objective.register
-class Translation(ScoredObjective):
-    """The encoder reads a sentence and the decoder predicts its translation; each pair is used in both directions."""
+class Translation(SourceTargetObjective):
+    """The encoder reads a sentence and the decoder predicts its translation."""
 
     Config = TranslationConfig
     name = "translation"
     corpus_type = "parallel"
+    #: the only direction of other splits than train and valid; None: all
+    test_direction: Optional[str] = None
+
+    def __init__(self, cfg: Any, *others: Any, **more: Any) -> None:
+        super().__init__(cfg, *others, **more)
+        self.directions = cfg.directions.split(",") if cfg.directions else []  # []: both of each pair
+        for language in sorted({language for name in self.directions for language in name.split("-")}):
+            self.dictionary.language_id(language)
+
+    def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
+        """The `Lengths` of sources and targets; of pairs in both directions, those of both sentences together."""
+        return (super() if self.directions else super(SourceTargetObjective, self)).lengths(examples, sizes, corpus)
+
+    def num_tokens(self, batch: Batch) -> int:
+        """The number of tokens of the targets; in both directions, that of the sources."""
+        return (super() if self.directions else super(SourceTargetObjective, self)).num_tokens(batch)
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """The pairs, then the pairs swapped: tokens (2B, S), decoder input and target (2B, T), languages (2B, 1)."""
+        """The batch of the base class; in both directions the pairs, then the pairs swapped: tokens (2B, S)."""
+        if self.directions:
+            return super().collate(batch_spec, corpus)
         first, second = zip(*self.texts(batch_spec, corpus))
         languages = self.languages(batch_spec, corpus)
         return self.batch(first + second, second + first, languages, languages.roll(len(first), 0))
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """{"translation": `Term` over the tokens of the targets}."""
-        (term,) = sequence_terms(model, batch)
-        return {self.name: term}
+        """{"translation": `Term` over the tokens of the targets}, and "nll" without smoothing."""
+        ((loss, nll, count),) = sequence_losses(model, batch, self.cfg.label_smoothing)
+        return {self.name: Term(loss, count), NLL: Term(nll, count, 0.0)}
+
+    # --- text --------------------------------------------------------------------------------------------------
+
+    def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
+        """The directions, or pairs, of a split; None: of any split."""
+        if not self.directions:
+            return super().corpora(folder, split)
+        if split is None:
+            return list(dict.fromkeys([*self.directions, *filter(None, [self.test_direction])]))
+        tested = self.test_direction and not split.startswith(("train", "valid"))
+        return [str(self.test_direction)] if tested else self.directions
+
+    def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
+        """Opens the pairs of each direction of a split, and the back-translated ones, named ``back en-de``.
+
+        In training they are one mixed corpus. Where it is the objective of `xl_translation`, validation and test pairs
+        are read into memory, without those with an empty side, except in tests.
+        """
+        if not self.directions:
+            return super().open(folder, split, trains, mixes)
+        corpora: dict[str, Any] = {}
+        for name in self.corpora(folder, split):
+            source, target = name.split("-")
+            corpora[name] = self._bitext(folder, split, source, target)
+            if self.cfg.back_translated and trains:
+                corpora[BACK + name] = self._back_translated(folder, source, target)
+        if not trains and not self.named:
+            return {name: _in_memory(pairs, split) for name, pairs in corpora.items()}
+        return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and len(corpora) > 1 else corpora
+
+    def _bitext(self, folder: DataFolder, split: str, source: str, target: str) -> DirectedPairs:
+        for name in (f"{source}-{target}", f"{target}-{source}"):
+            prefix = folder.folder / name / f"{split}.{name}"
+            if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
+                return self._pairs(folder, split, prefix, source, target)
+        raise UserError(
+            f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add it to the "
+            "corpus description and run `python -m preprocess`"
+        )
+
+    def _pairs(
+        self, folder: DataFolder, split: str, prefix: Path, source: str, target: str, tagged: bool = False
+    ) -> DirectedPairs:
+        """The pairs of a prefix from source to target, whose files are added to the inputs of the split."""
+        pairs = DirectedPairs(
+            self.dictionary.mask_index if tagged else None, prefix, source, target, len(self.dictionary)
+        )
+        codes = prefix.parent.name.split("-")
+        folder.add_inputs(split, *files_of(prefix.parent, [f"{prefix.name}.{code}" for code in codes]))
+        return pairs
+
+    def _back_translated(self, folder: DataFolder, source: str, target: str) -> DirectedPairs:
+        """The back-translated pairs of a direction.
+
+        Raises `UserError` if there are none, or if they are not complete or have the ids of another dictionary.
+        """
+        option, prefix = self.option("back_translated"), back_translated_prefix(folder.folder, source, target)
+        command = f"`fairseq-xl back-translate CHECKPOINT {folder.folder} -s {source} -t {target}`"
+        if not is_begun(f"{prefix}.{source}"):
+            raise UserError(f"{option}: no {prefix}.{source}; {command} writes it")
+        note = read_note(prefix)
+        if note is None:
+            why = "is damaged" if note_path(prefix).exists() else "is missing"
+            raise UserError(f"{option}: {prefix} is not complete, {note_path(prefix).name} {why}; run {command} again")
+        if note["made_with"].get("dictionary") != self.dictionary.digest():
+            raise UserError(
+                f"{option}: {prefix} was written with another dictionary than {folder.folder / 'dict.txt'}; run "
+                f"{command} again"
+            )
+        if parts_path(prefix).exists():
+            logger.warning(
+                "%s: training reads the pairs of an earlier back-translation, since a later one was interrupted; "
+                "finish it with %s",
+                *(prefix, command),
+            )
+        return self._pairs(folder, "train", prefix, source, target, self.cfg.tagged_back_translation)
+
+    # --- a pass ------------------------------------------------------------------------------------------------
+
+    def repeats(self, corpora: dict[str, Any]) -> dict[str, float]:
+        """How often a pass reads the pairs of each corpus: `upsample_primary` and `sampling_temperature`.
+
+        Logs how many parallel and back-translated pairs of a direction there are, and how many are read.
+        """
+        if not self.directions:
+            return {}
+        parts = _unmixed(corpora)
+        factor = self.cfg.upsample_primary
+        repeats = {name: factor if BACK + name in parts else 1.0 for name in parts}
+        sizes = {name: repeats[name] * corpus.sentences for name, corpus in parts.items()}
+        if self.cfg.sampling_temperature != 1:
+            names = [name for name in parts if not name.startswith(BACK)]
+            counts = np.array([sizes[name] + sizes.get(BACK + name, 0) for name in names])
+            shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
+            for name, more in zip(names, (shares * counts.sum() / counts).tolist(), strict=True):
+                for each in {name, BACK + name} & repeats.keys():
+                    repeats[each] *= more
+        for generated in [name for name in parts if name.startswith(BACK)]:
+            names = generated.removeprefix(BACK), generated
+            every = [parts[name].sentences for name in names]
+            read = [max(1, round(repeats[name] * count)) for name, count in zip(names, every, strict=True)]
+            logger.info(
+                "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
+                *(names[0], *every, *read, read[0] / read[1]),
+            )
+        return repeats
+
+    @staticmethod
+    def check_any_fits(corpora: dict[str, Any], longest: int, limits: str) -> None:
+        """Raises `UserError` with the `limits` if a corpus has no pair of at most `longest` tokens on each side."""
+        for corpus in _unmixed(corpora).values():
+            try:
+                corpus.mean_size(longest)
+            except UserError as error:
+                raise UserError(f"no training pair fits {limits}: raise the smaller one ({error})") from None
+
+
+def _unmixed(corpora: dict[str, Any]) -> dict[str, Any]:
+    """{name: corpus}, with the corpora of a mixed one in its place."""
+    return {
+        name: part
+        for each, corpus in corpora.items()
+        for name, part in getattr(corpus, "parts", {each: corpus}).items()
+    }
+
+
+def _in_memory(pairs: DirectedPairs, split: str) -> TextPairs:
+    """The pairs of a split for validation, without those with an empty side, or for tests."""
+    lines = pairs.filled if split.startswith(("train", "valid")) else None
+    sources, targets = cast(Any, pairs.sides)
+    return TextPairs(sources, targets, pairs.sizes, (pairs.codes[0], pairs.codes[1]), lines)

@@ -1,8 +1,7 @@
 """Fine-tuning of encoders in any language: classification, ranking, tagging and question answering."""
 
 import logging
-from dataclasses import dataclass, fields, make_dataclass
-from typing import Optional
+from dataclasses import dataclass, make_dataclass
 
 from fairseq.tasks import TASK_REGISTRY, register_task
 
@@ -11,38 +10,21 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.io.options import option, option_name
-from fairseq_xl.objectives.base import OBJECTIVES
-from fairseq_xl.objectives.labelled import SHORTEST
-from fairseq_xl.objectives.task_file_objectives import named_languages
+from fairseq_xl.objectives.base import OBJECTIVES, config_of
+from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class FineTuningConfig(TrainingConfig):
+class FineTuningConfig(FilesOptions, TrainingConfig):
     """Options of every fine-tuning task of encoders."""
 
-    task_files: Optional[str] = option(
-        None,
-        "folder of SPLIT.LANGUAGE files, in the format of the task (recipes/README.md); several folders, "
-        "separated by ':', are searched in order",
-    )
-    train_langs: str = option("en", "languages to train on, separated by commas")
-    eval_langs: str = option("en", "languages of every split but `train`, separated by commas")
-    valid_langs: Optional[str] = option(
-        None, "languages of the split `valid`, separated by commas (default: --eval-langs)"
-    )
     length: int = option(
         256,
         "maximum length of an input, in tokens; longer texts are truncated, sentences to tag and contexts "
         "of questions divided",
-    )
-    examples_per_epoch: Optional[int] = option(
-        None,
-        "number of examples drawn at random for each epoch; of question answering: windows (default: each "
-        "example once; XLM: 20000)",
-        range="1 or more",
     )
     head_dropout: float = option(0.1, "dropout in front of the task's output layer", range="probability")
 
@@ -67,11 +49,8 @@ class FineTuningTask(TrainingTask):
         for key in ("train_langs", "eval_langs", "valid_langs"):
             if cfg[key] is not None:
                 named_languages(option_name(key), cfg[key], self.dictionary)
-        if cfg.length < SHORTEST:
-            raise UserError(f"--length {cfg.length}: an input needs at least {SHORTEST} tokens")
         kind = OBJECTIVES[self.task_type]
-        named = getattr(type(self), "__dataclass").__dataclass_fields__
-        options = kind.Config(**{field.name: cfg[field.name] for field in fields(kind.Config) if field.name in named})
+        options = config_of(kind, cfg, getattr(type(self), "__dataclass").__dataclass_fields__)
         self.objectives = {self.task_type: kind(options, self.dictionary, self.framing, named=False)}
 
     def corpora_of_objectives(self):

@@ -169,6 +169,7 @@ class PlannedTask:
                 del corpora[name]
         if trains:
             self.inputs.check_complete(split)
+        if trains and self.cfg.updates_per_epoch == AUTO:
             self.repeats = {name: self.objectives[name].repeats(each) for name, each in corpora.items()}
         self.datasets[split] = self.dataset_class(trains)(self.objectives, corpora, split)
 

@@ -9,14 +9,14 @@ from fairseq.tasks import register_task
 
 from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights
 from fairseq_xl.engine.interfaces import run_option
-from fairseq_xl.errors import UserError, check_number
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
-from fairseq_xl.objectives.base import OBJECTIVES, settings_as_text
+from fairseq_xl.objectives.base import OBJECTIVES, config_of, settings_as_text
 from fairseq_xl.objectives.corrupted_test import fill_hypothesis, read_corrupted, write_corrupted
-from fairseq_xl.objectives.generation import SHORTEST, Generation, GenerationConfig
-from fairseq_xl.objectives.task_file_objectives import named_languages
+from fairseq_xl.objectives.generation import Generation
+from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
 from fairseq_xl.tasks.planned_batches import EvaluationDataset
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
@@ -24,28 +24,13 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class XLGenerationConfig(XLSeq2SeqConfig):
+class XLGenerationConfig(FilesOptions, XLSeq2SeqConfig):
     """Options of `xl_generation`."""
 
-    task_files: Optional[str] = option(
-        None,
-        "folder of raw text, SPLIT.LANGUAGE.src and SPLIT.LANGUAGE.tgt, aligned line by line; several "
-        "folders, separated by ':', are searched in order for the source",
-    )
-    train_langs: str = option("en", "languages to train on, separated by commas")
-    eval_langs: str = option(
-        "en", "languages of every split but `train`, separated by commas; a single one to generate"
-    )
-    valid_langs: Optional[str] = option(
-        None, "languages of the split `valid`, separated by commas (default: --eval-langs)"
-    )
     length: Optional[int] = option(
         None,
         "maximum length of a source, in tokens; the rest is truncated (default: as in the fine-tuning of "
         "the checkpoint; in training --max-positions of the model)",
-    )
-    examples_per_epoch: Optional[int] = option(
-        None, "random examples in each epoch (default: all, once)", range="1 or more"
     )
     init_from: Optional[str] = option(
         None, "fine-tune this xDAE or xFNP, or initialize encoder and decoder from this encoder"
@@ -84,8 +69,6 @@ class XLGenerationTask(XLSeq2SeqTask):
         self.valid_languages = self.eval_languages
         if cfg.valid_langs is not None:
             self.valid_languages = named_languages("--valid-langs", cfg.valid_langs, dictionary)
-        if cfg.length is not None and cfg.length < SHORTEST:
-            raise UserError(f"--length {cfg.length}: a source needs at least {SHORTEST} tokens")
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
         self.build_objectives()
@@ -96,11 +79,8 @@ class XLGenerationTask(XLSeq2SeqTask):
     def build_objectives(self):
         """Makes the objective, with the options of the task."""
         self.forget_plans()
-        names = ("task_files", "train_langs", "eval_langs", "valid_langs", "examples_per_epoch")
-        options = {name: getattr(self.cfg, name) for name in names} | {"length": self.length}
         smoothing = run_option(self.cfg, "criterion.label_smoothing", 0.0)
-        check_number("--label-smoothing", smoothing, "probability")
-        config = GenerationConfig(**options, label_smoothing=smoothing)
+        config = config_of(Generation, self.cfg, vars(FilesOptions()), length=self.length, label_smoothing=smoothing)
         self.objectives = {"generation": Generation(config, self.dictionary, self.framing, named=False)}
 
     def _denoiser(self, trained=None):

@@ -19,9 +19,10 @@ from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_
 from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
-from fairseq_xl.io.options import AUTO, option
+from fairseq_xl.io.options import option
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
+from fairseq_xl.objectives.base import config_of
+from fairseq_xl.objectives.translation import DirectionOptions, Translation
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class XLTranslationConfig(XLSeq2SeqConfig):
+class XLTranslationConfig(DirectionOptions, XLSeq2SeqConfig):
     """Options of `xl_translation`."""
 
     lang_pairs: Optional[str] = option(
@@ -47,26 +48,10 @@ class XLTranslationConfig(XLSeq2SeqConfig):
         "in validation, translate greedily; log BLEU of each direction, their mean `bleu`, the percentage "
         "of translations in a wrong language and the length ratio",
     )
-    back_translated: bool = option(
-        False, "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
-    )
-    tagged_back_translation: bool = option(False, "put <mask> in front of generated sources (Caswell et al. 2019)")
     random_cross_attention: bool = option(
         False,
         "leave cross-attention and its layer normalization random, though the checkpoint of "
         "--init-decoder-from has them: a control for models whose pre-training trains them",
-    )
-    upsample_primary: float = option(
-        1,
-        "read the parallel text N times in an epoch, back-translated pairs once; below 1 a random part of "
-        "it is read, another one in each epoch",
-        range="more than 0",
-    )
-    sampling_temperature: float = option(
-        1,
-        "sample directions with probability proportional to (n/N)^(1/temperature), where n of all N "
-        "sentence pairs belong to the direction; with 1 each epoch reads every pair once (Arivazhagan et al. 2019)",
-        range="1 or more",
     )
 
 
@@ -88,18 +73,11 @@ class XLTranslationTask(XLSeq2SeqTask):
             raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
         if wrong := [name for name in names if name.count("-") != 1]:
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {wrong[0]} is no pair such as en-de")
-        if not cfg.back_translated:
-            if cfg.tagged_back_translation:
-                raise UserError("--tagged-back-translation needs --back-translated")
-            if cfg.upsample_primary != 1:
-                raise UserError(f"--upsample-primary {cfg.upsample_primary:g} needs --back-translated")
         if cfg.random_cross_attention and not cfg.init_decoder_from:
             raise UserError("--random-cross-attention needs --init-decoder-from")
         self.named_truncations = []  # datasets whose truncated lines a warning has named
         self.trained_directions = None  # of the checkpoint that was loaded for evaluation
         self.lang_pairs = [tuple(name.split("-")) for name in names]
-        for language in sorted({language for pair in self.lang_pairs for language in pair}):
-            dictionary.language_id(language)
         self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
         self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
         self.build_objectives()
@@ -107,15 +85,16 @@ class XLTranslationTask(XLSeq2SeqTask):
     def build_objectives(self):
         """Makes the objective, with the options of task and criterion."""
         self.forget_plans()
-        names = ("back_translated", "tagged_back_translation", "upsample_primary", "sampling_temperature")
-        options = DirectedTranslationConfig(
+        options = config_of(
+            Translation,
+            self.cfg,
+            vars(DirectionOptions()),
             directions=",".join(map("-".join, self.lang_pairs)),
-            test_direction="-".join(self.inference_pair) if self.cfg.source_lang else None,
             alpha=1 / self.cfg.sampling_temperature,
             label_smoothing=run_option(self.cfg, "criterion.label_smoothing", 0.0),
-            **{name: getattr(self.cfg, name) for name in names},
         )
-        self.objectives = {"translation": DirectedTranslation(options, self.dictionary, self.framing)}
+        self.objectives = {"translation": Translation(options, self.dictionary, self.framing, named=False)}
+        self.objective.test_direction = "-".join(self.inference_pair) if self.cfg.source_lang else None
         self.objective.scorer = self.scorer
 
     @property
@@ -209,13 +188,6 @@ class XLTranslationTask(XLSeq2SeqTask):
         return criterion
 
     # --- data --------------------------------------------------------------------------------------------------
-
-    def load_dataset(self, split, *args, **kwargs):
-        """As the base class; logs how many pairs a pass over the training text reads."""
-        is_first = split not in self.datasets
-        super().load_dataset(split, *args, **kwargs)
-        if split == "train" and is_first and not self.evaluates and self.cfg.updates_per_epoch == AUTO:
-            self.objective.log_pairs(self.datasets[split].corpora["translation"])
 
     def dataset_class(self, trains):
         """fairseq's criterions train on samples of fairseq's form."""

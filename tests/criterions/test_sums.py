@@ -11,9 +11,9 @@ from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.objectives.base import ObjectiveConfig
-from fairseq_xl.objectives.directed_translation import DirectedTranslation, DirectedTranslationConfig
 from fairseq_xl.objectives.generation import Generation, GenerationConfig
 from fairseq_xl.objectives.labelled import LabelledObjective
+from fairseq_xl.objectives.translation import Translation, TranslationConfig
 from tests.waits import no_waits
 
 fairseq_xl.register()
@@ -80,7 +80,9 @@ def test_generation_is_logged_without_a_sync(generation):
 
 def test_scores_of_translations_are_logged_without_a_sync(dictionary):
     """Statistics come first in the sums; of two updates, 2 and 4 pieces for 4 and 2 of the sources."""
-    objective = DirectedTranslation(DirectedTranslationConfig(), dictionary, Framing.of("xl", dictionary))
+    objective = Translation(
+        TranslationConfig(directions="en-de"), dictionary, Framing.of("xl", dictionary), named=False
+    )
     keys = [("pieces", "en-de"), ("source_pieces", "en-de")]
 
     def values(sums):

@@ -47,7 +47,6 @@ def test_every_file_registers_an_objective():
         "base",
         "corrupted_test",
         "data_folder",
-        "directed_translation",
         "log_values",
         "predictions",
         "sequence",
@@ -63,7 +62,7 @@ def test_which_terms_predict_no_words(build):
     built = build(",".join(OBJECTIVES)).values()
     assert all(set(objective.language_modeling) <= set(objective.terms) for objective in built)
     others = {term for objective in built for term in set(objective.terms) - set(objective.language_modeling)}
-    assert others == {"nsp", "paraphrase", "paraphrase_similarity", "generation", *TASK_TYPES}
+    assert others == {"nsp", "paraphrase", "paraphrase_similarity", "generation", "translation", *TASK_TYPES}
 
 
 def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):

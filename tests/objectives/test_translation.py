@@ -1,12 +1,16 @@
-"""Supervised translation as an objective: literal batches, and the loss of fairseq's cross-entropy."""
+"""Supervised translation as an objective: literal batches, passes, and the loss of fairseq's cross-entropy."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny_models import SIZES, randomized
 from torch.nn import functional as F
 
+from fairseq_xl.data.framing import Framing
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.denoising import XLBackTranslationModel
+from fairseq_xl.objectives.translation import Translation, TranslationConfig
 
 BOS, PAD, EOS, DE, EN = 0, 1, 2, 21, 22
 
@@ -39,7 +43,7 @@ def test_batch(build, pairs, spec):
 def test_the_loss_is_the_cross_entropy_of_the_logits(build, pairs, spec, model):
     objective = build("translation")
     batch = objective.collate(spec([0, 1]), pairs)
-    (term,) = model(objective.loss, batch).values()
+    term = model(objective.loss, batch)["translation"]
     encoder_out = model.encoder(batch["tokens"], None, batch["languages"][:, 0])
     logits, _ = model.decoder(batch["prev_output_tokens"], encoder_out)
     expected = F.cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=PAD, reduction="sum")
@@ -53,3 +57,28 @@ def test_a_batch_is_the_sum_of_its_pairs(build, pairs, spec, model):
     alone = [model(objective.loss, objective.collate(spec([line]), pairs))["translation"] for line in (0, 1)]
     torch.testing.assert_close(together.sum, sum(term.sum for term in alone))
     assert together.count == sum(term.count for term in alone)
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({}, {"en-de": 1, "back en-de": 1, "en-fr": 1}),
+        ({"upsample_primary": 3}, {"en-de": 3, "back en-de": 1, "en-fr": 1}),  # without generated pairs: once
+        # 80 + 10 and 10 of 100 pairs: shares of 3 to 1, so that 75 and 25 are read
+        ({"sampling_temperature": 2}, {"en-de": 75 / 90, "back en-de": 75 / 90, "en-fr": 2.5}),
+    ],
+)
+def test_how_often_a_pass_reads_the_pairs(dictionary, options, expected):
+    sizes = {"en-de": 80, "back en-de": 10, "en-fr": 10}
+    parts = {name: SimpleNamespace(sentences=count) for name, count in sizes.items()}
+    config = TranslationConfig(directions="en-de,en-fr", back_translated=True, **options)
+    objective = Translation(config, dictionary, Framing.of("xl", dictionary))
+    assert objective.repeats({"mixed": SimpleNamespace(parts=parts)}) == pytest.approx(expected)
+    assert objective.repeats(parts) == pytest.approx(expected)
+
+
+def test_the_directions_of_a_split(dictionary):
+    objective = Translation(TranslationConfig(directions="en-de,de-en"), dictionary, None)
+    objective.test_direction = "en-fr"
+    assert objective.corpora(None, "train") == objective.corpora(None, "valid1") == ["en-de", "de-en"]
+    assert objective.corpora(None, "test") == ["en-fr"] and objective.corpora(None) == ["en-de", "de-en", "en-fr"]

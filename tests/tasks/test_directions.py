@@ -21,7 +21,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
-from tests.commands import run_interactive, run_train, translation
+from tests.commands import denoising, run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
@@ -64,6 +64,25 @@ def test_without_a_temperature_an_epoch_reads_all_pairs_once(data, tmp_path):
     found = drawn(output, data, output.updates)
     assert {code: len(set(numbers)) for code, numbers in found.items()} == {"de": MANY, "fr": FEW}
     assert sum(map(len, found.values())) == MANY + FEW
+
+
+def test_among_objectives_directions_are_trained_as_by_the_task(data, tmp_path):
+    """One pass of the same model over the same pairs: equal losses, which `xl_translation` sums over tokens."""
+    more = cli(max_epoch=1, arch="xl_unmt_tiny", max_tokens=100, no_epoch_checkpoints=True, log_format="json")
+    directed = cli(lang_pairs="en-de,en-fr", sampling_temperature=2, label_smoothing=0.1)
+    alone = run_train(translation(data, tmp_path / "task", *directed, *more))
+    options = "directions=en-de,en-fr sampling_temperature=2 label_smoothing=0.1 length=39"
+    settings = " ".join(f"translation.{option}" for option in options.split())
+    line = denoising(data, tmp_path / "list", *cli(updates_per_epoch="auto"), objectives="translation")
+    beside = run_train([*line, *cli(objective_options=settings), *more])
+    sizes = [samples[0]["ntokens"] for samples in alone.samples.values()]
+    sums = [float.fromhex(loss) for loss in alone.losses]
+    expected = [total / size for total, size in zip(sums, sizes, strict=True)]
+    assert [float.fromhex(loss) for loss in beside.losses] == pytest.approx(expected, rel=1e-5) and len(sums) > 5
+    assert beside.statistics("translation_mixed_ppl", "train") == alone.statistics("ppl_mixed", "train")
+    for name in ("en-de", "en-fr"):
+        (value,), (other,) = beside.statistics(f"translation_{name}_ppl"), alone.statistics(f"ppl_{name}")
+        assert float(value) == pytest.approx(float(other), rel=1e-3)
 
 
 def test_a_temperature_draws_rare_directions_more_often(data, tmp_path):

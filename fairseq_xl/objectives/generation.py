@@ -87,6 +87,11 @@ class Generation(FilesObjective, SourceTargetObjective):
         """The path of sources and targets, without ``.src`` and ``.tgt``."""
         return str(self.path(split, language, ".src", FILES).parent / f"{split}.{language}")
 
+    def files_of(self, split: str) -> list[Path]:
+        """The files of a split, which need not exist."""
+        prefixes = [self._prefix(split, language) for language in self.languages_of(split)]
+        return [stored(f"{prefix}.{side}") for prefix in prefixes for side in ("src", "tgt")]
+
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
         """Reads the files of training and of other splits; test files may be missing.
 

@@ -127,6 +127,10 @@ class LabelledObjective(FilesObjective):
         ending, described = f".{self.type.suffix}", f"files {self.type.files}"
         return {code: self.path(split, code, ending, described) for code in self.languages_of(split)}
 
+    def files_of(self, split: str) -> list[Path]:
+        """The files of a split, which need not exist."""
+        return list(self.paths(split).values())
+
     def _read(self, folder: DataFolder, split: str) -> Iterator[tuple[str, Path, list[Any]]]:
         """Yields language, path and examples of each file of a split, and adds the files to those of the run."""
         for language, path in self.paths(split).items():

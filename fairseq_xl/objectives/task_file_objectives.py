@@ -1,12 +1,13 @@
 """Base of objectives that read files of raw text with labels or targets, one for each split and language."""
 
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.errors import LISTED, UserError, names_of
 from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig
@@ -81,9 +82,22 @@ class FilesObjective(Objective):
             raise UserError(f"{self.option('task_files')}: name a folder of {described}")
         return file_in(self.cfg.task_files.split(os.pathsep), f"{split}.{language}{ending}")
 
+    def files_of(self, split: str) -> list[Path]:
+        """The files of a split, which need not exist."""
+        raise NotImplementedError(f"{type(self).__name__}.files_of")
+
     def input_name(self, path: Path) -> str:
         """The name of a file among the inputs of a run."""
         return f"{self.name}/{path.name}" if self.named else path.name
+
+
+def check_files_exist(objectives: Iterable[FilesObjective], splits: Sequence[str]) -> None:
+    """Raises one `UserError` for all files of these splits that are missing, with the names of their objectives."""
+    files = [(path, each) for each in objectives for split in splits for path in each.files_of(split)]
+    missing = [f"{path} of {each.name}" for path, each in files if not path.is_file()]
+    if missing:
+        more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+        raise UserError(f"missing files: {', '.join(missing[:LISTED])}{more}")
 
 
 def all_read_files(names: str) -> bool:

@@ -189,9 +189,14 @@ class PlannedTask:
         self.files_unchecked, run, task = False, run_config(self.cfg), cast(Any, self)
         if any(isinstance(each, FilesObjective) for each in self.objectives.values()):
             check_selection(run, task)
-        validated = [] if run.dataset.disable_validation else run.dataset.valid_subset.split(",")
         for each in self.objectives.values():
-            each.check_files(self.first_folder, validated)
+            each.check_files(self.first_folder, self.validated_splits)
+
+    @property
+    def validated_splits(self) -> list[str]:
+        """The splits that a training is validated on."""
+        dataset = run_config(self.cfg).dataset
+        return [] if dataset.disable_validation else dataset.valid_subset.split(",")
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """As the base class; the files of a training are checked when the first of them is read."""

@@ -14,7 +14,7 @@ from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLan
 from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.objectives.log_values import by_objective
 from fairseq_xl.objectives.predictions import Predictions
-from fairseq_xl.objectives.task_file_objectives import FilesObjective
+from fairseq_xl.objectives.task_file_objectives import FilesObjective, check_files_exist
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.planned_batches import PlannedTask
 
@@ -164,6 +164,9 @@ class TrainingTask(PlannedTask, XLTask):
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
         self.check_architecture(cfg)
+        if self.named and not from_checkpoint and run_config(self.cfg) is not None:
+            readers = [each for each in self.objectives.values() if isinstance(each, FilesObjective)]
+            check_files_exist(readers, ("train", *self.validated_splits))
         if not from_checkpoint or not all(each.type.learned for each in self.labelled.values()):
             self.learn()
         for objective in self.objectives.values():

@@ -241,7 +241,7 @@ def test_objectives_in_other_languages(data_bin, folders, tmp_path):
     assert float(found["score"]) == pytest.approx(statistics.mean(parts), abs=0.01)
     (found,) = validation_losses(run_train(line("ner.eval_langs=en nc.valid_langs=de")))
     assert found["accuracy_nc"] == found["accuracy_nc_de"] and "accuracy_nc_en" not in found
-    refused(line(""), "ner/valid.de.tsv: no such file of labeled text")
+    refused(line(""), f"missing files: {tmp_path}/ner/valid.de.tsv of ner")
     metric = ["--best-checkpoint-metric", "f1_ner_de"]
     refused(line("ner.eval_langs=en", *metric), "--best-checkpoint-metric f1_ner_de: choose one of ppl, loss, score, ")
 
@@ -301,18 +301,23 @@ def refused(line, sentence):
         ("mlm,a=tagging,b=tagging a.length=4", "--objective-options: a.length=4 should be at least 8 tokens"),
         ("mlm,tagging tagging.eval_langs=", "expected names joined by commas"),
         ("mlm,classification", "--objective-options classification.task_files: name a folder of files"),
-        ("nc=classification nc.task_files=none", "none/train.en.tsv: no such file of labeled text in language 'en'"),
+        (
+            "nc=classification,t=generation nc.task_files=none nc.eval_langs=de t.task_files=/no",
+            "missing files: none/train.en.tsv of nc, none/valid.de.tsv of nc, /no/train.en.src of t, "
+            "/no/train.en.tgt of t, /no/valid.en.src of t, /no/valid.en.tgt of t",
+        ),
         ("nc=tagging nc.task_files={wrong}", "line 1: expected word TAB tag"),
         ("mlm,classification classification.alpha=0.3", "classification.alpha=0.3 should be left out"),
         ("mlm,tagging mlm.weight=0:1,9:0", "mlm.weight=0:1,9:0: it becomes 0, which needs a number of --updates"),
         ("mlm,tagging tagging.eval_langs=xx", "language 'xx' has no symbol"),
         ("mlm,tagging tagging.length=64", "tagging.length=64 needs 64 positions"),
-        ("mlm,tagging tagging.pooler=True", "'pooler' not in"),
+        ("mlm,tagging tagging.pooler=True", "tagging.pooler=True: tagging has no option pooler; "),
         ("mlm,tagging tagging.examples_per_epoch=0", "tagging.examples_per_epoch=0 should be 1 or more"),
     ],
 )
 def test_mistakes(data_bin, folders, tmp_path, objectives, sentence):
-    (tmp_path / "train.en.tsv").write_text("no tags here\n")
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.en.tsv").write_text("no tags here\n")
     objectives, _, options = objectives.partition(" ")
     options = f"mlm.length=32 tagging.task_files={folders['ner']} {options.format(wrong=tmp_path)}"
     auto = cli(updates_per_epoch="auto")

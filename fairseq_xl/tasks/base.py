@@ -13,6 +13,7 @@ from omegaconf import II, OmegaConf
 from fairseq_xl.checkpoints import identity as identities
 from fairseq_xl.checkpoints.transfer import check_fits
 from fairseq_xl.criterions.combined import CombinedCriterion
+from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.store.shards import data_folders, folder_of_epoch
 from fairseq_xl.data.vocabulary.encoding import check_files, encoding_of
@@ -209,10 +210,11 @@ class XLTask(FairseqTask):
         return {}
 
     def build_criterion(self, cfg, from_checkpoint=False):
-        """Builds the criterion, and gives it the objectives and the names of their corpora."""
+        """Builds the criterion (fairseq's are wrapped), and gives it the objectives and the names of their corpora."""
         criterion = super().build_criterion(cfg, from_checkpoint)
-        if isinstance(criterion, CombinedCriterion):
-            criterion.set_objectives(self.objectives, self.corpora_of_objectives())
+        if not isinstance(criterion, CombinedCriterion):
+            criterion = FairseqCriterionWrapper(criterion)
+        criterion.set_objectives(self.objectives, self.corpora_of_objectives())
         return criterion
 
     def corpora_of_objectives(self):

@@ -10,8 +10,6 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published_models
-from fairseq_xl.criterions.combined import CombinedCriterion
-from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
 from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
@@ -177,15 +175,6 @@ class XLTranslationTask(XLSeq2SeqTask):
         scores = self.scorer.metrics({"bleu": self.scorer.directions}) if self.scorer else []
         perplexities = [f"ppl_{'-'.join(pair)}" for pair in self.lang_pairs] if self._has_own_criterion() else []
         return ["loss", *(["nll_loss"] if smoothed else []), "ppl", *perplexities, *accuracy, *scores]
-
-    def build_criterion(self, cfg, from_checkpoint=False):
-        """The criterion; one of fairseq's counts what the objective scores, too."""
-        criterion = super().build_criterion(cfg, from_checkpoint)
-        if isinstance(criterion, CombinedCriterion):
-            return criterion
-        criterion = FairseqCriterionWrapper(criterion)
-        criterion.set_objectives(self.objectives, self.corpora_of_objectives())
-        return criterion
 
     # --- data --------------------------------------------------------------------------------------------------
 

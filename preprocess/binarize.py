@@ -23,10 +23,10 @@ from typing import BinaryIO
 
 from fairseq_xl.data.store import back_translated
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.signals import ENDING
 from preprocess.config import Folder, Split
 from preprocess.files import link, replace_folder, restore_folder
-from preprocess.fingerprints import fingerprint
 from preprocess.joined import Joined, totals
 
 CHUNK_LINES = 1_000_000  # maximum number of lines of a text in a run of fairseq-preprocess

@@ -26,10 +26,11 @@ from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of, write_json
+from fairseq_xl.io.files import write_json
+from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.files import replacing
-from preprocess.fingerprints import fingerprint, verify
+from preprocess.fingerprints import verify
 from preprocess.vocabulary import reused_symbols
 
 logger = logging.getLogger("preprocess")

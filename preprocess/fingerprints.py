@@ -10,9 +10,7 @@ from tqdm import tqdm
 from fairseq_xl.data.store.manifest import notes, read_manifest, writer
 from fairseq_xl.data.store.shards import check_shard
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.fingerprints import blocks, fingerprint
-
-__all__ = ["fingerprint", "verify"]
+from fairseq_xl.io.fingerprints import blocks
 
 
 def verify(data_bin: Path) -> int:

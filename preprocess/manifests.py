@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairseq_xl.data.vocabulary import subwords, tokenizers
-from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
-from preprocess import fingerprints, vocabulary
+from preprocess import vocabulary
 from preprocess.binarize import encoded_name
 from preprocess.config import Folder, Side, Split
 from preprocess.files import link
@@ -60,7 +61,7 @@ def write_manifest(
     }
     if written is not None:
         own = (run.dictionary, *run.subwords.files)
-        manifest["fingerprints"] = {path.name: fingerprints.fingerprint(path) for path in own} | written
+        manifest["fingerprints"] = {path.name: fingerprint(path) for path in own} | written
     else:
         manifest["shards"] = [sha256_of(run.data_bin / name / "manifest.json") for name in run.shards]
     path = run.data_bin / shard / "manifest.json"

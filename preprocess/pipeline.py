@@ -18,7 +18,7 @@ from tqdm import tqdm
 from fairseq_xl.data.vocabulary import subwords, tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 from preprocess import check, clean, encode, manifests, overlap, shards, vocabulary
 from preprocess.binarize import begin_to_import, binarize, encoded_name, kept_pairs, outputs, stop
 from preprocess.config import Config, Folder, Side, Split, read_config

@@ -7,12 +7,11 @@ statistics for every pair and split. A stopped run continues; finished files are
 import argparse
 import json
 import sys
-import zlib
-from pathlib import Path
 
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.io import bounds
+from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
 
 
@@ -23,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--length {options.length}: a sentence has two tokens or more, of which </s> is one")
     vectors = SentenceVectors(options.checkpoint, options.data, options.pairs)
     longest = options.length or vectors.task.objectives["paraphrase_similarity"].input_length.text
-    made_with = {"checkpoint": zlib.crc32(Path(options.checkpoint).read_bytes())}
+    made_with = {"checkpoint": sha256_of(options.checkpoint)}
     splits = names_of("--splits", options.splits)
     for prefix in [prefix for split in splits for prefix in prefixes(vectors.task, options.data, split)]:
         pairs = SentencePairs(prefix, *prefix.parent.name.split("-"), len(vectors.task.dictionary))

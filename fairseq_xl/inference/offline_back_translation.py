@@ -28,8 +28,8 @@ from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.arrays import read_arrays
-from fairseq_xl.io.files import replacing, sha256_of, write_json
-from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.locks import locked
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask

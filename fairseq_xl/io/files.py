@@ -1,8 +1,7 @@
-"""Atomic writing of files, JSON and digests. Imports neither torch nor fairseq."""
+"""Atomic writing of files, and JSON. Imports neither torch nor fairseq."""
 
 import contextlib
 import errno
-import hashlib
 import json
 import math
 import os
@@ -21,7 +20,6 @@ SIZE_LIMIT = "the limit on file sizes (ulimit -f) is reached"  # EFBIG
 NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 NO_PLACE |= {errno.ENAMETOOLONG}
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding of text has
-BLOCK_BYTES = 1 << 20  # bytes in memory at a time
 
 
 @contextlib.contextmanager
@@ -172,12 +170,3 @@ def read_json(path):
         return json.loads(read_whole(path).decode("utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
-
-
-def sha256_of(path) -> str:
-    """SHA-256 of a file's content, read in blocks."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,14 +1,30 @@
-"""Makes fingerprints of files, which the manifest of a data folder stores. Imports neither torch nor fairseq."""
+"""Hashes and fingerprints of files. Imports neither torch nor fairseq.
+
+A fingerprint in the manifest of a data folder is a dict (`fingerprint`), one in a checkpoint a string of three parts:
+number of bytes, hash of samples, hash of all bytes.
+"""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from fairseq_xl.io.compressed import read_text
 
 MOST_BLOCKS, LEAST_BLOCK = 64, 1 << 20  # maximum number of hashes of a file, and minimum bytes of a block
 READ = 1 << 20  # bytes in memory at a time
 #: number and size in bytes of the evenly spaced samples of a file that are compared when it is opened (1 MiB)
 SAMPLES, SAMPLE_BYTES = 256, 4096
+UNKNOWN = "-"  # part of a checkpoint's fingerprint that is not known
+
+
+def sha256_of(path: Path | str) -> str:
+    """SHA-256 of a file's content, read in blocks."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(READ):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def fingerprint(path: Path, **counts: int) -> dict[str, Any]:
@@ -45,3 +61,21 @@ def sampled(path: Path) -> str:
                 file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
                 digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+def binarized_fingerprint(path: Path, entry: Mapping[str, Any] | None) -> str:
+    """The fingerprint of a file of a data folder, from that of its manifest, or None, and from samples of the file."""
+    entry = entry or {}
+    blocks = entry.get("blocks")
+    whole = _digest(" ".join(map(str, blocks)).encode()) if isinstance(blocks, list) else UNKNOWN
+    return f"{entry.get('bytes', path.stat().st_size)} {entry.get('sampled') or sampled(path)} {whole}"
+
+
+def text_fingerprint(path: Path) -> str:
+    """The fingerprint of the text of a file, compressed or not."""
+    text = read_text(path, lines=False)
+    return f"{len(text)} {UNKNOWN} {_digest(text)}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

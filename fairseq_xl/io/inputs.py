@@ -3,24 +3,19 @@
 Files are named without the path of their data folder or folder of task files, which may be moved or copied.
 """
 
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.compressed import read_text
-from fairseq_xl.io.fingerprints import sampled
+from fairseq_xl.io.fingerprints import UNKNOWN
 
-UNKNOWN = "-"  # part of a fingerprint that is not known
 REMEDY = "restore it, choose another --save-dir, or begin an epoch of other files with --reset-dataloader"
 
 
 class Inputs:
     """The files of each split of a run, {split: {name: fingerprint}}, and those of its checkpoint.
 
-    A fingerprint is a string of three parts: number of bytes, hash of samples, hash of all bytes. Two files are the
-    same if the parts are equal that both fingerprints have.
+    Two files are the same if the parts are equal that both fingerprints have.
     """
 
     def __init__(self) -> None:
@@ -66,21 +61,3 @@ class Inputs:
 
 def _is_fingerprint(value: Any) -> bool:
     return isinstance(value, str) and len(value.split()) == 3
-
-
-def binarized_fingerprint(path: Path, entry: Mapping[str, Any] | None) -> str:
-    """The fingerprint of a file of a data folder, from that of its manifest, or None, and from samples of the file."""
-    entry = entry or {}
-    blocks = entry.get("blocks")
-    whole = _digest(" ".join(map(str, blocks)).encode()) if isinstance(blocks, list) else UNKNOWN
-    return f"{entry.get('bytes', path.stat().st_size)} {entry.get('sampled') or sampled(path)} {whole}"
-
-
-def text_fingerprint(path: Path) -> str:
-    """The fingerprint of the text of a file, compressed or not."""
-    text = read_text(path, lines=False)
-    return f"{len(text)} {UNKNOWN} {_digest(text)}"
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.language_identification import LineSample, described, other_languages
 from fairseq_xl.evaluation.task_files import read_pairs
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.inputs import text_fingerprint
+from fairseq_xl.io.fingerprints import text_fingerprint
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.data_folder import DataFolder

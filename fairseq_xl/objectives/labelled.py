@@ -25,7 +25,7 @@ from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import TaskType, camel_case
 from fairseq_xl.finetuning.file_checks import TaskFile, count, warn_of_files
 from fairseq_xl.io.compressed import without_suffix
-from fairseq_xl.io.inputs import text_fingerprint
+from fairseq_xl.io.fingerprints import text_fingerprint
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder

@@ -16,7 +16,7 @@ from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
 from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, open_model, open_subwords, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import languages_apart, place_of_subwords
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 
 MARKS = ("\u2581", "@@", "##")  # of SentencePiece, BPE and WordPiece
 

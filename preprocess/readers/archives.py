@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
-from fairseq_xl.io.compressed import SUFFIXES, text_of
-from fairseq_xl.io.files import BLOCK_BYTES, no_room
+from fairseq_xl.io.compressed import BUFFER, SUFFIXES, text_of
+from fairseq_xl.io.files import no_room
 from fairseq_xl.io.folders import temporary_folder
 
 #: path of a member, and a function that opens it; for tar, call it before reading the next member
@@ -155,7 +155,7 @@ def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath)
     try:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         with content, open(folder / path, "xb") as file:
-            shutil.copyfileobj(content, file, BLOCK_BYTES)
+            shutil.copyfileobj(content, file, BUFFER)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"{archive} has {path} twice, or as a file and as a folder") from error
 
@@ -171,7 +171,7 @@ def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
         # tarfile reads a damaged header as the end; compressed text has a checksum instead
         if text is file and cast(Any, archive.fileobj).read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise tarfile.ReadError("its end is missing")
-    while text.read(BLOCK_BYTES):
+    while text.read(BUFFER):
         pass
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.readers.problems import Problems
 from preprocess.stages import Stages, locked

@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 from preprocess.files import BLOCK
 
 TIMEOUT = 60  # seconds without a byte

@@ -16,10 +16,11 @@ from fairseq_xl.data.store.index_header import read_header, read_sizes
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import write_json
+from fairseq_xl.io.fingerprints import fingerprint
 from preprocess import binarize, files, stages
 from preprocess.__main__ import main
 from preprocess.config import read_config
-from preprocess.fingerprints import fingerprint, verify
+from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 from preprocess.stages import Stages, locked
 

@@ -11,10 +11,10 @@ from tiny_corpus import content, write_corpus
 from fairseq_xl.data.store import manifest
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import fingerprints
-from fairseq_xl.io.fingerprints import SAMPLE_BYTES, SAMPLES
+from fairseq_xl.io.fingerprints import SAMPLE_BYTES, SAMPLES, fingerprint
 from preprocess import disjoint
 from preprocess.__main__ import main, parse_arguments
-from preprocess.fingerprints import fingerprint, verify
+from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 from tests.tiny_data import write_items
 

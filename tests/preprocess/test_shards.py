@@ -16,7 +16,7 @@ from tiny_corpus import change, content, documents, write
 
 from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 from preprocess import binarize, files, joined, shards
 from preprocess.__main__ import main
 from preprocess.check import check

@@ -18,7 +18,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms, with_whole_batch
 from tests.command_line import cli

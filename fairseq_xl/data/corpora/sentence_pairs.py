@@ -5,10 +5,11 @@ from functools import cached_property
 import numpy as np
 
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
-from fairseq_xl.data.corpora.negatives import Candidates, MinedNegatives, RandomNegatives, fingerprint, length_codes
+from fairseq_xl.data.corpora.negatives import Candidates, MinedNegatives, RandomNegatives, length_codes
 from fairseq_xl.data.store.binarized_text import Reopened, open_text
 from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.fingerprints import sha256_of
 
 
 class SentencePairs(Reopened, LineCorpus):
@@ -67,12 +68,13 @@ class SentencePairs(Reopened, LineCorpus):
 
     @cached_property
     def fingerprint(self):
-        """Checksum of the text; the first time it takes a second for each GB."""
+        """Hashes of the four files of the text; the first time they take a second for each GB."""
 
         def rows():
-            yield np.array([[fingerprint(self)]])
+            paths = (f"{prefix}.{end}" for prefix in self.table_prefixes for end in ("idx", "bin"))
+            yield np.array([[int(sha256_of(path)[:15], 16) for path in paths]])
 
-        return int(table(f"{self.prefix}.checksum.table", self.table_prefixes, self.lines, rows, 1)[0, 0])
+        return table(f"{self.prefix}.hashes.table", self.table_prefixes, self.lines, rows, 4)[0].tolist()
 
     def negatives(self, lines, length, keys, mined=False):
         """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.data.store.manifest import stored_fingerprint
-from fairseq_xl.io.fingerprints import sampled
+from fairseq_xl.io.fingerprints import UNKNOWN, binarized_fingerprint
 from fairseq_xl.io.mapped_files import Blocks, kept_table
 
 IN_MEMORY_LINES = 1 << 20  # lines of a text up to which its tables are kept in memory, in each process
@@ -40,16 +40,15 @@ def table(
 
 
 def _known(prefixes: Iterable[str], version: int) -> bytes:
-    """`FORMAT` and a digest of a version and of texts: samples and size of each file, and what else tells its content.
+    """`FORMAT` and a digest of a version and of the fingerprints of texts.
 
-    That are the hashes of all blocks in the manifest of the data folder, so that copies of the folder keep their
-    tables, or the time of change of a file that the manifest does not describe.
+    Copies of a data folder keep their tables. The time of change stands for the content of a file without a hash of
+    all bytes in the manifest.
     """
     digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
     for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):
-        state, samples = path.stat(), sampled(path)
-        known = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}") or {}
-        described = "blocks" in known and (known.get("bytes"), known.get("sampled")) == (state.st_size, samples)
-        content = " ".join(map(str, known["blocks"])) if described else state.st_mtime_ns
-        digest.update(f" {samples} {state.st_size} {content}".encode())
+        entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
+        file, described = (binarized_fingerprint(path, known).split() for known in (None, entry))
+        content = described[2] if described[:2] == file[:2] else UNKNOWN
+        digest.update(f" {file[:2]} {path.stat().st_mtime_ns if content == UNKNOWN else content}".encode())
     return FORMAT + digest.digest()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 
 
 def data_folders(data: str | os.PathLike[str]) -> list[Path]:

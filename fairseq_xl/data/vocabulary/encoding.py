@@ -11,7 +11,7 @@ from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.vocabulary.subwords import FILES, OPTIONS, Subwords, stored_hashes, vocabulary_kind
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 
 TOKENIZER = "tokenizer of "  # prefix of a language
 #: largest share of a dictionary's symbols that may be `other_symbols`, and of its text that may lie outside the pieces

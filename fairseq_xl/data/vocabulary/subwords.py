@@ -13,7 +13,7 @@ from fairseq_xl.data.vocabulary.sentencepiece_model import SentencePieces
 from fairseq_xl.data.vocabulary.wordpiece import WordPieces
 from fairseq_xl.data.vocabulary.xlm_bpe import XLMPieces
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.files import sha256_of
+from fairseq_xl.io.fingerprints import sha256_of
 
 Kind = Literal["sentencepiece", "xlm", "wordpiece"]
 #: kind -> its files in a data folder

@@ -8,7 +8,8 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
 from preprocess.files import replacing

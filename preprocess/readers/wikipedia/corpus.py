@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.io.files import read_json, sha256_of, write_json
+from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.files import replacing
 from preprocess.readers.folder import describe, mono_path

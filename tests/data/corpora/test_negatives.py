@@ -255,7 +255,7 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
         (lambda path: asking_for(path, (2**41, 3)), "damaged"),
         (lambda path: asking_for(path, (7, 1)), "damaged"),
         (lambda path: np.savez_compressed(path, negatives=np.zeros((6, 10**6), dtype=np.int32), text=3), "damaged"),
-        (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=3), "another text"),
+        (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=[1, 2, 3, 4]), "another text"),
     ],
     ids=[
         "missing",
@@ -292,16 +292,16 @@ def long(monkeypatch):
 
 
 def test_mined_negatives_of_a_long_text_are_mapped(pairs, long):
-    """They are drawn as from memory; random ones replace what does not fit; the checksum is computed once."""
+    """They are drawn as from memory; random ones replace what does not fit; the hashes are computed once."""
     write_mined(pairs, [[4, 5], [5, -1], [1, 4], [-1, -1], [1, 2], [0, 1]])
     assert isinstance(read_negatives(pairs), np.memmap)
     assert drawn(pairs, 0, mined=True) == {(5, 2), (17, 17, 2)} and drawn(pairs, 0, longest=2, mined=True) == {(5, 2)}
     assert pairs.sizes_with_negatives([0, 1, 2], 3, True).tolist() == [5, 5, 4]
     again = SentencePairs(pairs.prefix, "en", "de")
     again.prepare_negatives(3, True)
-    assert again.fingerprint == negatives.fingerprint(pairs)
+    assert again.fingerprint == pairs.fingerprint
     tables_beside = sorted(path.name for path in Path(pairs.prefix).parent.glob("*.table"))
-    assert tables_beside == ["train.en-de.checksum.table", "train.en-de.translations.table"]
+    assert tables_beside == ["train.en-de.hashes.table", "train.en-de.translations.table"]
 
 
 @pytest.mark.parametrize("line", [6, 1000, -2, 3])
@@ -374,8 +374,7 @@ def test_another_text_of_the_same_lengths_is_another_text(pairs, tmp_path, code)
 def test_the_text_is_read_once_and_before_there_are_batches(pairs, monkeypatch):
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     pairs.prepare_negatives(9, True)
-    monkeypatch.setattr(negatives, "fingerprint", None)
-    monkeypatch.setattr(sentence_pairs, "fingerprint", None)
+    monkeypatch.setattr(sentence_pairs, "sha256_of", None)
     pairs.prepare_negatives(9, True)
     assert pairs.negatives([0], 9, np.zeros(1, dtype=np.uint64), True)[0].tolist() == GERMAN[4]
 

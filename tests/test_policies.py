@@ -29,29 +29,28 @@ PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
 LAYERS = {
     "data": set(),
     "modules": set(),
-    "models": {"data", "modules", "checkpoints"},
+    "models": {"modules", "checkpoints"},
     "finetuning": {"data", "modules", "evaluation"},
     "objectives": {"data", "modules", "models", "finetuning", "evaluation"},
     "criterions": {"objectives", "finetuning"},
-    "checkpoints": {"data"},
-    "optimizers": {"checkpoints"},
-    "engine": {"checkpoints", "modules", "optimizers", "register"},
+    "engine": {"modules", "optimizers", "checkpoints", "register"},
     "patches": {"engine"},
     "tasks": {
-        *("data", "modules", "models", "objectives", "finetuning", "criterions", "checkpoints", "engine"),
-        *("evaluation", "patches"),
+        *("data", "modules", "models", "finetuning", "objectives", "criterions", "engine"),
+        *("checkpoints", "evaluation", "patches"),
     },
-    "evaluation": set(),
-    "embeddings": {"data", "checkpoints"},
-    "inference": {"data", "checkpoints", "evaluation", "models", "modules", "objectives", "tasks", "load"},
-    "mining": {"data", "evaluation", "models", "inference", "load"},
-    "serving": {"data", "models", "modules"},
-    "rehearsal": {"data", "engine", "optimizers", "modules", "objectives", "finetuning", "register"},
+    "inference": {"data", "modules", "models", "objectives", "tasks", "checkpoints", "evaluation", "register"},
+    "mining": {"data", "models", "inference", "evaluation"},
+    "serving": {"data", "modules", "models"},
+    "rehearsal": {"data", "modules", "finetuning", "objectives", "engine", "optimizers", "register"},
     "commands": {
-        *("data", "checkpoints", "embeddings", "evaluation", "inference", "mining", "rehearsal", "serving"),
-        *("register", "load"),
+        *("data", "inference", "mining", "serving", "rehearsal", "embeddings", "checkpoints", "evaluation", "register"),
     },
     "__main__": {"commands"},
+    "checkpoints": {"data"},
+    "optimizers": {"checkpoints"},
+    "embeddings": {"data", "checkpoints"},
+    "evaluation": set(),
 }
 #: parts that everyone may import
 EVERYONES = {"errors", "io"}
@@ -187,6 +186,14 @@ def test_looking_at_versions_is_noticed():
 
 
 # Names
+
+
+def test_a_file_name_says_what_is_in_it_without_its_folder():
+    """No two files have one name, and what belongs to no package is what all import, or the way in."""
+    names = [path.name for path in MODULES if path.name not in ("__init__.py", "base.py")]
+    assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)
+    at_top = {path.name for path in MODULES if path.parent == ROOT / "fairseq_xl"}
+    assert at_top == {"__init__.py", "__main__.py", "errors.py"}
 
 
 def ours(registered):

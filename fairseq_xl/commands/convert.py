@@ -26,8 +26,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     register()
-    from fairseq_xl.checkpoints import published_models
-    from fairseq_xl.inference import conversion
+    from fairseq_xl.checkpoints import conversion, published_models
+    from fairseq_xl.inference.published_import import import_model
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in, refuse_hub_name
 
     source, output = Path(options.input), Path(options.output)
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         _check_languages(languages, found.languages, source)
         codes = Path(options.codes) if options.codes else None
         with new_folder(output) as folder:
-            conversion.import_model(found, source, folder, languages, codes, options.cased or None)
+            import_model(found, source, folder, languages, codes, options.cased or None)
     else:
         check_checkpoint(found, source)
         _refuse(options, IN, f"for published models only, and {source} is not one")

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from fairseq_xl import load
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.serving import export_checks
@@ -40,7 +40,9 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--lang {options.lang} is the language of --language-module, which is missing")
     texts = _texts(options.text)
     chosen = {"language_module": options.language_module, "lang": options.lang}
-    model, task = load(options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value})
+    model, task = load_model(
+        options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value}
+    )
     kind, graphs = graphs_of(model.eval(), task, options.output)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_xl import load
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, cut
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_found
+from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.encoder import Encoder
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -36,7 +36,7 @@ class Embedder:
     """
 
     def __init__(self, checkpoint, data, fp16=False, **options):
-        model, task = load(checkpoint, data, **options)
+        model, task = load_model(checkpoint, data, **options)
         self._use(model, task, checkpoint)
         self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
 

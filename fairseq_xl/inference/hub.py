@@ -5,6 +5,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fairseq_xl.inference.base import BatchLimits, Record
 from fairseq_xl.inference.decoding_options import check_options, check_value
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.inference.label_predictor import LabelPredictor
+from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.inference.scoring import (
     Filled,
     fill_mask,
@@ -26,6 +28,20 @@ from fairseq_xl.io.text import is_blank
 from fairseq_xl.tasks.training import TrainingTask
 
 INPUT = "the text"  # in messages
+
+
+def load(checkpoint: str | Path, data: str | Path | None = None, **options: Any) -> "HubInterface":
+    """Loads a checkpoint's model, in evaluation mode, and its task, for use from Python.
+
+    Args:
+        checkpoint: a file of fairseq-train, or a folder with one of `fairseq_xl.io.checkpoints.CHECKPOINTS`.
+        data: data folder with dict.txt and its sub-words; None: the checkpoint's folder if it has a dict.txt, otherwise
+            that of the training.
+        options: options of the task or the model that replace the checkpoint's, such as ``lang="de"``.
+
+    Raises `UserError` for a checkpoint that cannot be loaded, and for options that its task and its model lack.
+    """
+    return HubInterface(*load_model(checkpoint, data, **options))
 
 
 class HubInterface:

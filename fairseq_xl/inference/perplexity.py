@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from fairseq import utils
 
-from fairseq_xl import load
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import UNMARKED, XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ngrams import flat, next_token_probabilities
+from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.checkpoints import load_checkpoint
 
 OBJECTIVE = "clm"
@@ -29,7 +29,7 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     trained = identity.get("objectives", "")
     if OBJECTIVE not in trained.split(","):
         raise UserError(f"{checkpoint}: --objectives {OBJECTIVE} is needed; it was trained with {trained or 'none'}")
-    model, task = load(checkpoint, data, objectives=OBJECTIVE, langs=langs)
+    model, task = load_model(checkpoint, data, objectives=OBJECTIVE, langs=langs)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     device, dictionary, objective = next(model.parameters()).device, task.dictionary, task.objectives[OBJECTIVE]
     counted = torch.from_numpy(word_markers(dictionary)).to(device)

@@ -3,10 +3,10 @@
 import argparse
 from typing import Any
 
-from fairseq_xl import load
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.base import BatchLimits, Predictor, on_best_device
 from fairseq_xl.inference.label_predictor import LabelPredictor
+from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.inference.text_predictor import TextPredictor, directions_of
 from fairseq_xl.io.lines import STANDARD_INPUT
 from fairseq_xl.io.options import option_name
@@ -20,7 +20,7 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     Raises `UserError` for a checkpoint that predicts nothing, and for options of another kind of model.
     """
     module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
-    model, task = load(options.checkpoint, options.data, **module)
+    model, task = load_model(options.checkpoint, options.data, **module)
     model = on_best_device(model, options.fp16)
     common = model, task, BatchLimits(options.max_tokens, options.batch_size), options.input or STANDARD_INPUT
     writes = bool(directions_of(task)) or isinstance(task, XLGenerationTask)

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fairseq_xl import load
 from fairseq_xl.data.corpora.negatives import (
     LengthRange,
     RandomNegatives,
@@ -34,6 +33,7 @@ from fairseq_xl.data.store.manifest import read_note
 from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import batches
+from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.arrays import new_array, read_arrays
 from fairseq_xl.io.files import replacing, write_json
@@ -62,7 +62,7 @@ class SentenceVectors:
     """
 
     def __init__(self, checkpoint, data, pairs=None):
-        model, self.task = load(checkpoint, data, **({"pairs": pairs} if pairs else {}))
+        model, self.task = load_model(checkpoint, data, **({"pairs": pairs} if pairs else {}))
         if not isinstance(model, XLDANModel):
             raise UserError(f"{checkpoint}: mining needs {XLDANModel.described}")
         self.channels = model.cfg.embed_dim

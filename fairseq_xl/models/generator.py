@@ -14,7 +14,6 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BeamCaches
 
@@ -290,7 +289,7 @@ class XLSequenceGenerator(SequenceGenerator):
 class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
     """The generator with alignments that count source tokens after ``<s>``."""
 
-    def __init__(self, models: Any, dictionary: XLDictionary, **options: Any):
+    def __init__(self, models: Any, dictionary: Any, **options: Any):
         super().__init__(models, dictionary, **options)
         extract = self.extract_alignment  # type: ignore[has-type]
 
@@ -301,7 +300,7 @@ class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
         self.extract_alignment = without_start
 
 
-def generator_of(args: Any, models: Any, dictionary: XLDictionary) -> tuple[type | None, dict[str, Any]]:
+def generator_of(args: Any, models: Any, dictionary: Any) -> tuple[type | None, dict[str, Any]]:
     """The class of the generator and its further arguments; None: fairseq's, of --score-reference.
 
     Its output lacks language symbols and ``<mask>``. With --print-alignment the models keep the attention of the
@@ -337,7 +336,7 @@ def restrict(generator: Any, allowed: NDArray[np.bool_]) -> None:
 
 
 def generate(
-    generator: Any, models: Any, sample: Any, dictionary: XLDictionary, pair: tuple[str, str], **more: Any
+    generator: Any, models: Any, sample: Any, dictionary: Any, pair: tuple[str, str], **more: Any
 ) -> Hypotheses:
     """The hypotheses of a batch, which begin with the symbol of the target language; those of an empty line are empty.
 

@@ -22,8 +22,8 @@ from fairseq_xl.io.options import option, option_name
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import generate, generator_of, restrict
-from fairseq_xl.models.language_pieces import LanguagePieces
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
+from fairseq_xl.tasks.language_pieces import LanguagePieces
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
 from fairseq_xl.tasks.subword_bpe import XLSubwords
 

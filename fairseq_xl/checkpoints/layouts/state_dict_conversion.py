@@ -1,4 +1,4 @@
-"""Conversion of state dicts between our names and the layouts of `tables`. V symbols, C channels.
+"""Conversion of state dicts between our names and the layouts of `layout_tables`. V symbols, C channels.
 
 Beyond names, a layout may differ in shapes (BART's output bias is (1, V)) and in parameters that it lacks or has in
 addition, which `to_ours` and `to_theirs` merge, add or leave out without a change of the outputs.

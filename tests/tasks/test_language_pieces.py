@@ -3,7 +3,7 @@
 import numpy as np
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.models.language_pieces import LanguagePieces
+from fairseq_xl.tasks.language_pieces import LanguagePieces
 
 
 def test_pieces_of_a_language(data_bin):

@@ -1,0 +1,102 @@
+"""Builds checkpoints of this package from published models; the command is `fairseq-xl convert`."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from omegaconf import OmegaConf
+
+from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
+from fairseq_xl.checkpoints.layouts.imported_subwords import import_subwords
+from fairseq_xl.checkpoints.published_models import Published
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.checkpoints import save_checkpoint
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT = "checkpoint.pt"
+#: number of languages of mBART-50
+MBART_50 = 52
+#: layout -> architecture whose class the model has; all options that change its weights are set
+_ENCODERS = {
+    "xlm": "xl_xlm_base",
+    "bert": "xl_bert_base",
+    "xlm-roberta": "xl_xlmr_base",
+    "fairseq_roberta": "xl_xlmr_base",
+}
+_TRANSLATION = {"pre": "xl_mbart_large", "post": "xl_mt_base"}
+#: longest input of MLM in the checkpoint's configuration, which training replaces
+LENGTH = 256
+#: seed of the rows of new languages
+SEED = 1
+
+
+def import_model(
+    found: Published,
+    origin: Path,
+    folder: Path,
+    languages: Sequence[str],
+    codes: Path | None = None,
+    cased: bool | None = None,
+) -> None:
+    """Writes a published model as checkpoint.pt with dict.txt and its sub-words.
+
+    Args:
+        found: the model.
+        origin: its file or folder.
+        folder: an existing folder.
+        languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
+        codes, cased: as in `import_subwords`.
+    """
+    found.write_dictionary(folder / "dict.txt", languages)
+    source = origin if origin.is_dir() else origin.parent
+    if found.layout == "bart" and len(found.languages) == MBART_50:
+        logger.warning(
+            "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
+        )
+    import_subwords(found.layout, source, folder, languages, codes, cased)
+    line = [str(folder), *(_translation if "decoder" in found.depths else _encoder)(found, origin, languages)]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
+    torch.manual_seed(SEED)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    plain = cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+    plain["task"]["data"] = ""  # named where the checkpoint is used
+    content = fairseq_checkpoint(plain, model.state_dict())
+    save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
+
+
+def _encoder(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
+    """Command line of the pre-training that starts from an encoder."""
+    arch, length = _ENCODERS[found.layout], min(LENGTH, found.options["max_positions"])
+    line = ["--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm"]
+    line += ["--objective-options", f"mlm.length={length}", "--init-from", str(origin), "--arch", arch]
+    return [*line, *_options(found, arch, {"layers": found.depths["encoder"]})]
+
+
+def _translation(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
+    """Command line of the translation that starts from an encoder and a decoder; `UserError` without two languages."""
+    if len(languages) < 2:
+        raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
+    arch = _TRANSLATION[found.options["layer_norm"]]
+    pairs = ",".join(f"{one}-{other}" for one in languages for other in languages if one != other)
+    line = ["--task", "xl_translation", "--criterion", "xl_translation", "--lang-pairs", pairs]
+    line += ["--init-encoder-from", str(origin), "--init-decoder-from", str(origin), "--arch", arch]
+    return [*line, *_options(found, arch, {f"{stack}_layers": depth for stack, depth in found.depths.items()})]
+
+
+def _options(found: Published, arch: str, depths: dict[str, int]) -> list[str]:
+    """Command-line options of the model and the task. A flag reverses the architecture's default."""
+    default, line = MODEL_DATACLASS_REGISTRY[arch](), ["--lr", "0"]  # fairseq asks for a learning rate
+    for name, value in (found.options | depths).items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            line += [option] if value != getattr(default, name) else []
+        else:
+            line += [option, str(value)]
+    return line

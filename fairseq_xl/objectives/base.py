@@ -551,7 +551,7 @@ def config_of(kind: type[Objective], options: Any, names: Iterable[str], **more:
     try:
         return kind.Config(**{name: getattr(options, name) for name in common}, **more)
     except UserError as error:
-        flags = rf"\b({'|'.join(common)})\b(=?)"
+        flags = rf"\b({'|'.join([*common, *more])})\b(=?)"
         raise UserError(re.sub(flags, lambda found: option_name(found[1]) + " " * len(found[2]), str(error))) from None
 
 

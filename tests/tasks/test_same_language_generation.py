@@ -473,7 +473,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     refused([*line, "--length", 41], "--length 41", "--max-positions 40")
     refused([*line, "--length", 5], "--length 5", "at least 8")
     refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")
-    refused([*line, "--label-smoothing", 1], "--label-smoothing 1.0: a probability from 0 to below 1")
+    refused([*line, "--label-smoothing", 1], "--label-smoothing 1.0", "from 0 to below 1")
     refused([*line, "--max-tokens", 5], "more than --max-tokens 5: raise it")
     refused([*line, "--criterion", "cross_entropy"], "xl_generation needs --criterion xl_generation")
     refused([*line, "--best-checkpoint-metric", "bleu"], "choose one of ppl, loss, ppl_en, ppl_de")

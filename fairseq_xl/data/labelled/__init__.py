@@ -1,0 +1,1 @@
+"""Labelled examples and their inputs."""

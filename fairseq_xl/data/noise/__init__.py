@@ -1,0 +1,1 @@
+"""Masking and text noise, from one random key for each example."""

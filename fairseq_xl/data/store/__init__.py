@@ -1,0 +1,1 @@
+"""Files of a data folder: binarized text, manifests, shards, cached tables."""

@@ -82,7 +82,12 @@ def code(text):
 
 def objectives():
     rows = [
-        (code(name), code(kind.corpus_type), inspect.cleandoc(kind.__doc__).splitlines()[0], kind.model_class.described)
+        (
+            code(name),
+            code(kind.corpus_type),
+            inspect.cleandoc(kind.__doc__).splitlines()[0],
+            kind.model_class.description,
+        )
         for name, kind in listed().items()
     ]
     return table(("objective", "reads", "what it does", "needs"), *rows)

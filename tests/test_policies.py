@@ -187,6 +187,27 @@ def test_looking_at_versions_is_noticed():
 
 # Names
 
+#: folders of the package in which every name says what the thing is
+FINISHED = ("criterions", "models", "modules", "optimizers")
+NO_NOUNS = set("found each known kept made chosen own given ours theirs others described wanted told drawn".split())
+
+
+def defined_names(tree):
+    """Names of the variables, parameters, attributes, functions and classes that a module defines."""
+    for node in nodes(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(getattr(node, "ctx", None), ast.Store) and isinstance(node, (ast.Name, ast.Attribute)):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def test_names_are_nouns_of_the_field():
+    paths = [path for path in MODULES if path.relative_to(ROOT / "fairseq_xl").parts[0] in FINISHED]
+    names = {(name(path), word) for path in paths for word in defined_names(parse(path))}
+    assert not [(path, word) for path, word in names if word.strip("_") in NO_NOUNS or word.startswith("of_")]
+
 
 def test_a_file_name_says_what_is_in_it_without_its_folder():
     """No two files have one name, and what belongs to no package is what all import, or the way in."""

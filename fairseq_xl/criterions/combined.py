@@ -33,12 +33,12 @@ class CombinedCriterion(FairseqCriterion):
     The task calls `set_objectives` before the first batch.
     """
 
-    unit = PREDICTIONS
+    size_unit = PREDICTIONS
 
     def set_objectives(self, objectives: Mapping[str, Objective], corpora: Mapping[str, Sequence[str]]) -> None:
-        """Sets the objectives of a run, and the names of the corpora of each."""
+        """Sets the objectives of a run, and the names of their corpora."""
         self.objectives = objectives
-        keys = [(name, *key) for name, each in objectives.items() for key in each.logged_keys(corpora[name])]
+        keys = [(name, *key) for name, objective in objectives.items() for key in objective.logged_keys(corpora[name])]
         self.names = ["loss", *map("\t".join, keys)]
         self.positions = {key: position for position, key in enumerate(keys)}
         self.begins = {name: position for position, (name, *_) in reversed(list(enumerate(keys)))}
@@ -54,12 +54,12 @@ class CombinedCriterion(FairseqCriterion):
         objective, full = self.objectives[sample["objective"]], with_whole_batch(sample)
         terms = model(compute=objective.loss, batch=full["batch"]) if self.training else objective.evaluate(model, full)
         losses = [term for term in terms.values() if term.weight or term.sum.ndim == 0]
-        if self.unit == BATCH:
+        if self.size_unit == BATCH:
             mean = sum(term.weight * term.sum / max(term.count, 1) for term in losses)
             loss, size = sample.get("weight", objective.full_weight) * mean, int(objective.is_trained)
         else:
             loss = sum(term.weight * term.sum for term in losses if term.weight)
-            size = sample["nsentences"] if self.unit == SENTENCES else losses[0].count
+            size = sample["nsentences"] if self.size_unit == SENTENCES else losses[0].count
         log = {"loss": loss.detach(), "sample_size": size} | {name: sample[name] for name in ("ntokens", "nsentences")}
         return loss, size, log | self.sums(terms, sample, loss)
 
@@ -84,7 +84,7 @@ class CombinedCriterion(FairseqCriterion):
         """Logs what `log_values` computes from the loss and the sums of batches."""
         names = ("loss", "sample_size", "sums", "counts")
         loss, size, sums, counts = (sum(log[name] for log in logging_outputs) for name in names)
-        if self.unit == BATCH:
+        if self.size_unit == BATCH:
             size = counts.any() * size  # a step without predictions does not count
         loss = loss.double()
         size = size.to(loss) if isinstance(size, Tensor) else torch.full_like(loss, size)
@@ -104,10 +104,10 @@ class CombinedCriterion(FairseqCriterion):
 class XLPretrainingCriterion(CombinedCriterion):
     """Weighted sum of the means of terms; each batch counts as 1.
 
-    An objective that predicts every token thus does not outweigh one that predicts one bit per pair.
+    So an objective that predicts every token does not outweigh one that predicts one bit per pair.
     """
 
-    unit = BATCH
+    size_unit = BATCH
 
 
 @dataclass
@@ -145,16 +145,16 @@ class XLTranslationCriterion(XLGenerationCriterion):
 
     def __init__(self, task: Any, label_smoothing: float, sentence_avg: bool):
         super().__init__(task, label_smoothing)
-        self.unit = SENTENCES if sentence_avg else PREDICTIONS
+        self.size_unit = SENTENCES if sentence_avg else PREDICTIONS
 
 
 def define_criterions() -> None:
     """Defines and registers the criterion `xl_{name}` of each task type that has none yet."""
     for name in TASK_TYPES:
         if f"xl_{name}" not in CRITERION_REGISTRY:
-            described = {"__doc__": "The loss of a task type, per prediction."}
-            made = type(f"XL{camel_case(name)}Criterion", (CombinedCriterion,), described)
-            register_criterion(f"xl_{name}", dataclass=FairseqDataclass)(made)
+            namespace = {"__doc__": "The loss of a task type, per prediction."}
+            criterion = type(f"XL{camel_case(name)}Criterion", (CombinedCriterion,), namespace)
+            register_criterion(f"xl_{name}", dataclass=FairseqDataclass)(criterion)
 
 
 define_criterions()

@@ -18,7 +18,7 @@ class FairseqCriterionWrapper(CombinedCriterion):
         self.criterion = criterion
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[Any, Any, dict[str, Any]]:
-        """Loss, sample size and log of the criterion, and the counts of the objective."""
+        """Loss, sample size and log of the criterion, with the sums of the objective's statistics."""
         loss, size, log = self.criterion(model, sample)
         batch = with_whole_batch(sample)["batch"]
         scored = {} if self.training else self.objectives[sample["objective"]].scored(model, batch)

@@ -64,7 +64,7 @@ class SentenceVectors:
     def __init__(self, checkpoint, data, pairs=None):
         model, self.task = load_model(checkpoint, data, **({"pairs": pairs} if pairs else {}))
         if not isinstance(model, XLDANModel):
-            raise UserError(f"{checkpoint}: mining needs {XLDANModel.described}")
+            raise UserError(f"{checkpoint}: mining needs {XLDANModel.description}")
         self.channels = model.cfg.embed_dim
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = model.to(self.device)

@@ -1,4 +1,4 @@
-"""Architectures: each is a model with other defaults, a row of a table here.
+"""Architectures: models with other defaults, one row of a table each.
 
 fairseq reads the defaults of `--arch NAME` and of `model: {_name: NAME}` from the dataclass that is registered with
 NAME. So each row becomes a config class and a model class of its own.
@@ -48,7 +48,7 @@ def depth(encoder: int, decoder: int | None = None) -> dict[str, int]:
 
 
 # init_std: sums over channels start as large as with 1024 channels; at 0.02 narrow models may need hundreds of updates
-# to learn more than the frequencies of pieces. Sinusoidal initial positions let them use context sooner
+# to learn more than the frequencies of pieces. With sinusoidal positions they use context sooner
 # (recipes/learning/README.md)
 _SINUSOIDAL = dict(position_init="sinusoidal")
 _TINY = dict(embed_dim=128, ffn_dim=512, heads=4, init_std=0.06, **_SINUSOIDAL)
@@ -114,7 +114,7 @@ for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large
 
 
 def check_architecture(cfg: Any, kind: type) -> None:
-    """Raises `UserError` for the config of a model that is not of this package, and for a number out of range.
+    """Raises `UserError` for a model of another package, and for a number out of range.
 
     Args:
         kind: class of the models that the error names.
@@ -128,10 +128,10 @@ def check_architecture(cfg: Any, kind: type) -> None:
 def _architectures(kind: type) -> list[str]:
     """The registered architectures of a class by family: ["xl_dan", "xl_mt_{base,big,small,tiny}", …]."""
     families: dict[str, list[str]] = {}
-    for name in sorted(known for known in ARCH_MODEL_REGISTRY if known.startswith("xl_")):
+    for name in sorted(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("xl_")):
         if not issubclass(ARCH_MODEL_REGISTRY[name], kind):
             continue
         family, _, size = name.rpartition("_")
-        several = size in ("tiny", "small", "base", "big", "large")
-        families.setdefault(family if several else name, []).extend([size] if several else [])
+        has_sizes = size in ("tiny", "small", "base", "big", "large")
+        families.setdefault(family if has_sizes else name, []).extend([size] if has_sizes else [])
     return [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]

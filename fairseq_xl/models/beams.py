@@ -29,14 +29,14 @@ class BeamCaches:
         encoder_out: result of `SourceEncoder.forward` for the B sentences
         languages: (B, 1) language ids of the outputs, or None
         beam: K
-        longest: the highest number of positions
+        longest: maximum number of positions
     """
 
     def __init__(self, layers: Iterable[Any], encoder_out: Any, languages: Tensor | None, beam: int, longest: int):
         memory, masks = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"]
         pairs = [part for layer in layers for part in layer.cross_attention.keys_and_values(memory)]
         self.memory = torch.stack(pairs).unflatten(0, (-1, 2))  # (N, 2, B, H, S, D)
-        self.memory_mask = _of_padding(masks[0], memory.dtype) if masks else None  # (B, 1, 1, aligned S)
+        self.memory_mask = _padding_scores(masks[0], memory.dtype) if masks else None  # (B, 1, 1, aligned S)
         self.languages, self.beam, self.longest, self.length = languages, beam, longest, 0
         *sizes, _, channels = self.memory.shape
         self.past = memory.new_empty(*sizes, 0, channels)  # (N, 2, B, H, L * K, D)
@@ -44,7 +44,7 @@ class BeamCaches:
         self._set_memory()
 
     def advance(self) -> None:
-        """Goes on to the next position, for which there are no keys and values yet."""
+        """Adds the next position, whose keys and values are written by `layer_caches`."""
         if self.length * self.beam == self.past.size(4):
             self._make_room()
         self.length += 1
@@ -52,30 +52,30 @@ class BeamCaches:
     def layer_caches(self) -> list[LayerCache]:
         """The caches of the layers; each appends the K keys and values of the current position."""
         end = self.length * self.beam
-        known = self.past[:, :, :, :, :end].flatten(0, 1).unbind()
+        previous = self.past[:, :, :, :, :end].flatten(0, 1).unbind()
         new = self.past[:, :, :, :, end - self.beam : end].unbind()
-        pairs = zip(known[::2], known[1::2], new, self._memory_caches)
+        pairs = zip(previous[::2], previous[1::2], new, self._memory_caches)
         return [LayerCache(_SharedSelfAttentionCache(key, value, row), memory) for key, value, row, memory in pairs]
 
     def history_mask(self) -> Tensor | None:
-        """Mask of the keys that are not of a hypothesis, (B, 1, K, T * K): 0 or -inf; None for K = 1."""
+        """Mask that hides the keys of other hypotheses, (B, 1, K, T * K): 0 or -inf; None for K = 1."""
         if self.mask is None:
             return None
         return self.mask[:, : self.length * self.beam].unflatten(0, (-1, self.beam))[:, None]
 
     def select(self, hypotheses: Tensor, sentences: Tensor | None = None) -> None:
-        """Goes on with some hypotheses.
+        """Selects the hypotheses that the search continues.
 
         Args:
             hypotheses: (B' * K,) rows among the B * K hypotheses, K of the same sentence at a time
-            sentences: (B',) rows among the B sentences, to which `hypotheses` belong; None keeps all
+            sentences: (B',) rows among the B sentences, to which `hypotheses` belong; None: all
         """
         if self.mask is not None:
             filled = self.length * self.beam
-            chosen = self.mask[:, :filled].index_select(0, hypotheses)
+            selected = self.mask[:, :filled].index_select(0, hypotheses)
             if sentences is not None:
-                self.mask = self.mask[: len(chosen)]
-            self.mask[:, :filled] = chosen
+                self.mask = self.mask[: len(selected)]
+            self.mask[:, :filled] = selected
         if sentences is not None:
             self.past, self.memory = self.past.index_select(2, sentences), self.memory.index_select(2, sentences)
             if self.memory_mask is not None:
@@ -85,7 +85,7 @@ class BeamCaches:
             self._set_memory()
 
     def _make_room(self) -> None:
-        """Doubles the number of positions, up to the longest."""
+        """Doubles the number of positions, up to `longest`."""
         room = min(max(2 * self.length, _FIRST_ROOM), -(-self.longest // _ALIGNED) * _ALIGNED)
         filled, (*sizes, _, channels) = self.past, self.past.shape
         self.past = filled.new_empty(*sizes, room * self.beam, channels)
@@ -98,7 +98,7 @@ class BeamCaches:
                 self.mask[:, : masks.size(1)] = masks
 
     def _set_memory(self) -> None:
-        """Prepares what all steps with the same sentences use."""
+        """Sets the caches, the padding mask and the attention of the memory."""
         self._memory_caches = [Cache(key, value) for key, value in self.memory]
         mask = None if self.memory_mask is None else self.memory_mask[..., : self.memory.size(4)]
         self.padding_mask = None if mask is None else mask[:, 0, 0] < 0  # (B, S) bool
@@ -119,7 +119,7 @@ class _SharedSelfAttentionCache(Cache):
 
 
 def masked_attention(mask: Tensor | None) -> Callable[..., Tensor]:
-    """Attention function, without dropout, that adds `mask` to the scores in place of the masks it is given."""
+    """Attention function, without dropout, that adds `mask` to the scores and ignores its other masks."""
 
     def attend(
         query: Tensor,
@@ -135,7 +135,7 @@ def masked_attention(mask: Tensor | None) -> Callable[..., Tensor]:
     return attend
 
 
-def _of_padding(padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
+def _padding_scores(padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
     """(B, S) bool, True at padding -> 0 or -inf, (B, 1, 1, S and more for aligned strides)"""
     padded = F.pad(padding_mask, (0, -padding_mask.size(1) % _ALIGNED), value=True)
     return padded.new_zeros(padded.shape, dtype=dtype).masked_fill_(padded, float("-inf"))[:, None, None]

@@ -6,8 +6,8 @@ Metadata of a field:
 help      its sentence in ``--help``
 range     valid numbers, a key of `fairseq_xl.errors.RANGES`
 transfer  the first of ``embeddings``, ``encoder`` and ``decoder`` whose weights mean something else if the field has
-          another value: `fairseq_xl.checkpoints.transfer` compares the field before it copies them, or more
-absent    value that describes models without the field, for that comparison; without it they are not compared
+          another value: `fairseq_xl.checkpoints.transfer` compares the field before it copies that part or a later one
+absent    value of the field for models that lack it, in that comparison; without it they are not compared
 ========= ==========================================================================================================
 """
 

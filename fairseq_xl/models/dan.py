@@ -29,15 +29,14 @@ class XLDANModel(BaseFairseqModel):
     """Embeds sentences: the average of their token embeddings goes through feed-forward layers (Iyyer et al. 2015).
 
     All languages share one network, so that dot products compare sentences across languages. Sentence embeddings have
-    length 1: otherwise a few long ones would be the nearest neighbors, and the hard negatives, of thousands of
-    sentences.
+    length 1: otherwise a few long ones would be the nearest neighbors of thousands of sentences.
 
     Names in the state dict: ``words.weight`` (V, C), ``feed_forward.N.{weight,bias}``.
     """
 
     #: name and example of such a model, for error messages
-    described = "a deep averaging network: --arch xl_dan"
-    #: the kind of network: weights of another kind cannot be transferred
+    description = "a deep averaging network: --arch xl_dan"
+    #: kind of network: weights of another kind cannot be transferred
     backbone = "a deep averaging network"
 
     def __init__(self, cfg: DANConfig, vocab_size: int, pad: int):
@@ -61,7 +60,7 @@ class XLDANModel(BaseFairseqModel):
         """Padded tokens of sentences (B, T) -> sentence embeddings of length 1, (B, C) float32."""
         if self.training and self.cfg.dropout:
             draws = torch.rand(words.shape, device=words.device).masked_fill(words == self.pad, -1)
-            dropped = (draws < self.cfg.dropout).scatter(1, draws.argmax(1, keepdim=True), False)  # one token is left
+            dropped = (draws < self.cfg.dropout).scatter(1, draws.argmax(1, keepdim=True), False)  # one token stays
             words = words.masked_fill(dropped, self.pad)
         hidden = F.embedding_bag(words, self.words.weight, mode="mean", padding_idx=self.pad)
         for layer in self.feed_forward[:-1]:

@@ -18,9 +18,9 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     ``padding_mask``          (B, S)  bool, True at padding; None where nothing is padded
     ``languages``             (B, 1)  ids of the source languages
     ``prev_output_tokens``    (B, T)  input of the decoder, ``[xx] y``
-    ``target``                (B, T)  tokens that it predicts, ``y </s>``
+    ``target``                (B, T)  predicted tokens, ``y </s>``
     ``predicted_positions``   (N,)    positions of these tokens, as `fairseq_xl.data.framing.decoder_target` has them
-    ``target_lengths``        (B,)    their numbers, a NumPy array
+    ``target_lengths``        (B,)    lengths of the targets, a NumPy array
     ========================= ======= =============================================================================
 
     padded on the right. fairseq's generator calls `encoder` and `decoder` directly.
@@ -29,7 +29,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     """
 
     #: name and example of such a model, for error messages
-    described = "an encoder-decoder: --arch xl_xdae_tiny and the like"
+    description = "an encoder-decoder: --arch xl_xdae_tiny and the like"
 
     def __init__(self, cfg: Union[DenoisingConfig, EncoderDecoderConfig], dictionary):
         super().__init__(cfg, dictionary)
@@ -51,7 +51,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
 
     def forward(self, compute: Callable, batch):
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
-        return self.computed(compute, batch)
+        return self.run_compute(compute, batch)
 
 
 class XLBackTranslationModel(XLDenoisingModel):
@@ -60,7 +60,7 @@ class XLBackTranslationModel(XLDenoisingModel):
     Lample & Conneau 2019, section 4.2. Names in the state dict as in `XLEncoderDecoderModel`, and `heads.NAME.*`.
     """
 
-    described = "an encoder-decoder: --arch xl_unmt_tiny and the like"
+    description = "an encoder-decoder: --arch xl_unmt_tiny and the like"
     shares_embeddings = staticmethod(XLEncoderDecoderModel.shares_embeddings)
 
     def forward(self, compute: Optional[Callable] = None, batch: Any = None, **net_input: Any) -> Any:

@@ -71,27 +71,27 @@ class Encoder(nn.Module):
             inputs_embeds: (B, T, C), used in place of the token embeddings
             segments: (B, T), the segment of each token; a model without segment embeddings ignores them
             all_layers: return the embeddings and every layer's output instead, a list of layers + 1 tensors
-            packing: the batch's `find_packing`: where a `Stack` packs, layers compute nothing
-                for padding, and the result there is 0. With None or `all_layers`, padding is computed too
-            memory_packing: the packing of the memory
+            packing: `find_packing` of the tokens: where a `Stack` packs, layers skip padding, whose result is 0. With
+                None or `all_layers`, padding is computed too
+            memory_packing: `find_packing` of the memory
         """
         hidden = self.embeddings(
             tokens, positions, languages, padding_mask=padding_mask, inputs_embeds=inputs_embeds, segments=segments
         )
         inputs = dict(padding_mask=padding_mask, causal=causal, memory=memory, memory_padding_mask=memory_padding_mask)
         if not all_layers:
-            return self.final_norm(self.layers(hidden, **inputs, **packings_of(packing, memory_packing)))
+            return self.final_norm(self.layers(hidden, **inputs, **stack_packings(packing, memory_packing)))
         states = [hidden]
         for layer in self.layers:
             states.append(layer(states[-1], **inputs))
         return [*states[:-1], self.final_norm(states[-1])]
 
 
-def packings_of(packing: Optional[Dict[str, Tensor]], of_memory: Optional[Dict[str, Tensor]]) -> Dict[str, Any]:
-    """The packings that a `Stack` takes, of `find_packing` for its input and for its memory."""
+def stack_packings(packing: Optional[Dict[str, Tensor]], memory_packing: Optional[Dict[str, Tensor]]) -> Dict[str, Any]:
+    """The packings of a `Stack`, from `find_packing` of its input and of its memory."""
     return {
-        "packing": None if packing is None else Packing.of(packing),
-        "memory_packing": None if of_memory is None else Packing.of(of_memory),
+        "packing": None if packing is None else Packing.from_tensors(packing),
+        "memory_packing": None if memory_packing is None else Packing.from_tensors(memory_packing),
     }
 
 
@@ -108,10 +108,10 @@ class XLEncoderModel(BaseFairseqModel):
         output.{dense,norm}.*  with the dense output form       heads.NAME.*
     """
 
-    #: the kind of network: weights of another kind cannot be transferred
+    #: kind of network: weights of another kind cannot be transferred
     backbone = "a Transformer"
     #: name and example of such a model, for error messages
-    described = "an encoder: --arch xl_xlm_tiny and the like"
+    description = "an encoder: --arch xl_xlm_tiny and the like"
     #: whether the layers have cross-attention
     cross_attention = False
 
@@ -150,7 +150,7 @@ class XLEncoderModel(BaseFairseqModel):
     def forward(self, compute: Callable, batch: Any) -> Any:
         """Returns `compute(self, batch)`, where `compute` is a loss or class scores.
 
-        It runs inside `forward`, so that wrappers for distributed training see which parameters it uses.
+        It runs inside `forward`, so that wrappers for distributed training see the parameters that it uses.
         """
         with self.encoder.token_embeddings.one_gradient():
             return compute(self, batch)
@@ -172,11 +172,11 @@ class XLVecoModel(XLEncoderModel):
     `encoder.layers.N.cross_attention_norm.*`.
     """
 
-    described = "layers with cross-attention: --arch xl_veco_tiny and the like"
+    description = "layers with cross-attention: --arch xl_veco_tiny and the like"
     cross_attention = True
 
     @cached_property
     def parameters_without_memory(self) -> List[nn.Parameter]:
         """Parameters of the encoder and of the output layer, without those of cross-attention."""
-        named = chain(self.encoder.named_parameters(), self.output.named_parameters())
-        return [parameter for name, parameter in named if "cross_attention" not in name]
+        named_parameters = chain(self.encoder.named_parameters(), self.output.named_parameters())
+        return [parameter for name, parameter in named_parameters if "cross_attention" not in name]

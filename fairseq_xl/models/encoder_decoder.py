@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BeamCaches, masked_attention
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.models.encoder import Encoder, packings_of
+from fairseq_xl.models.encoder import Encoder, stack_packings
 from fairseq_xl.modules.attention import Cache, LayerCache, attend
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
@@ -24,8 +24,8 @@ from fairseq_xl.modules.stack import Stack
 
 EncoderOut = Dict[str, List[Tensor]]
 #: result of `fairseq_xl.modules.packing.find_packing`
-FoundPacking = Optional[Dict[str, Tensor]]
-#: fairseq's dict of what a decoder keeps between steps; here the caches of its layers, in order
+PackingTensors = Optional[Dict[str, Tensor]]
+#: fairseq's dict of a decoder's state between steps; here the caches of its layers, in order
 IncrementalState = Dict[str, List[LayerCache]]
 
 
@@ -37,7 +37,7 @@ class SourceEncoder(Encoder):
         src_tokens: Tensor,
         src_lengths: Optional[Tensor] = None,
         src_languages: Optional[Tensor] = None,
-        src_packing: FoundPacking = None,
+        src_packing: PackingTensors = None,
     ) -> EncoderOut:
         """(B, S) -> encoder_out (B, S, C) and encoder_padding_mask (B, S), lists of one as fairseq has them.
 
@@ -62,16 +62,16 @@ class SourceEncoder(Encoder):
         tokens: Tensor,
         languages: Optional[Tensor],
         padding_mask: Optional[Tensor],
-        packing: FoundPacking = None,
+        packing: PackingTensors = None,
     ) -> EncoderOut:
         """Tokens (B, S), languages (B, S) or (B, 1), padding mask (B, S) or None, packing -> as `forward`."""
         hidden = super().forward(tokens, languages=languages, padding_mask=padding_mask, packing=packing)
         return {"encoder_out": [hidden], "encoder_padding_mask": [] if padding_mask is None else [padding_mask]}
 
     def forward_torchscript(self, net_input: Dict[str, Tensor]) -> EncoderOut:
-        """fairseq's entry for generation: `forward` of everything but the decoder's input."""
-        of_decoder = ("prev_output_tokens", "target_packing")
-        return self.forward(**{name: value for name, value in net_input.items() if name not in of_decoder})
+        """fairseq's entry for generation: `forward` without the decoder's input."""
+        decoder_inputs = ("prev_output_tokens", "target_packing")
+        return self.forward(**{name: value for name, value in net_input.items() if name not in decoder_inputs})
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """The rows `new_order` (B',) of `forward`'s result."""
@@ -118,8 +118,8 @@ class Decoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
-        packing: FoundPacking = None,
-        memory_packing: FoundPacking = None,
+        packing: PackingTensors = None,
+        memory_packing: PackingTensors = None,
     ) -> Tuple[Tensor, Optional[Tensor]]:
         """(B, T) -> logits (B, T, V), or (B, 1, V) with an incremental state; see `extract_features`.
 
@@ -142,8 +142,8 @@ class Decoder(FairseqIncrementalDecoder):
         prev_output_tokens: Tensor,
         encoder_out: Optional[EncoderOut] = None,
         incremental_state: Optional[IncrementalState] = None,
-        packing: FoundPacking = None,
-        memory_packing: FoundPacking = None,
+        packing: PackingTensors = None,
+        memory_packing: PackingTensors = None,
     ) -> Tuple[Tensor, None]:
         """(B, T) -> hidden states (B, T, C)
 
@@ -174,7 +174,7 @@ class Decoder(FairseqIncrementalDecoder):
         first_position: int,
         encoder_out: Optional[EncoderOut],
         incremental_state: Optional[IncrementalState],
-        packings: Tuple[FoundPacking, FoundPacking] = (None, None),
+        packings: Tuple[PackingTensors, PackingTensors] = (None, None),
     ) -> Tensor:
         """(B, T) -> hidden states (B, T, C)
 
@@ -195,7 +195,7 @@ class Decoder(FairseqIncrementalDecoder):
         incremental_state: Optional[IncrementalState],
         attend: Callable[..., Tensor] = attend,
         attend_memory: Callable[..., Tensor] = attend,
-        packings: Tuple[FoundPacking, FoundPacking] = (None, None),
+        packings: Tuple[PackingTensors, PackingTensors] = (None, None),
     ) -> Tensor:
         """(B, T, C) -> (B, T, C)
 
@@ -209,16 +209,16 @@ class Decoder(FairseqIncrementalDecoder):
             memory_padding_mask = next(iter(encoder_out["encoder_padding_mask"]), None)
         inputs = dict(causal=True, memory=memory, memory_padding_mask=memory_padding_mask, attend=attend)
         if incremental_state is None:
-            return self.final_norm(self.layers(hidden, **inputs, **packings_of(*packings)))
+            return self.final_norm(self.layers(hidden, **inputs, **stack_packings(*packings)))
         for layer, cache in zip(self.layers, self.caches(incremental_state)):
             hidden = layer(hidden, cache=cache, attend_memory=attend_memory, **inputs)
         return self.final_norm(hidden)
 
     def begin(self, encoder_out: EncoderOut, starts: Tensor, beam: int, longest: int) -> BeamCaches:
-        """Begins a search: the caches for `next_features`, with at most `longest` positions.
+        """Begins a search; returns the caches for `next_features`, with at most `longest` positions.
 
         Args:
-            encoder_out: result of `SourceEncoder.forward` for the sentences, once each
+            encoder_out: result of `SourceEncoder.forward`, one row per sentence
             starts: (B, 1) symbols `[xx]` that begin the decoder's input
             beam: hypotheses of a sentence
 
@@ -254,10 +254,10 @@ class Decoder(FairseqIncrementalDecoder):
         return incremental_state.setdefault("caches", [LayerCache(Cache(), Cache()) for _ in self.layers])
 
     def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Keeps the rows `new_order` (B',) of the caches; fairseq's beam search calls it before each step."""
-        for cache in incremental_state.get("caches", ()):
-            for each in cache:
-                each.reorder(new_order)
+        """Selects the rows `new_order` (B',) of the caches; fairseq's beam search calls it before each step."""
+        for layer_cache in incremental_state.get("caches", ()):
+            for cache in layer_cache:
+                cache.reorder(new_order)
 
     def _languages(self, prev_output_tokens: Tensor, incremental_state: Optional[IncrementalState]) -> Optional[Tensor]:
         """(B, 1) language ids of the first tokens, None for a model without language embeddings."""
@@ -269,8 +269,8 @@ class Decoder(FairseqIncrementalDecoder):
         if first_step or (incremental_state is None and languages.device.type == "cpu"):
             wrong = (languages < 0) | (languages >= self.dictionary.num_languages)
             if wrong.any():
-                found = self.dictionary[int(prev_output_tokens[:, :1][wrong][0])]
-                raise UserError(f"The decoder's input must begin with a language symbol like [en], not with {found}")
+                symbol = self.dictionary[int(prev_output_tokens[:, :1][wrong][0])]
+                raise UserError(f"The decoder's input must begin with a language symbol like [en], not with {symbol}")
         return languages
 
     def max_positions(self) -> int:
@@ -320,8 +320,8 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         src_lengths: Optional[Tensor] = None,
         prev_output_tokens: Optional[Tensor] = None,
         src_languages: Optional[Tensor] = None,
-        src_packing: FoundPacking = None,
-        target_packing: FoundPacking = None,
+        src_packing: PackingTensors = None,
+        target_packing: PackingTensors = None,
         *,
         compute: Optional[Callable] = None,
         batch: Any = None,
@@ -332,15 +332,17 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         such as a loss, returns `compute(self, batch)` instead, as `XLEncoderModel` does.
         """
         if compute is not None:
-            return self.computed(compute, batch)
+            return self.run_compute(compute, batch)
         encoder_out = self.encoder(src_tokens, src_lengths, src_languages, src_packing)
         return self.decoder(prev_output_tokens, encoder_out, packing=target_packing, memory_packing=src_packing)
 
-    def computed(self, compute: Callable, batch: Any) -> Any:
-        """Returns `compute(self, batch)`, in which each embedding matrix has one gradient."""
-        every = {part.token_embeddings for part in (self.encoder, self.decoder) if hasattr(part, "token_embeddings")}
+    def run_compute(self, compute: Callable, batch: Any) -> Any:
+        """Returns `compute(self, batch)`, with one gradient for each embedding matrix."""
+        embeddings = {
+            module.token_embeddings for module in (self.encoder, self.decoder) if hasattr(module, "token_embeddings")
+        }
         with contextlib.ExitStack() as stack:
-            for token_embeddings in every:
+            for token_embeddings in embeddings:
                 stack.enter_context(token_embeddings.one_gradient())
             return compute(self, batch)
 
@@ -361,7 +363,7 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         """Translates ``tokens`` greedily, in evaluation mode: (B, T), rows ``y </s>`` padded on the right.
 
         The most probable of the `allowed` symbols is chosen at each step. A translation of S source tokens ends after
-        1.3 S + 5 tokens at the latest, and at --max-positions. (Lample & Conneau's code: S of the longest source.)
+        1.3 S + 5 tokens at the latest, and at --max-positions (Lample & Conneau's code: S of the longest source).
 
         Args:
             batch: ``tokens`` (B, S), ``padding_mask`` (B, S) or None, ``languages`` (B, 1).

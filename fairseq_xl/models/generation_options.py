@@ -1,7 +1,6 @@
-"""Checks of the options of generation: an option without effect is refused with the reason.
+"""Checks of the options of fairseq-generate and fairseq-interactive: those without effect are refused with the reason.
 
-The options are those of fairseq-generate and fairseq-interactive. `predict`, `back-translate` and `fairseq_xl.load`
-build the generator with them too.
+`predict`, `back-translate` and `fairseq_xl.load` build the generator with them too.
 """
 
 import logging
@@ -89,9 +88,11 @@ def check_generation(args: Any, symbols: int) -> None:
     for name, (expected, below) in _NUMBERS.items():
         check_number(option_name(name), getattr(args, name), expected, below)
     if args.score_reference:
-        others = set(changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
-        if others:
-            raise UserError(f"{option_name(min(others))} has no effect with --score-reference, which generates nothing")
+        ignored = set(changed(args, GenerationConfig)) - {"score_reference", "print_alignment", "no_seed_provided"}
+        if ignored:
+            raise UserError(
+                f"{option_name(min(ignored))} has no effect with --score-reference, which generates nothing"
+            )
         return
     if args.nbest > args.beam:
         raise UserError(f"--nbest {args.nbest}: --beam {args.beam} finds no more hypotheses than that")
@@ -126,12 +127,12 @@ def _check_search(args: Any, symbols: int) -> None:
         "--diversity-rate": args.diversity_rate > -1,
         "--constraints": args.constraints,
     }
-    if len(named := [name for name, is_given in strategies.items() if is_given]) > 1:
-        raise UserError(f"{' and '.join(named)} exclude each other: choose one of them")
+    if len(chosen_options := [name for name, is_set in strategies.items() if is_set]) > 1:
+        raise UserError(f"{' and '.join(chosen_options)} exclude each other: choose one of them")
     topk, topp = args.sampling_topk, args.sampling_topp
-    for name, number in (("sampling_topk", topk), ("sampling_topp", topp)):
-        if number != -1 and not args.sampling:
-            raise UserError(f"{option_name(name)} {number}: --sampling is needed too")
+    for name, value in (("sampling_topk", topk), ("sampling_topp", topp)):
+        if value != -1 and not args.sampling:
+            raise UserError(f"{option_name(name)} {value}: --sampling is needed too")
     if topk != -1 and not 1 <= topk <= symbols:
         raise UserError(f"--sampling-topk {topk}: expected at most {symbols}, the number of symbols, and 1 or more")
     if topp != -1 and not 0 < topp <= 1:

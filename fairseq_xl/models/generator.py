@@ -31,8 +31,8 @@ class _ActiveSentences:
     first_rows: Tensor  # (B and more, 1): 0, K, 2 * K, ...
     source_lengths: Tensor  # (B,)
     limits: list[int]  # (B,): the maximum length of the outputs, without </s>
-    ids: Tensor  # (B,): the numbers of the sentences in the data set
-    rows: list[int]  # (B,): the numbers of the sentences in the batch
+    ids: Tensor  # (B,): ids of the sentences in the data set
+    rows: list[int]  # (B,): rows of the sentences in the batch
     prefix: Tensor | None  # (B, prefix length)
     attention: Tensor | None = None  # (B * K, S, T)
 
@@ -41,15 +41,15 @@ class _ActiveSentences:
         """(B, 1): the row of the first hypothesis of each sentence."""
         return self.first_rows[: len(self.rows)]
 
-    def keep(self, sentences: Tensor, numbers: list[int]) -> None:
-        """Keeps the sentences (B',), given twice, without what `select` changes."""
+    def keep_sentences(self, sentences: Tensor, indices: list[int]) -> None:
+        """Selects sentences (B',), passed as a tensor and as a list, in what `select` does not change."""
         self.ids, self.source_lengths = self.ids[sentences], self.source_lengths[sentences]
         self.prefix = None if self.prefix is None else self.prefix[sentences]
-        self.rows = [self.rows[number] for number in numbers]
-        self.limits = [self.limits[number] for number in numbers]
+        self.rows = [self.rows[index] for index in indices]
+        self.limits = [self.limits[index] for index in indices]
 
     def select(self, hypotheses: Tensor, symbols: Tensor, scores: Tensor, sentences: Tensor | None) -> None:
-        """Goes on with hypotheses, rows (B' * K,) of the old ones, and their next symbols and scores (B', K)."""
+        """Continues hypotheses, rows (B' * K,) of the previous ones, by their next symbols and scores (B', K)."""
         self.tokens = _extended(self.tokens.index_select(0, hypotheses), symbols)
         self.scores = _extended(self.scores.index_select(0, hypotheses), scores)
         if self.attention is not None:
@@ -61,7 +61,7 @@ class _ActiveSentences:
 class XLSequenceGenerator(SequenceGenerator):
     """fairseq's `SequenceGenerator`, with its options and results, for decoders of this package.
 
-    The decoder keeps `BeamCaches`. Each step reads from the GPU only which hypotheses have ended.
+    Each step reads from the GPU only which hypotheses have ended.
     """
 
     def _generate(
@@ -88,19 +88,18 @@ class XLSequenceGenerator(SequenceGenerator):
         limits = self.limits(source, lengths)
         if constraints is not None:
             _check_constraints(constraints, limits)
-        start, found = self.eos if bos_token is None else bos_token, [[] for _ in source]
+        start, hypotheses = self.eos if bos_token is None else bos_token, [[] for _ in source]
         with torch.inference_mode():  # spares a tenth of the time of small operators
             beams = self._begin(sample, lengths, limits, prefix_tokens, start)
             for step in range(max(limits) + 1):  # one step more, for </s>
-                if not self._step(step, beams, found):
+                if not self._step(step, beams, hypotheses):
                     break
-        return _sorted(found)
+        return _sort_by_score(hypotheses)
 
     def limits(self, source: Tensor, lengths: Tensor) -> list[int]:
         """The maximum length of each sentence's output, without </s>.
 
-        It depends on the sentence alone: fairseq takes the longest source of the batch, so that other sentences change
-        an output.
+        It depends on the sentence alone; fairseq's depends on the longest source of the batch.
 
         Args:
             source: (B, S)
@@ -124,7 +123,7 @@ class XLSequenceGenerator(SequenceGenerator):
     def _begin(
         self, sample: Any, lengths: Tensor, limits: list[int], prefix: Tensor | None, start: int
     ) -> _ActiveSentences:
-        """The search before its first step, from the symbol `start`."""
+        """The sentences before the first step, each with the symbol `start`."""
         source, beam = sample["net_input"]["src_tokens"], self.beam_size
         sentences = len(source)
         ids = sample.get("id")
@@ -146,8 +145,8 @@ class XLSequenceGenerator(SequenceGenerator):
             prefix=prefix,
         )
 
-    def _step(self, step: int, beams: _ActiveSentences, found: Hypotheses) -> bool:
-        """Adds a token to each hypothesis, and those that end to `found`; returns whether sentences are left."""
+    def _step(self, step: int, beams: _ActiveSentences, hypotheses: Hypotheses) -> bool:
+        """Extends each hypothesis by a token, adds those that end to `hypotheses`; returns whether sentences remain."""
         beam, sentences = self.beam_size, len(beams.rows)
         log_probabilities = self._allowed(step, self._log_probabilities(beams), beams)
         if getattr(self.search, "needs_src_lengths", False):
@@ -161,8 +160,8 @@ class XLSequenceGenerator(SequenceGenerator):
         )  # (B, N) each
         closed = (symbols.eq(self.eos) & scores.ne(-math.inf)).cpu().numpy()
         ended = closed[:, :beam] & ~beams.ignored  # the others have ended before
-        full = self._finish(step, beams, ended, parents, scores, found)
-        ending = self.search.stop_on_max_len or all(found[beams.rows[row]] for row in full)
+        full = self._finish(step, beams, ended, parents, scores, hypotheses)
+        ending = self.search.stop_on_max_len or all(hypotheses[beams.rows[row]] for row in full)
         assert ending, "an output of maximum length did not end"
         if len(full) == sentences:
             return False
@@ -172,7 +171,7 @@ class XLSequenceGenerator(SequenceGenerator):
     def _choose(
         self, beams: _ActiveSentences, closed: np.ndarray, full: set[int], candidates: tuple[Tensor, ...]
     ) -> None:
-        """Goes on with K candidates of each sentence: the first that do not end, then others if there are too few.
+        """Continues K candidates of each sentence: the first that do not end; if they are too few, also ended ones.
 
         Args:
             closed: (B, N) bool, the candidates that end
@@ -181,77 +180,77 @@ class XLSequenceGenerator(SequenceGenerator):
         """
         device, beam = beams.tokens.device, self.beam_size
         closed[:, :beam] |= beams.ignored
-        offsets, kept = beams.offsets, None
+        offsets, remaining = beams.offsets, None
         if full:
-            left = [row for row in range(len(closed)) if row not in full]
-            closed, kept = closed[left], torch.tensor(left).to(device, non_blocking=True)
-            candidates = tuple(each[kept] for each in candidates)
-            offsets = offsets[kept]
-            beams.keep(kept, left)
-            self.search.prune_sentences(kept)
+            rows = [row for row in range(len(closed)) if row not in full]
+            closed, remaining = closed[rows], torch.tensor(rows).to(device, non_blocking=True)
+            candidates = tuple(tensor[remaining] for tensor in candidates)
+            offsets = offsets[remaining]
+            beams.keep_sentences(remaining, rows)
+            self.search.prune_sentences(remaining)
         order = closed.argsort(axis=1, kind="stable")[:, :beam]
         beams.ignored = np.take_along_axis(closed, order, axis=1)
         self.search.update_constraints(torch.from_numpy(order))
         if closed[:, :beam].any():
-            chosen = torch.from_numpy(order).to(device, non_blocking=True)
-            candidates = tuple(each.gather(1, chosen) for each in candidates)
-        parents, symbols, scores = (each[:, :beam] for each in candidates)
-        beams.select((parents + offsets).view(-1), symbols, scores, kept)
+            indices = torch.from_numpy(order).to(device, non_blocking=True)
+            candidates = tuple(tensor.gather(1, indices) for tensor in candidates)
+        parents, symbols, scores = (tensor[:, :beam] for tensor in candidates)
+        beams.select((parents + offsets).view(-1), symbols, scores, remaining)
 
     def _log_probabilities(self, beams: _ActiveSentences) -> Tensor:
-        """Log-probabilities (B * K, V) of the next token, averaged over the models; keeps their attention."""
+        """Log-probabilities (B * K, V) of the next token, averaged over the models; stores their attention."""
         tokens = beams.tokens[:, -1].view(-1, self.beam_size)
-        found, attentions = [], []
+        log_probs, attentions = [], []
         for model, caches in zip(self.model.models, beams.caches):
             decoder = model.decoder
             logits = decoder.output(decoder.next_features(tokens, caches))
             if self.temperature != 1:
                 logits = logits.div_(self.temperature)
-            found.append(model.get_normalized_probs((logits, None), log_probs=True).flatten(0, 1))
+            log_probs.append(model.get_normalized_probs((logits, None), log_probs=True).flatten(0, 1))
             attentions += [] if decoder.attention is None else [decoder.attention.flatten(0, 1)]
         if attentions:
             attention = torch.stack(attentions).mean(dim=0)[:, :, None]
             earlier = [] if beams.attention is None else [beams.attention]
             beams.attention = torch.cat((*earlier, attention), dim=2)
-        if len(found) > 1:
-            found = [torch.stack(found).logsumexp(dim=0) - math.log(len(found))]
+        if len(log_probs) > 1:
+            log_probs = [torch.stack(log_probs).logsumexp(dim=0) - math.log(len(log_probs))]
         if self.lm_model is not None:
             output = self.lm_model(beams.tokens)
-            found[0] += self.lm_weight * self.lm_model.get_normalized_probs(output, log_probs=True)[:, -1]
-        return found[0]
+            log_probs[0] += self.lm_weight * self.lm_model.get_normalized_probs(output, log_probs=True)[:, -1]
+        return log_probs[0]
 
-    def _allowed(self, step: int, log_probabilities: Tensor, beams: _ActiveSentences) -> Tensor:
+    def _allowed(self, step: int, log_probs: Tensor, beams: _ActiveSentences) -> Tensor:
         """Log-probabilities (B * K, V) with -inf for what must not follow; changes the hypotheses to fit a prefix."""
-        found = log_probabilities.nan_to_num_(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
-        found[:, self.pad] = -math.inf
+        log_probs = log_probs.nan_to_num_(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
+        log_probs[:, self.pad] = -math.inf
         if self.unk_penalty:
-            found[:, self.unk] -= self.unk_penalty
+            log_probs[:, self.unk] -= self.unk_penalty
         prefix = None if beams.prefix is None or step >= beams.prefix.size(1) else beams.prefix
         full = [step >= limit for limit in beams.limits]
         if any(full):
-            ending = torch.tensor(full).to(found.device, non_blocking=True)[:, None]
-            for others in (found[:, : self.eos], found[:, self.eos + 1 :]):
-                others.unflatten(0, (len(full), -1)).masked_fill_(ending[:, :, None], -math.inf)
+            ending = torch.tensor(full).to(log_probs.device, non_blocking=True)[:, None]
+            for columns in (log_probs[:, : self.eos], log_probs[:, self.eos + 1 :]):
+                columns.unflatten(0, (len(full), -1)).masked_fill_(ending[:, :, None], -math.inf)
             prefix = None if prefix is None or all(full) else prefix.masked_fill(ending, self.pad)
         if prefix is not None:
-            found, beams.tokens, beams.scores = self._prefix_tokens(
-                step, found, beams.scores, beams.tokens, prefix, self.beam_size
+            log_probs, beams.tokens, beams.scores = self._prefix_tokens(
+                step, log_probs, beams.scores, beams.tokens, prefix, self.beam_size
             )
         else:
             if step < self.min_len:
-                found[:, self.eos] = -math.inf
+                log_probs[:, self.eos] = -math.inf
             if self.token_indices_to_suppress is not None:
-                found[:, self.token_indices_to_suppress] = -math.inf
+                log_probs[:, self.token_indices_to_suppress] = -math.inf
         if self.repeat_ngram_blocker is not None:
-            forced = None if prefix is None else prefix[:, step]
-            before = found if forced is None else found.clone()
+            token = None if prefix is None else prefix[:, step]
+            prior = log_probs if token is None else log_probs.clone()
             if self.repeat_ngram_blocker.no_repeat_ngram_size == 1:  # of single tokens fairseq finds no repetition
-                found = found.scatter(1, beams.tokens[:, 1:], -math.inf)
+                log_probs = log_probs.scatter(1, beams.tokens[:, 1:], -math.inf)
             else:
-                found = self.repeat_ngram_blocker(beams.tokens, found, len(beams.rows), self.beam_size, step)
-            if forced is not None:  # a prefix may repeat itself
-                found = torch.where(forced.eq(self.pad).repeat_interleave(self.beam_size)[:, None], found, before)
-        return found
+                log_probs = self.repeat_ngram_blocker(beams.tokens, log_probs, len(beams.rows), self.beam_size, step)
+            if token is not None:  # a prefix may repeat itself
+                log_probs = torch.where(token.eq(self.pad).repeat_interleave(self.beam_size)[:, None], log_probs, prior)
+        return log_probs
 
     @torch.inference_mode(False)  # the results are ordinary tensors
     def _finish(
@@ -261,9 +260,9 @@ class XLSequenceGenerator(SequenceGenerator):
         ended: np.ndarray,
         parents: Tensor,
         scores: Tensor,
-        found: Hypotheses,
+        hypotheses: Hypotheses,
     ) -> set[int]:
-        """Adds the candidates that end, `ended` (B, K), to `found`; returns the sentences that are finished with them.
+        """Adds the candidates that end, `ended` (B, K), to `hypotheses`; returns the sentences that this finishes.
 
         Args:
             parents, scores: (B, N), the hypotheses that the candidates continue, and their scores
@@ -271,8 +270,8 @@ class XLSequenceGenerator(SequenceGenerator):
         ends, full = np.argwhere(ended), {row for row, limit in enumerate(beams.limits) if step >= limit}
         if not len(ends):
             return full
-        rows, numbers = torch.from_numpy(ends).to(scores.device, non_blocking=True).unbind(dim=1)
-        parents, totals = parents[rows, numbers] + rows * self.beam_size, scores[rows, numbers]
+        rows, slots = torch.from_numpy(ends).to(scores.device, non_blocking=True).unbind(dim=1)
+        parents, totals = parents[rows, slots] + rows * self.beam_size, scores[rows, slots]
         tokens = torch.cat((beams.tokens[parents, 1:], beams.tokens.new_full((len(ends), 1), self.eos)), dim=1)
         positional = torch.cat((beams.scores[parents], totals[:, None]), dim=1).diff(dim=1)
         if self.normalize_scores:
@@ -280,10 +279,10 @@ class XLSequenceGenerator(SequenceGenerator):
         nothing = torch.empty(0)
         attention = [nothing] * len(ends) if beams.attention is None else beams.attention[parents]
         for (row, _), *values in zip(ends, tokens, totals, attention, positional):
-            if len(found[beams.rows[row]]) < self.beam_size:
+            if len(hypotheses[beams.rows[row]]) < self.beam_size:
                 names = ("tokens", "score", "attention", "positional_scores")
-                found[beams.rows[row]].append(dict(zip(names, values)) | {"alignment": nothing})
-        return full | {row for row, _ in ends if len(found[beams.rows[row]]) == self.beam_size}
+                hypotheses[beams.rows[row]].append(dict(zip(names, values)) | {"alignment": nothing})
+        return full | {row for row, _ in ends if len(hypotheses[beams.rows[row]]) == self.beam_size}
 
 
 class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
@@ -293,17 +292,16 @@ class AligningGenerator(SequenceGeneratorWithAlignment, XLSequenceGenerator):
         super().__init__(models, dictionary, **options)
         extract = self.extract_alignment  # type: ignore[has-type]
 
-        def without_start(attention: Tensor, source: Tensor, *others: Any) -> Any:
-            """The alignment to the source tokens after ``<s>``."""
-            return extract(attention[:, 1:], source[1:], *others)
+        def without_start(attention: Tensor, source: Tensor, *args: Any) -> Any:
+            return extract(attention[:, 1:], source[1:], *args)
 
         self.extract_alignment = without_start
 
 
-def generator_of(args: Any, models: Any, dictionary: Any) -> tuple[type | None, dict[str, Any]]:
-    """The class of the generator and its further arguments; None: fairseq's, of --score-reference.
+def generator_class(args: Any, models: Any, dictionary: Any) -> tuple[type | None, dict[str, Any]]:
+    """The class of the generator (None: fairseq's, for --score-reference) and its further arguments.
 
-    Its output lacks language symbols and ``<mask>``. With --print-alignment the models keep the attention of the
+    Its output lacks language symbols and ``<mask>``. With --print-alignment the models store the attention of the
     decoder's last layer, averaged over heads.
 
     Args:
@@ -328,33 +326,32 @@ def restrict(generator: Any, allowed: NDArray[np.bool_]) -> None:
     banned[generator.eos] = False
     step = generator.search.step
 
-    def restricted(number: int, log_probabilities: Tensor, *others: Any, **more: Any) -> Any:
-        """A step of the search among the allowed symbols."""
-        return step(number, log_probabilities.masked_fill(banned, -math.inf), *others, **more)
+    def restricted(index: int, log_probabilities: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return step(index, log_probabilities.masked_fill(banned, -math.inf), *args, **kwargs)
 
     generator.search.step = restricted
 
 
 def generate(
-    generator: Any, models: Any, sample: Any, dictionary: Any, pair: tuple[str, str], **more: Any
+    generator: Any, models: Any, sample: Any, dictionary: Any, pair: tuple[str, str], **inputs: Any
 ) -> Hypotheses:
-    """The hypotheses of a batch, which begin with the symbol of the target language; those of an empty line are empty.
+    """The hypotheses of a batch in the target language; those of an empty line are empty.
 
     Args:
         generator: fairseq's or an `XLSequenceGenerator`.
         sample: a batch of `EvaluationDataset`, whose ``net_input`` gets the source language.
         pair: codes of source and target language.
-        more: ``prefix_tokens`` and ``constraints`` of fairseq's generators.
+        inputs: ``prefix_tokens`` and ``constraints`` of fairseq's generators.
     """
     source = sample["net_input"]["src_tokens"]  # (B, S)
     languages = torch.full_like(source[:, 0], dictionary.language_id(pair[0]))
     sample["net_input"] = {"src_languages": languages} | sample["net_input"]
     with torch.no_grad():
-        found = generator.generate(models, sample, bos_token=dictionary.language_symbol(pair[1]), **more)
+        hypotheses = generator.generate(models, sample, bos_token=dictionary.language_symbol(pair[1]), **inputs)
     empty = source.ne(dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
     return [
         [_emptied(hypothesis, dictionary.eos()) for hypothesis in beam] if is_empty else beam
-        for beam, is_empty in zip(found, empty)
+        for beam, is_empty in zip(hypotheses, empty)
     ]
 
 
@@ -365,9 +362,9 @@ def _emptied(hypothesis: dict[str, Tensor], eos: int) -> dict[str, Tensor]:
 
 
 def _check_constraints(constraints: Tensor, limits: list[int]) -> None:
-    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than its output may have, (B,)."""
-    found = constraints[:, 1:].ne(0).sum(1).tolist()  # the first column is their number, 0 separates them
-    for pieces, longest in zip(found, limits, strict=True):
+    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than its limit, (B,)."""
+    counts = constraints[:, 1:].ne(0).sum(1).tolist()  # the first column is their number, 0 separates them
+    for pieces, longest in zip(counts, limits, strict=True):
         if pieces > longest:
             raise UserError(
                 f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most "
@@ -380,12 +377,12 @@ def _extended(rows: Tensor, new: Tensor) -> Tensor:
     return torch.cat((rows.unflatten(0, new.shape), new[:, :, None]), dim=2).flatten(0, 1)
 
 
-def _sorted(found: Hypotheses) -> Hypotheses:
+def _sort_by_score(hypotheses: Hypotheses) -> Hypotheses:
     """Sorts the hypotheses of each sentence by their scores, the best one first; reads all scores at once."""
-    every = [hypothesis["score"] for hypotheses in found for hypothesis in hypotheses]
-    scores = iter(torch.stack(every).tolist() if every else [])
+    scores = [hypothesis["score"] for beam in hypotheses for hypothesis in beam]
+    values = iter(torch.stack(scores).tolist() if scores else [])
     result = []
-    for hypotheses in found:
-        order = torch.tensor([next(scores) for _ in hypotheses]).sort(descending=True).indices.tolist()
-        result.append([hypotheses[number] for number in order])
+    for beam in hypotheses:
+        order = torch.tensor([next(values) for _ in beam]).sort(descending=True).indices.tolist()
+        result.append([beam[index] for index in order])
     return result

@@ -102,7 +102,7 @@ class MonoTransEmbeddings(Embeddings):
         """
         summed = torch.full((inputs_embeds.size(1), 1), 2.0, device=inputs_embeds.device)  # embeddings of each token
         if self.segments is not None:
-            positions = positions + self.of_segments(segments)
+            positions = positions + self.embed_segments(segments)
             summed += 1
         if self.first_without_position:
             positions = torch.cat((torch.zeros_like(positions[..., :1, :]), positions[..., 1:, :]), dim=-2)
@@ -135,8 +135,8 @@ class XLMonoTransModel(XLEncoderModel):
         encoder.layers.N.{attention,ffn}_adapter.{down,up}.*
     """
 
-    described = "an encoder with language modules: --arch xl_monotrans_tiny and the like"
-    #: function of a state dict that is applied before it is loaded, to replace its language module
+    description = "an encoder with language modules: --arch xl_monotrans_tiny and the like"
+    #: function that replaces the language module of a state dict before it is loaded
     before_loading = None
 
     def __init__(self, cfg: MonoTransConfig, vocab_size: int, pad: int, num_languages: int, special):
@@ -160,7 +160,7 @@ class XLMonoTransModel(XLEncoderModel):
         return super().load_state_dict(state_dict, *args, **kwargs)
 
     def make_encoder(self, vocab_size: int, pad: int, num_languages: int) -> Encoder:
-        """The encoder with `SpecialTokenEmbeddings`, `MonoTransEmbeddings` and adapters."""
+        """An encoder with `SpecialTokenEmbeddings`, `MonoTransEmbeddings` and adapters."""
         cfg = self.cfg
         token_embeddings = SpecialTokenEmbeddings(vocab_size, cfg.embed_dim, pad, self._special)
         encoder = Encoder(cfg, token_embeddings, cfg.layers, num_languages)

@@ -70,7 +70,7 @@ class NgramDecoder(Decoder):
         first = self.embeddings(tokens, position + 1, caches.languages, inputs_embeds=rows)
         mask, distances = caches.history_mask(), (self.cfg.relative_buckets, self.cfg.relative_distance)
         hidden_keys = torch.zeros(1, caches.length, device=tokens.device).bool() if mask is None else mask < 0
-        attend = Streams.of_hypotheses(2, hidden_keys, *distances)
+        attend = Streams.for_hypotheses(2, hidden_keys, *distances)
         return self._through_caches(torch.cat((main, first), dim=1), caches, attend)[:, beam:]
 
     def streams(
@@ -124,7 +124,7 @@ class XLNgramDecoderModel(XLDenoisingModel):
     `decoder.layers.N.self_attention.relative.*`; `decoder.embeddings.positions.weight` has n more rows.
     """
 
-    described = "an encoder-decoder that predicts several tokens at each position: --arch xl_xfnp_tiny and the like"
+    description = "an encoder-decoder that predicts several tokens at each position: --arch xl_xfnp_tiny and the like"
 
     @staticmethod
     def make_decoder(

@@ -59,7 +59,7 @@ class TaskLanguageModule:
             dictionary.language_id(cfg.lang)
 
     def stored_options(self):
-        """No module: the model contains it from now on, and its checkpoints must not ask for the file."""
+        """The options without the module: the model contains it now, and its checkpoints must not ask for the file."""
         return {"language_module": None, "lang": None}
 
     @property
@@ -68,17 +68,17 @@ class TaskLanguageModule:
         return [] if self.replacement is None else self.replacement.languages
 
     def identity(self):
-        """Returns the language module's part of the identity: the hash of its body, if it is set."""
+        """The language module's part of the identity: the hash of its body, if it is set."""
         return {"body": self.body} if self.body else {}
 
     def restore(self, identity, resumes=False):
-        """Takes over the body that a checkpoint's module was learned with, unless a run resumes to train the body."""
+        """Takes over the hash of the body from a checkpoint's identity, unless a resumed run trains the body."""
         self.body = None if resumes and self.trains_body else identity.get("body")
 
     # --- model -------------------------------------------------------------------------------------------------
 
     def prepare(self, cfg, init_from, from_checkpoint):
-        """Gives a model's config, before the model is built, the adapters of the module in --language-module."""
+        """Sets the adapters of the module in --language-module in a model's config, before the model is built."""
         if self.replacement is None:
             return
         if not from_checkpoint and not init_from:
@@ -86,7 +86,7 @@ class TaskLanguageModule:
                 f"--language-module {self.file}: --init-from must name the model whose language module it replaces"
             )
         if not hasattr(cfg, "adapters"):
-            raise UserError(f"--language-module {self.file} needs {XLMonoTransModel.described}")
+            raise UserError(f"--language-module {self.file} needs {XLMonoTransModel.description}")
         if cfg.language_positions != self.replacement.language_positions:
             has = {True: "with", False: "without"}
             raise UserError(
@@ -97,10 +97,10 @@ class TaskLanguageModule:
             cfg.adapters = self.replacement.adapters
 
     def attach(self, model, init_from, from_checkpoint):
-        """Checks that the module fits a model, and makes the model put it in place of a loaded checkpoint's module."""
+        """Checks that the module fits a model; the model then puts it in place of a loaded checkpoint's module."""
         if self.new and not from_checkpoint:
             if not (init_from and isinstance(model, XLMonoTransModel)):
-                raise UserError(f"--new-language-module needs --init-from and {XLMonoTransModel.described}")
+                raise UserError(f"--new-language-module needs --init-from and {XLMonoTransModel.description}")
             if self.replacement is not None:
                 raise UserError(
                     f"--new-language-module: --language-module {self.file} would take its place; choose one of them"
@@ -108,24 +108,24 @@ class TaskLanguageModule:
         if self.replacement is not None:
             self._check_shapes(model.state_dict())
             if from_checkpoint:
-                model.before_loading = self._replaced
+                model.before_loading = self._replace_module
 
     def _check_shapes(self, state):
         needed = split(state, self.replacement.language_positions)[0]
         for name, value in needed.items():
-            found = self.replacement.state.get(name)
-            if found is None:
+            replacement = self.replacement.state.get(name)
+            if replacement is None:
                 raise UserError(f"--language-module {self.file} lacks {name}, which the model has")
-            if found.shape != value.shape:
+            if replacement.shape != value.shape:
                 raise UserError(
-                    f"--language-module {self.file}: {name} has shape {tuple(found.shape)}, the model needs "
+                    f"--language-module {self.file}: {name} has shape {tuple(replacement.shape)}, the model needs "
                     f"{tuple(value.shape)}"
                 )
-        more = sorted(self.replacement.state.keys() - needed.keys())
-        if more:
-            raise UserError(f"--language-module {self.file} has {more[0]}, which the model lacks")
+        surplus = sorted(self.replacement.state.keys() - needed.keys())
+        if surplus:
+            raise UserError(f"--language-module {self.file} has {surplus[0]}, which the model lacks")
 
-    def _replaced(self, state):
+    def _replace_module(self, state):
         """A model's state dict with the module of --language-module; `UserError` for one learned with another body."""
         if self.replacement.body not in (self.body, body_digest(state, self.replacement.language_positions)):
             raise UserError(f"--language-module {self.file} was learned with another body than the model's")
@@ -136,7 +136,7 @@ class TaskLanguageModule:
     # --- initial weights ---------------------------------------------------------------------------------------
 
     def adapt(self, pretrained, model):
-        """Removes the language module from weights to start from if the run learns a new one, or replaces it."""
+        """Removes the language module from initial weights if the run learns a new one, or replaces it."""
         if not isinstance(model, XLMonoTransModel):
             return pretrained
         positions, identity, state = model.cfg.language_positions, pretrained.identity, pretrained.state
@@ -144,7 +144,7 @@ class TaskLanguageModule:
         stored = None if identity.get("head") and self.new else identity.get("body")
         self.body = stored or body_digest(state, positions)
         if self.replacement is not None:
-            state = self._replaced(state)
+            state = self._replace_module(state)
         elif self.new:
             state = split(state, positions)[1]
         return replace(pretrained, state=state)
@@ -174,7 +174,7 @@ class TaskLanguageModule:
 
 
 def _shared(model):
-    """(name, parameter) of all that belongs to no language module of an xl_monotrans_* model; [] for other models."""
+    """(name, parameter) of an xl_monotrans_* model without its language module; [] for other models."""
     if not isinstance(model, XLMonoTransModel):
         return []
     positions = model.cfg.language_positions
@@ -186,13 +186,13 @@ def matching_parameters(model, patterns, option):
 
     Raises `UserError` naming `option` for a pattern that matches none.
     """
-    names, found = [name for name, _ in model.named_parameters()], set()
+    names, matching = [name for name, _ in model.named_parameters()], set()
     for pattern in patterns:
         if pattern == PATTERN and isinstance(model, XLMonoTransModel):
-            fitting = [name for name in names if in_module(name, model.cfg.language_positions)]
+            matches = [name for name in names if in_module(name, model.cfg.language_positions)]
         else:
-            fitting = fnmatch.filter(names, pattern)
-        if not fitting:
+            matches = fnmatch.filter(names, pattern)
+        if not matches:
             raise UserError(f"{option} {pattern}: no parameter has such a name; the first is {names[0]}")
-        found.update(fitting)
-    return found
+        matching.update(matches)
+    return matching

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.modules.dropout import draw_kept
+from fairseq_xl.modules.dropout import draw_keep_mask
 from fairseq_xl.modules.features import attend_varlen
 from fairseq_xl.modules.packing import Packing
 
@@ -70,10 +70,9 @@ def attend_packed(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """`attend` of packed sequences, each of which attends to the keys of its own number: (N, H, D) -> (N, H, D).
+    """`attend` of packed sequences, the i-th queries to the i-th keys: (N, H, D) -> (N, H, D).
 
-    A variable-length kernel, or the loop on CPU, computes nothing for padding. Without either, the
-    attention alone is computed for padded sequences.
+    A variable-length kernel, or the loop on CPU, computes nothing for padding; without either, sequences are padded.
 
     Args:
         query: (N, H, D)
@@ -88,10 +87,8 @@ def attend_packed(
     if _uses_matmul_attention(query, dropout):
         later = _hidden_keys(packing.longest, key_packing.longest, query.device, None, causal)
         return _Products.apply(query, key, value, later, (packing.lengths(), key_packing.lengths()), dropout)
-    padded = [
-        each.unpack(tensor).transpose(1, 2)
-        for each, tensor in ((packing, query), (key_packing, key), (key_packing, value))
-    ]
+    unpacked = packing.unpack(query), key_packing.unpack(key), key_packing.unpack(value)
+    padded = [tensor.transpose(1, 2) for tensor in unpacked]
     mask = None if causal else key_packing.padding_mask
     return packing.pack(attend(*padded, padding_mask=mask, causal=causal, dropout=dropout).transpose(1, 2))
 
@@ -122,28 +119,28 @@ def _uses_matmul_attention(query: Tensor, dropout: float) -> bool:
 class _Products(torch.autograd.Function):
     """Attention of one sentence at a time, so that its scores (H, T, S) stay in the CPU's cache.
 
-    For the backward pass it stores the weights before dropout, and one byte per weight: whether it was kept.
+    For the backward pass it stores the weights before dropout, and the dropout mask, one byte per weight.
     """
 
     @staticmethod
     def forward(ctx, query, key, value, hidden_keys, lengths, dropout):
-        """Returns attention with dropout of queries to keys and values, in the shape of the queries.
+        """Returns attention with dropout, in the shape of the queries.
 
         Args:
             query, key, value: (B, H, T, D) and (B, H, S, D), or packed (N, H, D) and (M, H, D)
             hidden_keys: bool, broadcasts to (B, H, T, S); None hides nothing
-            lengths: numbers of queries and of keys of the B sentences, if they are packed; or None
+            lengths: lengths of the queries and of the keys of the B sentences, if they are packed; or None
             dropout: probability of dropping an attention weight
         """
         attended = torch.empty_like(query)
         if lengths is None:  # joining heads then copies nothing
             attended = query.new_empty(query.transpose(1, 2).shape).transpose(1, 2)
-        queries, keys, values, outputs = _sentences(lengths, query, key, value, attended)
+        queries, keys, values, outputs = _split_sentences(lengths, query, key, value, attended)
         shapes = [(*q.shape[:2], k.size(1)) for q, k in zip(queries, keys)]  # (H, T, S) of each sentence
-        kept, ctx.factor = draw_kept((sum(map(math.prod, shapes)),), dropout)
-        weights, scratch = query.new_empty(kept.shape), _scratch(shapes, query)
+        keep_mask, ctx.factor = draw_keep_mask((sum(map(math.prod, shapes)),), dropout)
+        weights, scratch = query.new_empty(keep_mask.shape), _scratch(shapes, query)
         scale = query.size(-1) ** -0.5
-        for b, (weight, keep) in enumerate(zip(_matrices(shapes, weights), _matrices(shapes, kept))):
+        for b, (weight, keep) in enumerate(zip(_matrices(shapes, weights), _matrices(shapes, keep_mask))):
             scores = scratch[shapes[b]]
             torch.baddbmm(scores, queries[b], keys[b].transpose(1, 2), beta=0, alpha=scale, out=scores)
             if hidden_keys is not None:
@@ -153,7 +150,7 @@ class _Products(torch.autograd.Function):
                 scores.masked_fill_(hidden, float("-inf"))
             torch.softmax(scores, dim=-1, out=weight)
             outputs[b].copy_(torch.mul(weight, keep, out=scores) @ values[b])
-        ctx.save_for_backward(query, key, value, weights, kept)
+        ctx.save_for_backward(query, key, value, weights, keep_mask)
         ctx.lengths, ctx.shapes = lengths, shapes
         return attended.mul_(ctx.factor)
 
@@ -161,38 +158,36 @@ class _Products(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):
         """Returns the gradients of query, key and value, in their shapes, given that of the output."""
-        query, key, value, weights, kept = ctx.saved_tensors
-        found = [torch.empty_like(each) for each in (query, key, value)]
-        queries, keys, values, gradients, *by = _sentences(
-            ctx.lengths, query, key, value, gradient * ctx.factor, *found
-        )
-        one, two = _scratch(ctx.shapes, weights), _scratch(ctx.shapes, weights)
-        for b, (weight, keep) in enumerate(zip(_matrices(ctx.shapes, weights), _matrices(ctx.shapes, kept))):
-            dropped, by_score = one[ctx.shapes[b]], two[ctx.shapes[b]]
+        query, key, value, weights, keep_mask = ctx.saved_tensors
+        results = [torch.empty_like(tensor) for tensor in (query, key, value)]
+        tensors = (query, key, value, gradient * ctx.factor, *results)
+        queries, keys, values, gradients, *grads = _split_sentences(ctx.lengths, *tensors)
+        weight_buffers, score_buffers = _scratch(ctx.shapes, weights), _scratch(ctx.shapes, weights)
+        for b, (weight, keep) in enumerate(zip(_matrices(ctx.shapes, weights), _matrices(ctx.shapes, keep_mask))):
+            dropped, grad_scores = weight_buffers[ctx.shapes[b]], score_buffers[ctx.shapes[b]]
             torch.mul(weight, keep, out=dropped)
-            by_query, by_key, by_value = (each[b] for each in by)
-            by_value.copy_(dropped.transpose(1, 2) @ gradients[b])
+            grad_query, grad_key, grad_value = (tensor[b] for tensor in grads)
+            grad_value.copy_(dropped.transpose(1, 2) @ gradients[b])
             # the gradient of a softmax is w (g - sum of w g); g here is 0 where the weight was dropped
-            torch.bmm(gradients[b], values[b].transpose(1, 2), out=by_score).mul_(dropped)
-            by_score.addcmul_(weight, by_score.sum(dim=-1, keepdim=True), value=-1)
-            by_query.copy_(by_score @ keys[b])
-            by_key.copy_(by_score.transpose(1, 2) @ queries[b])
+            torch.bmm(gradients[b], values[b].transpose(1, 2), out=grad_scores).mul_(dropped)
+            grad_scores.addcmul_(weight, grad_scores.sum(dim=-1, keepdim=True), value=-1)
+            grad_query.copy_(grad_scores @ keys[b])
+            grad_key.copy_(grad_scores.transpose(1, 2) @ queries[b])
         scale = query.size(-1) ** -0.5
-        return found[0].mul_(scale), found[1].mul_(scale), found[2], None, None, None
+        return results[0].mul_(scale), results[1].mul_(scale), results[2], None, None, None
 
 
-def _sentences(lengths, query, key, value, *more):
+def _split_sentences(lengths, *tensors):
     """Views (H, T, D) of each of the B sentences, for each tensor.
 
-    Tensors are (B, H, T, D); or packed, (N, H, D) or (M, H, D), with the lengths of queries and of keys. `more` are up
-    to four tensors: the first two packed like queries, the last two like keys.
+    Tensors are (B, H, T, D); or packed, (N, H, D) or (M, H, D), with the lengths of queries and of keys. Up to seven
+    tensors have the lengths of the query, key, value, output, and the gradients of query, key and value.
     """
-    tensors = (query, key, value, *more)
     if lengths is None:
-        return [each.unbind(0) for each in tensors]
-    of_queries, of_keys = lengths
-    order = (of_queries, of_keys, of_keys, of_queries, of_queries, of_keys, of_keys)
-    return [each.transpose(0, 1).split(own, dim=1) for each, own in zip(tensors, order)]
+        return [tensor.unbind(0) for tensor in tensors]
+    query_lengths, key_lengths = lengths
+    order = (query_lengths, key_lengths, key_lengths, query_lengths, query_lengths, key_lengths, key_lengths)
+    return [tensor.transpose(0, 1).split(sizes, dim=1) for tensor, sizes in zip(tensors, order)]
 
 
 def _matrices(shapes, flat):
@@ -211,7 +206,7 @@ def _scratch(shapes, like):
 def _hidden_keys(
     queries: int, keys: int, device: torch.device, padding_mask: Tensor | None, causal: bool
 ) -> Tensor | None:
-    """Mask of the keys that a query must not attend to: bool, broadcasts to (B, H, T, S); None without any."""
+    """Mask of the keys to which a query must not attend: bool, broadcasts to (B, H, T, S); None hides nothing."""
     hidden = None if padding_mask is None else padding_mask[:, None, None, :]
     if causal:
         later = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(keys - queries + 1)
@@ -249,7 +244,7 @@ class Cache:
         return key, value
 
     def reorder(self, new_order: Tensor) -> None:
-        """Keeps the rows `new_order` (B',)."""
+        """Selects the rows `new_order` (B',)."""
         if self.key is not None and self.value is not None:
             self.key, self.value = self.key.index_select(0, new_order), self.value.index_select(0, new_order)
 

@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-#: graphs of one function at most: of encoder and decoder, packed or not, and of inputs with a size of 1
+#: maximum number of graphs of one function: of encoder and decoder, packed or not, and of inputs with a size of 1
 GRAPHS = 64
 
 
@@ -26,25 +26,25 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
 
 
 def mark_sizes(*inputs: Any) -> None:
-    """Tells torch.compile which sizes of hidden states and of other inputs of layers change from batch to batch.
+    """Marks the sizes of tensors, also in tuples and attributes, that change from batch to batch for torch.compile.
 
-    All sizes but the last one of floating-point tensors, the channels; those of tensors in tuples and attributes too.
+    Those are all but the last one of floating-point tensors, the channels.
     """
-    for each in inputs:
-        if isinstance(each, torch.Tensor):
-            sizes = each.dim() - 1 if each.is_floating_point() else each.dim()
-            torch._dynamo.maybe_mark_dynamic(each, list(range(sizes)))
-        elif isinstance(each, tuple):
-            mark_sizes(*each)
-        elif hasattr(each, "__dict__"):
-            mark_sizes(*vars(each).values())
+    for value in inputs:
+        if isinstance(value, torch.Tensor):
+            sizes = value.dim() - 1 if value.is_floating_point() else value.dim()
+            torch._dynamo.maybe_mark_dynamic(value, list(range(sizes)))
+        elif isinstance(value, tuple):
+            mark_sizes(*value)
+        elif hasattr(value, "__dict__"):
+            mark_sizes(*vars(value).values())
 
 
 def check_compiler(backend: str, on_gpu: bool) -> None:
     """Raises `UserError` for an unknown backend, and if the compiler that the backend `inductor` runs is missing."""
-    known = [*torch.compiler.list_backends(exclude_tags=()), "inductor"]
-    if backend not in known:
-        raise UserError(f"--compile-backend {backend}: choose one of {', '.join(sorted(set(known)))}")
+    backends = [*torch.compiler.list_backends(exclude_tags=()), "inductor"]
+    if backend not in backends:
+        raise UserError(f"--compile-backend {backend}: choose one of {', '.join(sorted(set(backends)))}")
     if backend != "inductor":
         return
     from torch._inductor import cpp_builder, exc

@@ -1,4 +1,4 @@
-"""Wrappers of a model whose gradients several processes average."""
+"""Wrappers of a model that average its gradients over processes."""
 
 import functools
 import warnings
@@ -19,10 +19,10 @@ BACKENDS = ("c10d", "pytorch_ddp", *LEGACY)
 
 
 def wrap(model: nn.Module, cfg: DictConfig, device: torch.device) -> nn.Module:
-    """The model on its device, whose gradients the ranks average as --ddp-backend says.
+    """Moves the model to its device, and wraps it by --ddp-backend so that the ranks average gradients.
 
-    Its `all_reduce_grads` ends the backward passes of an update. Gradients of parameters that no rank used become None:
-    Adam would move them with a gradient of 0.
+    `all_reduce_grads` of the result ends the backward passes of an update. Gradients of parameters that no rank used
+    become None: Adam would move them with a gradient of 0.
     """
     group = distributed_utils.get_data_parallel_group()
     if cfg.ddp_backend in LEGACY:
@@ -49,7 +49,7 @@ class _LegacyDDP(LegacyDistributedDataParallel):
     """fairseq's wrapper that averages gradients after the backward pass."""
 
     def all_reduce_grads(self) -> None:
-        """Averages the gradients that some rank has over all ranks."""
+        """Averages over all ranks each gradient that at least one rank has."""
         if self.accumulate_grads:
             return
         parameters = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
@@ -62,43 +62,43 @@ class _DependOn(torch.autograd.Function):
     """Returns tensors unchanged and makes them depend on parameters, to which the backward pass adds no gradient."""
 
     @staticmethod
-    def forward(ctx: Any, number: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Returns the first `number` tensors; the others are the parameters."""
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Returns the first `count` of `tensors`; the rest are the parameters."""
         ctx.set_materialize_grads(False)
-        ctx.number_of_parameters = len(tensors) - number
-        return tensors[:number]
+        ctx.parameter_count = len(tensors) - count
+        return tensors[:count]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients of the tensors, and None for each parameter."""
-        return (None, *gradients, *[None] * ctx.number_of_parameters)
+        return (None, *gradients, *[None] * ctx.parameter_count)
 
 
 class _DDP(DistributedDataParallel):
     """torch's wrapper; an update may leave parameters unused, without the wait of torch's `find_unused_parameters`.
 
-    The reducer counts the gradients of a backward pass. The outputs depend on all parameters here, so that it also
-    counts those of unused parameters, which it takes for zeros; `all_reduce_grads` makes them None again.
+    torch's reducer waits for a gradient of each parameter. Here the outputs depend on all parameters, so that unused
+    ones get a gradient of zeros, which `all_reduce_grads` removes.
     """
 
     def __init__(self, module: nn.Module, **options: Any):
         super().__init__(module, **options)
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.used = [False] * len(self.trained)
-        for number, parameter in enumerate(self.trained):
-            parameter.register_post_accumulate_grad_hook(functools.partial(self._mark_used, number))
+        for index, parameter in enumerate(self.trained):
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._mark_used, index))
 
-    def _mark_used(self, number: int, parameter: Tensor) -> None:
-        self.used[number] |= parameter.grad is not None  # the hook is called for unused parameters too
+    def _mark_used(self, index: int, parameter: Tensor) -> None:
+        self.used[index] |= parameter.grad is not None  # the hook is called for unused parameters too
 
-    def forward(self, *inputs: Any, **named: Any) -> Any:
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Any:
         """The outputs of the module, which depend on all parameters."""
-        leaves, structure = pytree.tree_flatten(super().forward(*inputs, **named))
-        numbers = [number for number, leaf in enumerate(leaves) if getattr(leaf, "requires_grad", False)]
-        if numbers:
-            tensors = _DependOn.apply(len(numbers), *[leaves[number] for number in numbers], *self.trained)
-            for number, tensor in zip(numbers, tensors, strict=True):
-                leaves[number] = tensor
+        leaves, structure = pytree.tree_flatten(super().forward(*inputs, **named_inputs))
+        indices = [index for index, leaf in enumerate(leaves) if getattr(leaf, "requires_grad", False)]
+        if indices:
+            tensors = _DependOn.apply(len(indices), *[leaves[index] for index in indices], *self.trained)
+            for index, tensor in zip(indices, tensors, strict=True):
+                leaves[index] = tensor
         return pytree.tree_unflatten(leaves, structure)
 
     def all_reduce_grads(self) -> None:

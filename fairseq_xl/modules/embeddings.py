@@ -31,7 +31,7 @@ class TokenEmbeddings(nn.Module):
 
     @contextlib.contextmanager
     def one_gradient(self) -> Iterator[None]:
-        """Context of a forward pass with lookup and prediction: the embedding matrix has one gradient (V, C).
+        """Context of a forward pass in which lookup and prediction share one gradient (V, C) of the embedding matrix.
 
         torch itself would make a gradient for each of them, and a third for their sum.
         """
@@ -56,7 +56,7 @@ class TokenEmbeddings(nn.Module):
 
 
 class _Lookup(torch.autograd.Function):
-    """Rows of the embedding matrix, whose gradient is kept for `_TwoUses`.
+    """Rows of the embedding matrix, whose gradient `_TwoUses` adds.
 
     A gradient with a row for each symbol would be mostly zeros. torch's sparse gradient counts the tokens that are not
     padding, which waits for the GPU.
@@ -72,14 +72,14 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, ...]:
-        """Keeps the gradients of tokens (B, T): of the rows (B, T, C), 0 at padding."""
+        """Appends tokens (B, T) and the gradients of their rows (B, T, C), 0 at padding, to `lookups`."""
         (tokens,) = ctx.saved_tensors
         ctx.lookups.append((tokens, gradient.masked_fill((tokens == ctx.pad)[..., None], 0)))
         return None, None, None, None
 
 
 class _TwoUses(torch.autograd.Function):
-    """The embedding matrix, twice. The backward pass adds the gradients of lookups to that of prediction in place."""
+    """Two views of the embedding matrix; the backward pass adds the gradients of lookups to that of prediction."""
 
     @staticmethod
     def forward(ctx: Any, matrix: Tensor, lookups: Lookups) -> tuple[Tensor, Tensor]:
@@ -90,28 +90,28 @@ class _TwoUses(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: None, by_matrix: Tensor | None) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, _: None, grad_matrix: Tensor | None) -> tuple[Tensor | None, None]:
         """Adds the gradients of lookups to the gradient of prediction: (V, C)."""
-        for tokens, of_rows in ctx.lookups:
-            by_matrix = of_rows.new_zeros(ctx.shape) if by_matrix is None else by_matrix
-            by_matrix.index_add_(0, *_summed(tokens.flatten(), of_rows.flatten(0, -2)))
+        for tokens, grad_rows in ctx.lookups:
+            grad_matrix = grad_rows.new_zeros(ctx.shape) if grad_matrix is None else grad_matrix
+            grad_matrix.index_add_(0, *_sum_rows(tokens.flatten(), grad_rows.flatten(0, -2)))
         ctx.lookups.clear()
-        return by_matrix, None
+        return grad_matrix, None
 
 
-def _summed(tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums rows (N, C) in 16 bits that have the same of the tokens (N,), in float32: tokens (N,), sums (N, C).
+def _sum_rows(tokens: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums rows (N, C) in 16 bits of equal tokens (N,), in float32 -> distinct tokens (N,), their sums (N, C).
 
-    Sums stand at the first tokens, with zeros after them, since nothing may wait for their number. Adding thousands of
-    rows to a row of the gradient in 16 bits would round after each of them. Rows in float32 are returned as they are.
+    Zeros fill both up to N: counting the distinct tokens would wait for the GPU. Adding thousands of rows to a row of
+    the gradient in 16 bits would round after each of them. Rows in float32 are returned as they are.
     """
     if rows.dtype not in (torch.float16, torch.bfloat16):
         return tokens, rows
     ordered, order = tokens.sort()
     is_new = torch.cat((ordered.new_zeros(1), (ordered[1:] != ordered[:-1]).long()))
-    numbers = is_new.cumsum(dim=0)  # of the token of each row among the distinct ones
-    sums = torch.zeros_like(rows, dtype=torch.float32).index_add_(0, numbers, rows[order].float())
-    return torch.zeros_like(tokens).scatter_(0, numbers, ordered), sums.type_as(rows)
+    indices = is_new.cumsum(dim=0)  # (N,), the index of each row's token among the distinct tokens
+    sums = torch.zeros_like(rows, dtype=torch.float32).index_add_(0, indices, rows[order].float())
+    return torch.zeros_like(tokens).scatter_(0, indices, ordered), sums.type_as(rows)
 
 
 class PositionEmbeddings(nn.Embedding):
@@ -135,7 +135,7 @@ class Embeddings(nn.Module):
 
     Args:
         cfg: a `BackboneConfig`
-        token_embeddings: used, not owned: their parameters belong to the encoder or decoder that made them
+        token_embeddings: their parameters belong to the encoder or decoder
         num_languages: rows of the language embeddings, which exist if `cfg.language_embeddings` is `added`
         extra_positions: positions after `cfg.max_positions`, for predicted tokens that are not input
     """
@@ -202,8 +202,8 @@ class Embeddings(nn.Module):
         if self.scale is not None:
             inputs_embeds = inputs_embeds * self.scale
         rows = positions + self.position_offset
-        of_positions = self.positions.weight[rows] if isinstance(rows, int) else self.positions(rows)
-        hidden = self.add_positions(inputs_embeds, of_positions, segments)
+        position_embeddings = self.positions.weight[rows] if isinstance(rows, int) else self.positions(rows)
+        hidden = self.add_positions(inputs_embeds, position_embeddings, segments)
         if self.languages is not None:
             if languages is None:
                 raise UserError("The model adds language embeddings, and the batch doesn't say its languages")
@@ -217,9 +217,9 @@ class Embeddings(nn.Module):
         """
         if self.segments is None:
             return inputs_embeds + positions
-        return inputs_embeds + self.of_segments(segments) + positions
+        return inputs_embeds + self.embed_segments(segments) + positions
 
-    def of_segments(self, segments: Tensor | None) -> Tensor:
+    def embed_segments(self, segments: Tensor | None) -> Tensor:
         """Segment embeddings: segments (B, T) -> (B, T, C); None, all tokens in the first segment -> (C,)."""
         assert self.segments is not None
         return self.segments.weight[0] if segments is None else self.segments(segments)

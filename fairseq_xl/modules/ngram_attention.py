@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_xl.modules.attention import Cache, SelfAttention, join_heads, split_heads, split_qkv
-from fairseq_xl.modules.dropout import dropped
+from fairseq_xl.modules.dropout import drop_values
 
 
 def relative_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tensor:
@@ -28,7 +28,7 @@ def relative_buckets(distances: Tensor, buckets: int, max_distance: int) -> Tens
 
 
 class Streams:
-    """Attention function of all streams in one forward pass; made once, since all layers use the same.
+    """Attention function of all streams in one forward pass, the same for all layers.
 
     A query attends to the keys of the main stream up to its own position. A query of a predicting stream also attends
     to its own key, and to no other of a predicting stream. Scores are q k / sqrt(D) plus the query's bias for the
@@ -44,23 +44,23 @@ class Streams:
     def __init__(
         self, count: int, queries: int, keys: int, buckets: int, max_distance: int, device: torch.device | None
     ):
-        known = torch.arange(keys, device=device)
-        distances = known[keys - queries :, None] - known  # (T, K)
+        positions = torch.arange(keys, device=device)
+        distances = positions[keys - queries :, None] - positions  # (T, K)
         self._set(count, distances, distances < 0, buckets, max_distance)
 
     @classmethod
-    def of_hypotheses(cls, count: int, mask: Tensor, buckets: int, max_distance: int) -> "Streams":
-        """The attention function of one step of beam search: T hypotheses, each with a query at the latest position.
+    def for_hypotheses(cls, count: int, mask: Tensor, buckets: int, max_distance: int) -> "Streams":
+        """The attention function of one step of beam search, with one query for each of T hypotheses.
 
         The keys are those of all hypotheses at position 0, then at position 1, and so on.
 
         Args:
             count, buckets, max_distance: as above
-            mask: (B, 1, T, K) or (T, K) bool, True where a key is not of the hypothesis
+            mask: (B, 1, T, K) or (T, K) bool, True where a key belongs to another hypothesis
         """
         hypotheses, keys = mask.shape[-2:]
-        known = torch.arange(keys // hypotheses, device=mask.device)
-        distances = (len(known) - 1 - known).repeat_interleave(hypotheses).expand(hypotheses, -1)
+        positions = torch.arange(keys // hypotheses, device=mask.device)
+        distances = (len(positions) - 1 - positions).repeat_interleave(hypotheses).expand(hypotheses, -1)
         streams = cls.__new__(cls)
         streams._set(count, distances, mask.unsqueeze(-3), buckets, max_distance)
         return streams
@@ -91,11 +91,11 @@ class Streams:
         """
         query = query * query.size(-1) ** -0.5
         scores = query @ key.transpose(2, 3) + bias.gather(-1, self.buckets.expand(*bias.shape[:2], -1, -1))
-        own = (query * own_key).sum(dim=-1, keepdim=True) + bias[..., :1]  # (B, H, S*T, 1)
+        own_scores = (query * own_key).sum(dim=-1, keepdim=True) + bias[..., :1]  # (B, H, S*T, 1)
         hidden = float("-inf")
         scores = scores.unflatten(2, (-1, self.queries)).masked_fill(self.hidden, hidden).flatten(2, 3)
-        scores = torch.cat([scores, own.masked_fill(self.main, hidden)], dim=-1)
-        weights = dropped(scores.softmax(dim=-1), rate)
+        scores = torch.cat([scores, own_scores.masked_fill(self.main, hidden)], dim=-1)
+        weights = drop_values(scores.softmax(dim=-1), rate)
         return weights[..., :-1] @ value + weights[..., -1:] * own_value
 
 

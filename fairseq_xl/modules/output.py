@@ -18,7 +18,7 @@ from fairseq_xl.modules.embeddings import TokenEmbeddings
 #: Each further chunk reads the matrix and its gradient again, so larger chunks are faster
 LOSS_BYTES = 2 * 10**9
 #: minimum bytes of a chunk's logits, whatever the gradients leave
-_LEAST_CHUNK_BYTES = 2**28
+_MIN_CHUNK_BYTES = 2**28
 #: maximum bytes of a chunk's logits on CPU: twice as much takes hardly less time (8 % for 307 predictions, V = 250,000)
 _CPU_CHUNK_BYTES = 2**27
 #: logits whose softmax is computed at a time, in float32: on CPU they stay in its cache
@@ -31,8 +31,8 @@ _FLOAT16_FACTOR = 2.0**8
 class OutputLayer(nn.Module):
     """Logits of every token; the projection is tied to the token embeddings.
 
-    `plain` is XLM's: h W^T + b. `dense` is XLM-R's: dense, GELU, LayerNorm, then the same.
-    The embedding matrix W and the bias b belong to the token embeddings.
+    `plain` (XLM): h W^T + b. `dense` (XLM-R): a dense layer, GELU and LayerNorm before it. The embedding matrix W and
+    the bias b belong to the token embeddings.
     """
 
     def __init__(self, cfg, token_embeddings: TokenEmbeddings):
@@ -100,29 +100,31 @@ class _CrossEntropy(torch.autograd.Function):
             differentiable: whether a backward pass may follow
         """
         exact, is_half = torch.promote_types(hidden.dtype, torch.float32), hidden.dtype == torch.float16
-        needed = [differentiable and each for each in ctx.needs_input_grad[:3]]
+        needs_grad = [differentiable and needed for needed in ctx.needs_input_grad[:3]]  # hidden, weight, bias
         size, factor = _chunk_size(hidden, weight), _FLOAT16_FACTOR if is_half else 1.0
         # in 16 bits sums over chunks would lose the smaller terms, and in float16 a single product may be too small
         weight_type = exact if is_half or len(target) > size else weight.dtype
-        by_hidden = torch.empty_like(hidden, dtype=exact) if needed[0] else None
-        by_weight = torch.empty_like(weight, dtype=weight_type) if needed[1] else None
-        by_bias = torch.zeros_like(bias, dtype=exact) if needed[2] else None
+        grad_hidden = torch.empty_like(hidden, dtype=exact) if needs_grad[0] else None
+        grad_weight = torch.empty_like(weight, dtype=weight_type) if needs_grad[1] else None
+        grad_bias = torch.zeros_like(bias, dtype=exact) if needs_grad[2] else None
         log_probs = hidden.new_empty(2, len(target), dtype=exact)
         buffer, scaled = hidden.new_empty(min(size, len(target)), len(weight)), hidden / factor if is_half else hidden
         for first in range(0, len(target), size):
             rows = slice(first, first + size)
             logits = torch.addmm(bias, hidden[rows], weight.t(), out=buffer[: len(target) - first])
-            log_probs[:, rows] = _softmax_(logits, target[rows], smoothing, factor if any(needed) else None, by_bias)
-            if by_hidden is not None:
-                by_hidden[rows] = logits @ weight
-            if by_weight is not None:
-                _add_product(by_weight, logits, scaled[rows], replaces=first == 0)
+            log_probs[:, rows] = _grads_(
+                logits, target[rows], smoothing, factor if any(needs_grad) else None, grad_bias
+            )
+            if grad_hidden is not None:
+                grad_hidden[rows] = logits @ weight
+            if grad_weight is not None:
+                _add_product(grad_weight, logits, scaled[rows], replaces=first == 0)
         logits = buffer = None  # freed
-        if by_weight is not None and not len(target):
-            by_weight.zero_()
-        if by_weight is not None and not is_half:
-            by_weight = by_weight.to(weight.dtype)
-        ctx.gradients, ctx.factors = (by_hidden, by_weight, by_bias), (factor, 1.0, factor)
+        if grad_weight is not None and not len(target):
+            grad_weight.zero_()
+        if grad_weight is not None and not is_half:
+            grad_weight = grad_weight.to(weight.dtype)
+        ctx.gradients, ctx.factors = (grad_hidden, grad_weight, grad_bias), (factor, 1.0, factor)
         ctx.dtypes = hidden.dtype, weight.dtype, bias.dtype
         nll, spread = -log_probs.sum(dim=1)
         ctx.mark_non_differentiable(nll)
@@ -136,44 +138,44 @@ class _CrossEntropy(torch.autograd.Function):
         if ctx.gradients is None:
             raise RuntimeError("this loss has no second backward pass: its gradients are freed after the first one")
         parts, ctx.gradients = zip(ctx.gradients, ctx.factors, ctx.dtypes), None
-        found = [None if each is None else each.mul_(gradient / factor).to(dtype) for each, factor, dtype in parts]
-        return *found, None, None, None
+        grads = [None if grad is None else grad.mul_(gradient / factor).to(dtype) for grad, factor, dtype in parts]
+        return *grads, None, None, None
 
 
 def _chunk_size(hidden: Tensor, weight: Tensor) -> int:
     """Number of predictions in a chunk, for hidden (N, C) and weight (V, C): chunks of about equal sizes."""
     symbols, channels = weight.shape
-    left = LOSS_BYTES - 4 * (symbols * channels + 2 * hidden.numel() + 2 * _PART)
-    most = max(left, _LEAST_CHUNK_BYTES) // (symbols * hidden.element_size())
+    available_bytes = LOSS_BYTES - 4 * (symbols * channels + 2 * hidden.numel() + 2 * _PART)
+    max_rows = max(available_bytes, _MIN_CHUNK_BYTES) // (symbols * hidden.element_size())
     if hidden.device.type == "cpu":
-        most = min(most, _CPU_CHUNK_BYTES // (symbols * hidden.element_size()))
-    chunks = -(-len(hidden) // max(most, 1))
+        max_rows = min(max_rows, _CPU_CHUNK_BYTES // (symbols * hidden.element_size()))
+    chunks = -(-len(hidden) // max(max_rows, 1))
     return max(-(-len(hidden) // max(chunks, 1)), 1)
 
 
-def _softmax_(logits: Tensor, target: Tensor, smoothing: float, factor: float | None, by_bias: Tensor | None) -> Tensor:
-    """In place: logits (R, V) become `factor` times the gradients of the loss (unchanged if None).
+def _grads_(logits: Tensor, target: Tensor, smoothing: float, factor: float | None, grad_bias: Tensor | None) -> Tensor:
+    """Replaces logits (R, V) by `factor` times the gradients of the loss; without a factor, leaves them.
 
     Args:
         target: (R,)
-        by_bias: sum of these gradients over predictions, to which they are added, (V,)
+        grad_bias: (V,), gets the sum of these gradients over predictions added
 
     Returns: log-probabilities (2, R) of the targets, and their sums over all symbols (0 without smoothing).
     """
     exact, symbols = torch.promote_types(logits.dtype, torch.float32), logits.size(1)
-    share, found = smoothing / max(symbols - 1, 1), logits.new_zeros(2, len(target), dtype=exact)
+    share, sums = smoothing / max(symbols - 1, 1), logits.new_zeros(2, len(target), dtype=exact)
     size = max(_CPU_PART // symbols, torch.get_num_threads()) if logits.device.type == "cpu" else _PART // symbols
     size = max(size, 1)
-    for rows, targets, sums in zip(logits.split(size), target[:, None].split(size), found.split(size, dim=1)):
+    for rows, targets, part_sums in zip(logits.split(size), target[:, None].split(size), sums.split(size, dim=1)):
         if rows.dtype == exact:  # a single power of each logit, which CPUs notice
             probs = torch.softmax(rows, dim=1)
-            top, of_top = rows.amax(dim=1), probs.amax(dim=1).log()  # the largest logit, and its log-probability
-            sums[0] = rows.gather(1, targets).squeeze(1) - top + of_top
-            sums[1] = rows.sum(dim=1) - symbols * (top - of_top) if smoothing else 0
+            max_logit, max_log_prob = rows.amax(dim=1), probs.amax(dim=1).log()
+            part_sums[0] = rows.gather(1, targets).squeeze(1) - max_logit + max_log_prob
+            part_sums[1] = rows.sum(dim=1) - symbols * (max_logit - max_log_prob) if smoothing else 0
         else:
             log_probs = torch.log_softmax(rows, dim=1, dtype=exact)
-            sums[0] = log_probs.gather(1, targets).squeeze(1)
-            sums[1] = log_probs.sum(dim=1) if smoothing else 0
+            part_sums[0] = log_probs.gather(1, targets).squeeze(1)
+            part_sums[1] = log_probs.sum(dim=1) if smoothing else 0
         if factor is None:
             continue
         if rows.dtype != exact:
@@ -185,16 +187,16 @@ def _softmax_(logits: Tensor, target: Tensor, smoothing: float, factor: float | 
             torch.mul(probs, factor, out=rows)
         probs = None  # freed before the next ones are made
         # 1 - p is rounded, not p: a confident prediction would lose most of its gradient
-        rows.scatter_(1, targets, ((sums[0].expm1() + smoothing) * factor).type_as(rows)[:, None])
-        if by_bias is not None:
-            by_bias += rows.sum(dim=0, dtype=exact)
-    return found
+        rows.scatter_(1, targets, ((part_sums[0].expm1() + smoothing) * factor).type_as(rows)[:, None])
+        if grad_bias is not None:
+            grad_bias += rows.sum(dim=0, dtype=exact)
+    return sums
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, replaces: bool) -> None:
     """Adds left^T right to total (V, C), or replaces total by it.
 
-    left (R, V) and right (R, C) have the type of total, or 16 bits: then it holds products of parts of the vocabulary.
+    left (R, V) and right (R, C) have the type of total, or 16 bits: then the product is computed part by part.
     """
     if total.dtype == left.dtype:
         total.addmm_(left.t(), right, beta=0 if replaces else 1)

@@ -15,9 +15,9 @@ from fairseq_xl.modules.features import fits_varlen_attention, has_varlen_attent
 #: what `find_packing` returns
 PackingTensors = dict[str, Tensor]
 
-#: without a kernel for packed sequences, a batch is packed if at least 1 / LEAST_PADDING of its tokens are padding:
+#: without a kernel for packed sequences, a batch is packed if at least one token in `_PADDING_DIVISOR` is padding:
 #: packing and unpacking take time too
-LEAST_PADDING = 16
+_PADDING_DIVISOR = 16
 
 
 class Packing(NamedTuple):
@@ -29,10 +29,10 @@ class Packing(NamedTuple):
     varlen: bool  # whether the device has a variable-length attention kernel
 
     @classmethod
-    def of(cls, found: Mapping[str, Tensor]) -> "Packing":
-        """Makes a packing from the result of `find_packing`."""
-        indices = found["indices"]
-        return cls(indices, found["offsets"], found["padding_mask"], has_varlen_attention(indices.device))
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Packing":
+        """The packing of a batch by the result of `find_packing`."""
+        indices = tensors["indices"]
+        return cls(indices, tensors["offsets"], tensors["padding_mask"], has_varlen_attention(indices.device))
 
     @property
     def longest(self) -> int:
@@ -41,9 +41,9 @@ class Packing(NamedTuple):
 
     @property
     def has_much_padding(self) -> bool:
-        """Whether at least one token in `LEAST_PADDING` is padding."""
+        """Whether at least one token in `_PADDING_DIVISOR` is padding."""
         tokens = self.padding_mask.numel()
-        return (tokens - self.indices.numel()) * LEAST_PADDING >= tokens
+        return (tokens - self.indices.numel()) * _PADDING_DIVISOR >= tokens
 
     def fits_varlen(self, dtype: torch.dtype, channels: int) -> bool:
         """Whether a variable-length kernel attends to queries of this type with D channels per head."""
@@ -59,33 +59,32 @@ class Packing(NamedTuple):
         return flat.unflatten(0, self.padding_mask.shape)
 
     def lengths(self) -> list[int]:
-        """Numbers of tokens of the B sequences; waits for the GPU if they are on one."""
+        """Lengths of the B sequences, in tokens; waits for the GPU if they are on one."""
         return torch.diff(self.offsets).tolist()
 
 
 def find_packing(tokens: np.ndarray, pad: int) -> PackingTensors | None:
-    """The tokens of an array (B, T) that are not padding, so that a model can leave out the others.
+    """The packing of an array (B, T), by which a model can leave out padding; None without padding.
 
-    Returns: ``indices`` (N,) of these tokens in the flattened array, ascending; ``offsets`` (B+1,) int32, the number of
-    them before each row, and at the end N; ``padding_mask`` (B, T) bool, True at padding. None without padding.
+    Returns: ``indices``, ``offsets`` and ``padding_mask`` as in `Packing`.
     """
-    kept = tokens != pad
-    return None if kept.all() else _packing(kept)
+    is_token = tokens != pad
+    return None if is_token.all() else _packing(is_token)
 
 
-def _packing(kept: np.ndarray) -> PackingTensors:
+def _packing(is_token: np.ndarray) -> PackingTensors:
     """`find_packing` for a mask (B, T), False at padding."""
-    offsets = np.concatenate(([0], np.cumsum(kept.sum(axis=1))))
+    offsets = np.concatenate(([0], np.cumsum(is_token.sum(axis=1))))
     return {
-        "indices": torch.from_numpy(np.flatnonzero(kept)),
+        "indices": torch.from_numpy(np.flatnonzero(is_token)),
         "offsets": torch.from_numpy(offsets.astype(np.int32)),
-        "padding_mask": torch.from_numpy(~kept),
+        "padding_mask": torch.from_numpy(~is_token),
     }
 
 
 def find_packings(pad: int, **arrays: np.ndarray) -> dict[str, PackingTensors | None]:
-    """`find_packing` of several arrays (B, T_i) by name; of all of them if one has padding."""
-    kept = {name: tokens != pad for name, tokens in arrays.items()}
-    if all(each.all() for each in kept.values()):
+    """`find_packing` of several arrays (B, T_i) by name; if one has padding, all are packed."""
+    masks = {name: tokens != pad for name, tokens in arrays.items()}
+    if all(mask.all() for mask in masks.values()):
         return dict.fromkeys(arrays)
-    return {name: _packing(each) for name, each in kept.items()}
+    return {name: _packing(mask) for name, mask in masks.items()}

@@ -54,18 +54,18 @@ class Stack(nn.ModuleList):
 
         With a variable-length kernel any padding is left out, since a GPU attends more slowly under a mask of padding.
         """
-        found = [packing for packing in packings if packing is not None]
-        if not len(self) or len(found) < len(packings):
+        available = [packing for packing in packings if packing is not None]
+        if not len(self) or len(available) < len(packings):
             return False
         dtype, device = hidden.dtype, hidden.device.type
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         layer: Any = self[0]
         channels = hidden.size(-1) // layer.self_attention.heads
-        return found[0].fits_varlen(dtype, channels) or any(packing.has_much_padding for packing in found)
+        return available[0].fits_varlen(dtype, channels) or any(packing.has_much_padding for packing in available)
 
     def _run(self, hidden: Tensor, **inputs: Any) -> Tensor:
-        """(B, T, C) or packed (N, C) -> the same; training compiles and checkpoints as the attributes say."""
+        """(B, T, C) -> (B, T, C), or packed (N, C) -> (N, C)"""
         training = self.training and torch.is_grad_enabled()
         run = _run_layer
         if self.backend is not None and training:
@@ -85,7 +85,7 @@ def _run_layer(layer: Callable[..., Tensor], hidden: Tensor, inputs: dict[str, A
 
 
 def set_up_stacks(model: Any, cfg: Any, on_gpu: bool) -> None:
-    """Makes the stacks of layers of a model train as --compile and --checkpoint-activations say.
+    """Sets --compile and --checkpoint-activations for the stacks of layers of a model.
 
     Args:
         cfg: options of the task.
@@ -98,7 +98,7 @@ def set_up_stacks(model: Any, cfg: Any, on_gpu: bool) -> None:
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     if not stacks:
         name = "--compile" if cfg.compile else "--checkpoint-activations"
-        raise UserError(f"{name} needs a Transformer, not {type(model).described}")
+        raise UserError(f"{name} needs a Transformer, not {type(model).description}")
     if cfg.compile:
         check_compiler(cfg.compile_backend, on_gpu)
     for stack in stacks:

@@ -1,4 +1,4 @@
-"""--zero-sharding os: each process keeps the optimizer state of its share of the parameters."""
+"""--zero-sharding os: each process has the optimizer state of its share of the parameters."""
 
 import logging
 from itertools import chain
@@ -12,13 +12,13 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.ranks import broadcast
-from fairseq_xl.optimizers.base import parameters_of
+from fairseq_xl.optimizers.base import optimizer_parameters
 
 logger = logging.getLogger(__name__)
 
 
 class ShardedOptimizer(ZeroRedundancyOptimizer):
-    """An optimizer of this package whose state of each parameter is held by one process, which updates the parameter.
+    """An optimizer of this package of which one process holds the state of a parameter, and updates the parameter.
 
     Its state in a checkpoint is that of the optimizer without sharding.
     """
@@ -29,13 +29,13 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
     _all_state_dicts: list[dict]  # of all ranks, once they are gathered
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Loads this rank's part of the state of all parameters."""
-        places = {id(parameter): place for place, parameter in enumerate(parameters_of(self))}
+        """Loads this rank's part of a state of all parameters."""
+        positions = {id(parameter): position for position, parameter in enumerate(optimizer_parameters(self))}
         saved = list(chain(*(group["params"] for group in state_dict["param_groups"])))
-        if len(saved) != len(places):
-            raise UserError(f"the checkpoint's optimizer has {len(saved)} parameters, this run {len(places)}")
-        own = [saved[places[id(parameter)]] for parameter in parameters_of(self.optim)]
-        state = {place: state_dict["state"][key] for place, key in enumerate(own) if key in state_dict["state"]}
+        if len(saved) != len(positions):
+            raise UserError(f"the checkpoint's optimizer has {len(saved)} parameters, this run {len(positions)}")
+        keys = [saved[positions[id(parameter)]] for parameter in optimizer_parameters(self.optim)]
+        state = {position: state_dict["state"][key] for position, key in enumerate(keys) if key in state_dict["state"]}
         first = 0
         groups = []
         for group, settings in zip(self.optim.param_groups, state_dict["param_groups"]):
@@ -46,17 +46,17 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
         self._sync_param_groups(self.optim.param_groups, self.param_groups)  # type: ignore[attr-defined]
 
     def consolidate_state_dict(self, to: int = 0) -> None:
-        """Gathers the state of all ranks on rank `to`, as plain data: torch's own method reads pickles."""
+        """Gathers the state of all ranks on rank `to`, as plain data: torch's method reads pickles."""
         self._sync_param_groups(self.param_groups, self.optim.param_groups)  # type: ignore[attr-defined]
         self._all_state_dicts = []
         for rank in range(self.world_size):
-            own = self.optim.state_dict() if rank == self.rank else None
-            found = broadcast(own, rank, self.process_group)
+            local_state = self.optim.state_dict() if rank == self.rank else None
+            state = broadcast(local_state, rank, self.process_group)
             if self.rank == to:
-                self._all_state_dicts.append(utils.apply_to_sample(Tensor.cpu, found))
+                self._all_state_dicts.append(utils.apply_to_sample(Tensor.cpu, state))
 
     def state_dict(self) -> dict:
-        """Returns the state of all parameters once after `consolidate_state_dict`, on rank 0; else none."""
+        """The state of all parameters, once after `consolidate_state_dict` and on rank 0; else an empty state."""
         if not self._all_state_dicts:
             logger.warning("the state of the optimizer is not saved: the processes failed before they gathered it")
             return {"state": {}, "param_groups": torch.optim.Optimizer.state_dict(self)["param_groups"]}
@@ -66,11 +66,13 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
 
 
 def shard(optimizer: FairseqOptimizer) -> None:
-    """Distributes the state of an optimizer over all processes; one process has all of it."""
+    """Distributes the state of an optimizer over all processes."""
     if torch.distributed.is_initialized():
-        alone, group = optimizer.optimizer, distributed_utils.get_data_parallel_group()
+        unsharded, group = optimizer.optimizer, distributed_utils.get_data_parallel_group()
         optimizer.optimizer = ShardedOptimizer(
-            alone.param_groups, type(alone), process_group=group, **optimizer.optimizer_config
+            unsharded.param_groups, type(unsharded), process_group=group, **optimizer.optimizer_config
         )
-        elements = [sum(map(torch.numel, parameters_of(each))) for each in (optimizer.optimizer.optim, alone)]
+        elements = [
+            sum(map(torch.numel, optimizer_parameters(part))) for part in (optimizer.optimizer.optim, unsharded)
+        ]
         logger.info("--zero-sharding os: this process holds the state of %d of %d weights", *elements)

@@ -79,10 +79,10 @@ class Adam(MultiTensorOptimizer):
 
 @register_optimizer("xl_adam", dataclass=AdamConfig)
 class XLAdam(XLOptimizer):
-    """Adam in fairseq: the same updates as of its `adam`, whose checkpoints it resumes, and which resumes its."""
+    """fairseq's `adam`, with the same updates; each resumes checkpoints of the other."""
 
     name, config, torch_class = "adam", AdamConfig, Adam
 
 
-# fairseq resumes a checkpoint only with an optimizer whose class has the name of the checkpoint's
+# fairseq resumes a checkpoint only with an optimizer of the same class name
 XLAdam.__name__ = FairseqAdam.__name__

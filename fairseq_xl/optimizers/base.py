@@ -1,4 +1,4 @@
-"""The base of the optimizers: state in float32, as fairseq's Adam keeps it, and updates of many tensors at once."""
+"""The base of the optimizers: state in float32, as in fairseq's Adam, and updates of many tensors at once."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
@@ -17,13 +17,13 @@ CHUNK = 2**25
 class MultiTensorOptimizer(torch.optim.Optimizer):
     """An optimizer with the state `step` (int), `exp_avg` and `exp_avg_sq` of each parameter, as fairseq's Adam has it.
 
-    The means are in float32, also those of parameters in 16 bits. A parameter without a gradient stays as it is, its
-    state included. `step` is a number of the host, so that no update waits for the GPU. A subclass defines
-    `update`, with operators that take lists of tensors: a GPU runs a few kernels, not a dozen for each parameter.
+    The means are in float32, also those of parameters in 16 bits. A parameter without a gradient is unchanged, with its
+    state. `step` is an int on the host, so that no update waits for the GPU. A subclass defines `update`, with
+    operators of lists of tensors: a GPU runs a few kernels, not a dozen for each parameter.
     """
 
     supports_memory_efficient_fp16 = True  # parameters in 16 bits alone, without a copy in 32
-    disable_mem_eff_fp16_loading_hack = True  # fairseq need not restore a state that was cast to 16 bits: it is not
+    disable_mem_eff_fp16_loading_hack = True  # fairseq restores no state: none is cast to 16 bits
 
     def __init__(self, params: Any, lr: float, betas: tuple[float, float], eps: float, weight_decay: float):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
@@ -48,8 +48,8 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         """Counts one update of the parameters that have a gradient.
 
         Returns:
-            {(number of updates, device, type): these parameters}. They differ in the number if a run has objectives
-            that use different parameters.
+            {(number of updates, device, type): parameters}; the number differs among parameters where objectives of a
+            run use different ones.
         """
         counted: dict[tuple, list[Tensor]] = {}
         for parameter in parameters:
@@ -72,34 +72,34 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:
         """Loads a state of this class, of fairseq's Adam or of torch's AdamW; means stay in float32."""
         super().load_state_dict(state_dict)  # casts the means to the type of the parameters
-        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
-        for number, parameter in zip(saved, parameters_of(self), strict=True):
-            state = state_dict["state"].get(number)
+        indices = [index for group in state_dict["param_groups"] for index in group["params"]]
+        for index, parameter in zip(indices, optimizer_parameters(self), strict=True):
+            state = state_dict["state"].get(index)
             if state:
                 means = {name: state[name].to(parameter.device, torch.float32) for name in ("exp_avg", "exp_avg_sq")}
                 # a copy: the state in memory would change with this one
                 self.state[parameter] = {"step": int(state["step"]), **{k: mean.clone() for k, mean in means.items()}}
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """The parameters of an optimizer, in the order in which a state numbers them."""
+def optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The parameters of an optimizer, in the order of their indices in a state."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def gradients(parameters: list[Tensor]) -> list[Tensor]:
     """The gradients, each with the strides of its parameter, as updates of many tensors need them."""
-    found = []
+    result = []
     for parameter in parameters:
         gradient = parameter.grad
         assert gradient is not None, "parameters without a gradient are left out"
         if gradient.stride() != parameter.stride():
             gradient = torch.empty_like(parameter).copy_(gradient)
-        found.append(gradient)
-    return found
+        result.append(gradient)
+    return result
 
 
 def in_float32(tensors: list[Tensor]) -> list[Tensor]:
-    """The tensors, all of one type, in float32: themselves or copies."""
+    """The tensors, all of one type, in float32: unchanged or copies."""
     if tensors[0].dtype == torch.float32:
         return tensors
     copies = [torch.empty_like(tensor, dtype=torch.float32) for tensor in tensors]
@@ -127,7 +127,7 @@ class XLOptimizer(FairseqOptimizer):
     Raises `UserError` for options out of range.
     """
 
-    name: str  # that options begin with
+    name: str  # prefix of its options
     config: type
     torch_class: type[MultiTensorOptimizer]
 
@@ -145,7 +145,7 @@ class XLOptimizer(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Settings, which replace those in a checkpoint."""
+        """The settings of the run, which replace those in a checkpoint."""
         return self.settings
 
 

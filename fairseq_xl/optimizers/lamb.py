@@ -35,9 +35,8 @@ class Lamb(MultiTensorOptimizer):
         r = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay x
         x = x - lr |x| / |r| r           where |x| and |r| are not 0, else x - lr r
 
-    The paper writes phi(|x|) for a norm that may be clamped, and trains its models with phi(z) = z: here nothing is
-    clamped. As in the authors' code, tensors of one dimension (biases, LayerNorms) have neither decay nor trust ratio.
-    The ratios stay on the device; each is one kernel, all other operators take many tensors at once.
+    The paper's models have phi(z) = z: norms are not clamped. As in the authors' code, tensors of one dimension
+    (biases, LayerNorms) have neither decay nor trust ratio. The ratios stay on the device; each is one kernel.
     """
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:

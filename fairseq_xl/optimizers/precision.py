@@ -1,4 +1,4 @@
-"""How a loss becomes an update in 32 and in 16 bits: scaling, clipping, and copies of the weights in float32."""
+"""Updates in 32 and in 16 bits: loss scale, clipping, and copies of the weights in float32."""
 
 import contextlib
 import logging
@@ -16,7 +16,7 @@ from torch.nn import Parameter
 
 from fairseq_xl.checkpoints.optimizer_rows import MASTERS
 from fairseq_xl.errors import UserError
-from fairseq_xl.optimizers.base import parameters_of
+from fairseq_xl.optimizers.base import optimizer_parameters
 
 logger = logging.getLogger(__name__)
 
@@ -50,11 +50,8 @@ def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
 class Optimizer:
     """Updates of weights in float32 by one of fairseq's optimizers.
 
-    Args:
-        fairseq_optimizer: it.
-
     Attributes:
-        name: the class of the optimizer by which fairseq's checkpoints name a precision.
+        name: the class name by which fairseq's checkpoints tell the precision.
         precision: that of weights and products, in words.
     """
 
@@ -92,11 +89,11 @@ class Optimizer:
         self.fairseq_optimizer.multiply_grads(factor)
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
-        """Clips the gradients to `max_norm` (0: not at all); returns the norm before, which is not read here."""
+        """Clips the gradients to `max_norm` (0: not at all); returns the norm before, on the device."""
         return clip(self.fairseq_optimizer.params, max_norm)
 
     def check(self, norm: float) -> None:
-        """Raises `Diverged` for a norm that is no finite number; before, with a loss scale, `Overflow`."""
+        """Raises `Diverged` for an infinite norm or NaN, or `Overflow` if the loss scale can be lower."""
         if not math.isfinite(norm):
             raise Diverged("gradients are NaN or infinite")
 
@@ -110,17 +107,13 @@ class Optimizer:
         return state
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
-        """Restores a state; the settings are the run's, but the learning rate, which the scheduler sets.
-
-        Args:
-            overrides: --optimizer-overrides.
-        """
+        """Restores a state with the settings of the run and of --optimizer-overrides; the scheduler sets the rate."""
         settings = {name: value for name, value in self.fairseq_optimizer.optimizer_config.items() if name != "lr"}
         self.fairseq_optimizer.load_state_dict(state, settings | dict(overrides))
 
 
 class _ScaledOptimizer(Optimizer):
-    """An optimizer whose gradients have a factor, of the loss scale and of clipping, until the step."""
+    """An optimizer that multiplies gradients by a factor, for loss scale and clipping, in the step only."""
 
     def __init__(self, fairseq_optimizer: FairseqOptimizer, scaler: DynamicLossScaler | None):
         super().__init__(fairseq_optimizer)
@@ -133,7 +126,7 @@ class _ScaledOptimizer(Optimizer):
         return None if self.scaler is None else self.scaler.loss_scale
 
     def zero_grad(self) -> None:
-        """Frees all gradients; the next ones have the loss scale."""
+        """Frees all gradients, and resets the factor to that of the loss scale."""
         super().zero_grad()
         self.factor = 1.0 if self.scaler is None else 1.0 / float(self.scaler.loss_scale)
 
@@ -252,14 +245,14 @@ class LowPrecisionOptimizer(_ScaledOptimizer):
         self.name, self.precision = "MemoryEfficientFP16Optimizer", _sixteen_bits(cfg)
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
-        """Restores a state; torch casts it to 16 bits, so that of optimizers that do not prevent it is set again."""
+        """Restores a state; where torch casts it to 16 bits, sets it again."""
         super().load_state_dict(state, overrides)
         if getattr(self.torch_optimizer, "disable_mem_eff_fp16_loading_hack", False):
             return
-        saved = [number for group in state["param_groups"] for number in group["params"]]
-        for number, parameter in zip(saved, parameters_of(self.torch_optimizer)):
-            if number in state["state"]:
-                self.torch_optimizer.state[parameter] = state["state"][number]
+        indices = [index for group in state["param_groups"] for index in group["params"]]
+        for index, parameter in zip(indices, optimizer_parameters(self.torch_optimizer)):
+            if index in state["state"]:
+                self.torch_optimizer.state[parameter] = state["state"][index]
 
 
 class AutocastOptimizer(Optimizer):
@@ -319,11 +312,11 @@ class AutocastOptimizer(Optimizer):
 
 
 def build(cfg: DictConfig, parameters: list[Parameter]) -> Optimizer:
-    """The updates of a run, by its --fp16, --bf16, --amp and their memory-efficient forms.
+    """The optimizer of a run, by --fp16, --bf16, --amp and their memory-efficient variants.
 
     Args:
         cfg: the run's configuration.
-        parameters: those that are trained, of the type that the model has.
+        parameters: trained parameters, in the model's type.
     """
     if cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16:
         return LowPrecisionOptimizer(cfg, parameters)

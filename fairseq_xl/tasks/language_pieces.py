@@ -21,14 +21,14 @@ class LanguagePieces:
     """The pieces of each language of data folders.
 
     A piece belongs to a language if its share of the text is above 0, and at least `MIN_RATIO` times its share of the
-    text of each other language of the data folders. So names, numbers and punctuation belong to several languages; a
-    word of another language that is quoted now and then does not.
+    text of each other language of the data folders. So names, digits and punctuation belong to several languages, and a
+    rarely quoted word of another language does not.
     """
 
     def __init__(self, folders: Sequence[str], dictionary: XLDictionary):
         self.folders, self.dictionary = folders, dictionary
 
-    def of(self, language: str) -> NDArray[np.bool_]:
+    def mask(self, language: str) -> NDArray[np.bool_]:
         """The pieces of a language: (V,) bool."""
         counts = self._counts
         if not counts[language].any():
@@ -36,12 +36,12 @@ class LanguagePieces:
             raise UserError(f"--target-pieces-only: {folders} has no training text of language {language!r}")
         shares = {code: count / max(count.sum(), 1) for code, count in counts.items()}
         highest = np.max(list(shares.values()), axis=0)
-        found: NDArray[np.bool_] = (counts[language] > 0) & (shares[language] >= MIN_RATIO * highest)
-        return found
+        pieces: NDArray[np.bool_] = (counts[language] > 0) & (shares[language] >= MIN_RATIO * highest)
+        return pieces
 
     @cached_property
     def _counts(self) -> dict[str, Any]:
-        """{language: number of occurrences (V,) of each piece in all its training text, monolingual and parallel}."""
+        """{language: counts (V,) of the pieces in all its training text, monolingual and parallel}."""
         counts = {code: np.zeros(len(self.dictionary), dtype=np.int64) for code in self.dictionary.languages}
         for folder, language in product(self.folders, counts):
             for prefix in training_texts(folder, language):

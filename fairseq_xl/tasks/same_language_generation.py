@@ -135,7 +135,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         self.objective.check_model(cfg)
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, XLDenoisingModel):
-            raise UserError(f"xl_generation needs {XLDenoisingModel.described}")
+            raise UserError(f"xl_generation needs {XLDenoisingModel.description}")
         if self.denoiser is not None and self.denoiser.input_length.positions > cfg.max_positions:
             raise UserError(
                 f"{self.cfg.denoise}.length={self.denoiser.cfg.length} is more than the model's --max-positions "

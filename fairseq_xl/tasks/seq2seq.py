@@ -21,7 +21,7 @@ from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.options import option, option_name
 from fairseq_xl.io.text import text_of_line
 from fairseq_xl.models.generation_options import check_generation, check_run
-from fairseq_xl.models.generator import generate, generator_of, restrict
+from fairseq_xl.models.generator import generate, generator_class, restrict
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.language_pieces import LanguagePieces
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
@@ -123,13 +123,13 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
             if self.origins:
                 path = os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt")
                 write_origin(path, Origin.of_ensemble(self.origins))
-        default, options = generator_of(args, models, self.dictionary)
+        default, options = generator_class(args, models, self.dictionary)
         more = options | (extra_gen_cls_kwargs or {})
         generator = super().build_generator(models, args, seq_gen_cls or default, more, prefix_allowed_tokens_fn)
         if self.cfg.target_pieces_only and not args.score_reference:
             if args.constraints:
                 raise UserError("--target-pieces-only does not work with --constraints, which may need other pieces")
-            restrict(generator, self.language_pieces.of(self.inference_pair[1]))
+            restrict(generator, self.language_pieces.mask(self.inference_pair[1]))
         return generator
 
     @cached_property

@@ -175,7 +175,7 @@ class TrainingTask(PlannedTask, XLTask):
         model = super().build_model(cfg, from_checkpoint)
         for name, objective in self.objectives.items():
             if not isinstance(model, objective.model_class):
-                raise UserError(f"{name if self.named else self.cfg._name} needs {objective.model_class.described}")
+                raise UserError(f"{name if self.named else self.cfg._name} needs {objective.model_class.description}")
             model.add_heads(objective.heads(cfg))
         self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if not from_checkpoint:

@@ -83,9 +83,9 @@ def test_the_loop_over_packed_sentences_agrees_too(family, dictionary, monkeypat
         lengths.append(shape)
         return torch.ones(shape, dtype=torch.bool), 1.0
 
-    monkeypatch.setattr(attention, "draw_kept", keep_all)
+    monkeypatch.setattr(attention, "draw_keep_mask", keep_all)
     if family == "streams":  # their attention has a dropout of its own
-        monkeypatch.setattr("fairseq_xl.modules.ngram_attention.dropped", lambda weights, probability: weights)
+        monkeypatch.setattr("fairseq_xl.modules.ngram_attention.drop_values", lambda weights, probability: weights)
     model = build(family, dictionary, attention_dropout=0.5)
     torch.testing.assert_close(step(family, model, make_batch(dictionary, LENGTHS)), expected)
     heads = 2
@@ -119,7 +119,7 @@ def test_a_batch_is_packed_on_cpu_if_a_sixteenth_of_it_is_padding(lengths, shape
 
 
 def test_a_stack_without_layers_returns_its_input(dictionary):
-    found = packing.Packing.of(make_batch(dictionary, [4, 2])["packing"])
+    found = packing.Packing.from_tensors(make_batch(dictionary, [4, 2])["packing"])
     hidden = torch.randn(2, 4, 8)
     assert found.has_much_padding and torch.equal(Stack()(hidden, packing=found), hidden)
 
@@ -358,7 +358,9 @@ def test_checkpoints_hold_the_inputs_of_layers_only(packed, dictionary):
         stack.checkpoint_activations = checkpoints
         hidden = model.encoder.embeddings(batch["tokens"], languages=batch["languages"])
         with Storages(model.parameters()) as storages:
-            packing = {"packing": None if batch["packing"] is None else attention.Packing.of(batch["packing"])}
+            packing = {
+                "packing": None if batch["packing"] is None else attention.Packing.from_tensors(batch["packing"])
+            }
             loss = stack(hidden, padding_mask=batch["padding_mask"], **packing)
         gc.collect()
         held.append(storages.held())

@@ -164,7 +164,7 @@ def test_heads_that_do_not_divide_the_channels_are_refused():
 
 def packing_of(lengths, device):
     tokens = np.arange(max(lengths)) < np.array(lengths)[:, None]
-    return Packing.of(moved(find_packing(tokens, False), device))
+    return Packing.from_tensors(moved(find_packing(tokens, False), device))
 
 
 @pytest.mark.parametrize("device", DEVICES)

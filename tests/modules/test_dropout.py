@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_xl.modules.dropout import Dropout, draw_kept
+from fairseq_xl.modules.dropout import Dropout, draw_keep_mask
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5])
@@ -19,22 +19,22 @@ def test_as_many_values_are_dropped_as_asked_for(probability):
 
 def test_what_is_dropped_depends_on_no_place():
     torch.manual_seed(0)
-    kept, _ = draw_kept((4096, 8), 0.25)
-    assert ((~kept).float().mean(dim=0) - 0.25).abs().max() < 0.03  # each of the values that share a draw
-    together = (~kept[:, :-1] & ~kept[:, 1:]).float().mean(dim=0)
+    keep_mask, _ = draw_keep_mask((4096, 8), 0.25)
+    assert ((~keep_mask).float().mean(dim=0) - 0.25).abs().max() < 0.03  # each of the values that share a draw
+    together = (~keep_mask[:, :-1] & ~keep_mask[:, 1:]).float().mean(dim=0)
     assert (together - 0.25**2).abs().max() < 0.02  # neighbors are independent
 
 
 def test_the_rest_is_scaled_by_what_is_really_dropped():
-    _, factor = draw_kept((4,), 0.1)  # 6554 of 65536
+    _, factor = draw_keep_mask((4,), 0.1)  # 6554 of 65536
     assert factor == 65536 / (65536 - 6554)
-    kept, factor = draw_kept((1000,), 0.0)
-    assert kept.all() and factor == 1.0
+    keep_mask, factor = draw_keep_mask((1000,), 0.0)
+    assert keep_mask.all() and factor == 1.0
 
 
 def test_a_probability_that_rounds_to_1_drops_nearly_all():
-    kept, factor = draw_kept((1000,), 1 - 2**-18)
-    assert factor == 65536 and kept.float().mean() < 0.01
+    keep_mask, factor = draw_keep_mask((1000,), 1 - 2**-18)
+    assert factor == 65536 and keep_mask.float().mean() < 0.01
 
 
 def test_gradients_pass_where_values_do():
@@ -54,7 +54,7 @@ def test_torchs_seed_decides():
     drawn = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        drawn.append(draw_kept((100,), 0.5)[0])
+        drawn.append(draw_keep_mask((100,), 0.5)[0])
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 

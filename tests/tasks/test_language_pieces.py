@@ -13,6 +13,6 @@ def test_pieces_of_a_language(data_bin):
     counts = {code: np.zeros(len(dictionary), dtype=np.int64) for code in dictionary.languages}
     counts["de"][pieces] = [904, 50, 41, 5, 0]  # of 1,000 and 1,000
     counts["en"][pieces] = [0, 0, 800, 125, 75]
-    of_languages = LanguagePieces([str(data_bin)], dictionary)
-    of_languages._counts = counts
-    assert np.flatnonzero(of_languages.of("de")).tolist() == pieces[:3].tolist()
+    languages = LanguagePieces([str(data_bin)], dictionary)
+    languages._counts = counts
+    assert np.flatnonzero(languages.mask("de")).tolist() == pieces[:3].tolist()

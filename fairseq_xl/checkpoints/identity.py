@@ -27,6 +27,7 @@ REQUIRED = {
     "languages": list[str],
     "framing": enum.Enum("Framing", [(name, name) for name in FRAMINGS]),
     "heads": int | None,
+    "encoding": dict,
 }
 #: keys that some tasks add
 OPTIONAL = {
@@ -38,7 +39,6 @@ OPTIONAL = {
     "writes": list[str],
     "length": int | None,
     "body": str,
-    "encoding": dict,
 }
 
 
@@ -70,21 +70,19 @@ def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
             " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"
         )
     if dictionary is not None:
-        check_encoding(identity.get("encoding"), origin, Path(dictionary_file).parent)
+        check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
 
 
-def check_encoding(stored: Any, origin: str, folder: Path) -> None:
+def check_encoding(stored: dict[str, Any], origin: str, folder: Path) -> None:
     """Raises `UserError` unless a data folder has a checkpoint's sub-words and tokenizers, as far as both are known.
 
     Args:
-        stored: `encoding_of` the data folder that the checkpoint was trained with; None: unknown.
+        stored: `encoding_of` the data folder that the checkpoint was trained with.
         origin: the checkpoint's file, for messages.
         folder: the data folder.
     """
-    if not isinstance(stored, dict | None):
-        raise UserError(f"{origin} is damaged: expected a dict of sub-words, found {quoted(stored)}")
     current = encoding_of(folder) if stored else {}
-    for name, value in (stored or {}).items():
+    for name, value in stored.items():
         if name not in current and TOKENIZER in str(name) and not (folder / "manifest.json").is_file():
             raise UserError(f"{folder}: manifest.json is missing; {origin} needs the {name}, {quoted(value)}")
         if current.get(name, value) != value:

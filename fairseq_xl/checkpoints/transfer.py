@@ -228,7 +228,7 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         matched = own and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
         check_identity(identity, path, dictionary if own and not matched else None, requirements.dictionary_file)
         if matched:
-            check_encoding(identity.get("encoding"), path, requirements.dictionary_file.parent)
+            check_encoding(identity["encoding"], path, requirements.dictionary_file.parent)
         given = content["model"]
         check_backbone(path, content, type(model))
         options, declared = _settings(content, path)

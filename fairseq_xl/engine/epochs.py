@@ -107,24 +107,21 @@ class Epochs(iterators.EpochBatchIterating):
     def state_dict(self) -> dict[str, Any]:
         """The epoch and position where training goes on."""
         if self.end_of_epoch():
-            return {"version": 2, "epoch": self.epoch + 1, "iterations_in_epoch": 0}
+            return {"epoch": self.epoch + 1, "iterations_in_epoch": 0}
         ranks, micro_steps = self._layout(self.epoch)
         layout = {"ranks": ranks, "micro_steps": micro_steps} if self.keeps_layout else {}
-        return {"version": 2, "epoch": self.epoch, "iterations_in_epoch": self.iterations_in_epoch} | layout
+        return {"epoch": self.epoch, "iterations_in_epoch": self.iterations_in_epoch} | layout
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continues an epoch after the micro-steps that were made; if none is left, the next epoch begins.
 
         Raises `LookupError` if the epoch has fewer of them, and `UserError` if it was no pass over the data.
         """
-        self.epoch, position = state_dict["epoch"], state_dict.get("iterations_in_epoch", 0)
+        self.epoch, position = state_dict["epoch"], state_dict["iterations_in_epoch"]
         if not position:
             return
         if self.keeps_layout and "micro_steps" not in state_dict:
-            raise UserError(
-                f"epoch {self.epoch} was begun with other batches, as by an earlier version: restart it with "
-                "--reset-dataloader"
-            )
+            raise UserError(f"epoch {self.epoch} was no pass over the data: restart it with --reset-dataloader")
         if self.keeps_layout:
             now, begun = self._layout(self.epoch), (int(state_dict["ranks"]), int(state_dict["micro_steps"]))
             if self.keeps_updates and math.prod(now) != math.prod(begun):

@@ -19,6 +19,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.changed_settings import differs, options_of, other_settings
 from fairseq_xl.io.checkpoints import NO_CHECKPOINT, NOT_FINITE, naming_misfit
 from fairseq_xl.io.literals import literal
+from fairseq_xl.io.loading import check_training
 from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)
@@ -86,9 +87,10 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
         if not is_of_folder or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
             raise
         raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
+    check_training(state, path)
     if path != cfg.checkpoint.finetune_from_model:
         _forget_incomparable(state, cfg)
-    if is_of_folder and (changes := other_settings(state.get("cfg"), cfg)):
+    if is_of_folder and (changes := other_settings(state["cfg"], cfg)):
         logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
     _scale_position(state, cfg)
     if not resets["optimizer"] and state.get("last_optimizer_state") is not None:
@@ -101,7 +103,7 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
 
 def _check_optimizer(state: Mapping[str, Any], trainer: Trainer, path: str) -> None:
     """Raises `UserError` for the optimizer state of another criterion, optimizer or precision."""
-    last, before, now = state["optimizer_history"][-1], state.get("cfg"), trainer.cfg
+    last, before, now = state["optimizer_history"][-1], state["cfg"], trainer.cfg
     names = (options_of(cfg, "optimizer").get("_name") for cfg in (before, now))
     old, new = (getattr(OPTIMIZER_REGISTRY.get(name), "__name__", None) for name in names)  # xl_adam has that of adam
     saved = (last["criterion_name"], last["optimizer_name"], old)  # in 16 bits the second is that of a wrapper
@@ -126,24 +128,22 @@ def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
     Where an epoch is a number of updates, the run continues after the same update, also with another --update-freq.
     Otherwise it continues after the batches that all processes have read together.
     """
-    position = (state.get("extra_state") or {}).get("train_iterator") or {}
-    batches = position.get("iterations_in_epoch")
+    position = state["extra_state"]["train_iterator"]
+    batches = position["iterations_in_epoch"]
     if not batches:
         return
-    configurations = (state.get("cfg"), cfg)
     if isinstance(cfg.task.get("updates_per_epoch"), int):
-        before, now = (_micro_steps(each, position["epoch"]) for each in configurations)
-        position["iterations_in_epoch"] = batches // before * now if before and now else batches
+        before, now = (_micro_steps(each, position["epoch"]) for each in (state["cfg"], cfg))
+        position["iterations_in_epoch"] = batches // before * now
     else:
-        sections = (options_of(each, "distributed_training") for each in configurations)
-        before, now = (options.get("distributed_world_size") for options in sections)
-        position["iterations_in_epoch"] = -(-batches * before // now) if before and now else batches
+        before, now = (each.distributed_training.distributed_world_size for each in (state["cfg"], cfg))
+        position["iterations_in_epoch"] = -(-batches * before // now)
 
 
-def _micro_steps(cfg: Any, epoch: int) -> int | None:
-    """The batches that each process accumulates for an update of an epoch; None if the configuration is missing."""
-    frequencies = options_of(cfg, "optimization").get("update_freq")
-    return int(frequencies[min(epoch, len(frequencies)) - 1]) if frequencies else None
+def _micro_steps(cfg: DictConfig, epoch: int) -> int:
+    """The batches that each process accumulates for an update of an epoch."""
+    frequencies = cfg.optimization.update_freq
+    return int(frequencies[min(epoch, len(frequencies)) - 1])
 
 
 def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
@@ -151,7 +151,7 @@ def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
 
     fairseq would load the state of any scheduler, and compare values of one metric with the best of another.
     """
-    before, extra = state.get("cfg"), state.get("extra_state") or {}
+    before, extra = state["cfg"], state["extra_state"]
     worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
     if any(differs(before, now, *key) for key in COMPARED):
         for stored in (extra, *extra.values()):  # also of --patience

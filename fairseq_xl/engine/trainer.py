@@ -358,8 +358,7 @@ class Trainer:
         self._started = time.time()
         position = extra["train_iterator"]
         self.lr_step(position["epoch"])
-        begins_epoch = position.get("version", 1) >= 2 and position["iterations_in_epoch"] == 0
-        if "statistics" in extra and not resets["meters"] and not begins_epoch:
+        if "statistics" in extra and not resets["meters"] and position["iterations_in_epoch"]:
             self.metrics.load_state_dict(extra["statistics"])
         self._restore_ema(extra)
 

@@ -81,7 +81,7 @@ def check_checkpoint(state: Any, name: object) -> dict:
     parameters = state.get("model") if isinstance(state, dict) else None
     if not isinstance(parameters, dict) or not all(isinstance(parameter, str) for parameter in parameters):
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
-    if not state.keys() & {"optimizer_history", "best_loss"}:  # fairseq once wrote the second
+    if "optimizer_history" not in state:
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no 'optimizer_history'")
     _check_types(state, name)
     return state

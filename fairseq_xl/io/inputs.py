@@ -28,10 +28,9 @@ class Inputs:
         """Compares the files with those of a checkpoint, from now on; raises `UserError` for a changed one.
 
         Args:
-            stored: `read` of the run that wrote the checkpoint; None: unknown.
+            stored: `read` of the run that wrote the checkpoint.
             origin: the checkpoint's file, for messages.
         """
-        stored = {} if stored is None else stored
         for files in stored.values() if isinstance(stored, dict) else [None]:
             if not isinstance(files, dict) or not all(map(_is_fingerprint, files.values())):
                 raise UserError(f"{origin} is damaged: expected fingerprints of files by split, found {quoted(stored)}")

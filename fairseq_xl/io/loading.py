@@ -9,33 +9,45 @@ from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import check_finite, load_checkpoint, naming_misfit, refuse_hub_name
 from fairseq_xl.io.configuration import BUILT, check_configuration, check_size
 from fairseq_xl.io.literals import literal
 
+#: sections of a training's configuration that its evaluation or continuation reads
+SECTIONS = (*BUILT, "common", "optimization", "distributed_training")
+
 
 def load_checkpoint_to_cpu(
     path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False
 ) -> dict[str, Any]:
-    """Reads a checkpoint, whose weights and configuration are checked, overrides its options and upgrades it.
+    """Reads a checkpoint, whose content is checked, and overrides its options.
 
-    `load_on_all_ranks` has no effect. Raises `UserError` for a file that cannot be read or upgraded.
+    `load_on_all_ranks` has no effect. Raises `UserError` for a file that cannot be read.
     """
     state = load_checkpoint(path)
     check_finite(state, path)
     state = check_configuration(state, path)
-    try:
-        if state.get("cfg") is not None:
-            state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-            overwrite_args_by_name(state["cfg"], arg_overrides or {})
-        upgraded: dict[str, Any] = checkpoint_utils._upgrade_state_dict(state)
-        return upgraded
-    except (KeyError, IndexError, TypeError, AttributeError, OmegaConfBaseException) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UserError(f"{path} is not a checkpoint that fairseq can upgrade ({reason})") from error
+    if state.get("cfg") is not None:
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+        overwrite_args_by_name(state["cfg"], arg_overrides or {})
+    return state
+
+
+def check_training(state: dict[str, Any], path: str) -> None:
+    """Raises `UserError` for a checkpoint without its configuration, or without a state of its training."""
+    cfg, extra = state.get("cfg"), state.get("extra_state") or {}
+    if not cfg:
+        raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
+    last = (state["optimizer_history"] or [{}])[-1]
+    for key, part, needed in (
+        ("cfg", {name: section for name, section in cfg.items() if section}, SECTIONS),
+        ("optimizer_history", last, ("criterion_name", "optimizer_name", "lr_scheduler_state", "num_updates")),
+        ("extra_state.train_iterator", extra.get("train_iterator") or {}, ("epoch", "iterations_in_epoch")),
+    ):
+        if missing := [name for name in needed if name not in part]:
+            raise UserError(f"{path} is damaged: its {key!r} lacks {', '.join(missing)}")
 
 
 def load_model_ensemble_and_task(
@@ -70,11 +82,10 @@ def load_model_ensemble_and_task(
         cfg = found["cfg"]
         if task is None:
             task = tasks.setup_task(cfg.task, from_checkpoint=True)
-        if "task_state" in found:
-            task.load_state_dict(found["task_state"])
+        task.load_state_dict(found.get("task_state") or {})
         with naming_misfit(filenames):
             model = task.build_model(cfg.model, from_checkpoint=True)
-            model.set_num_updates(([{}, *(found.get("optimizer_history") or [])][-1]).get("num_updates", 0))
+            model.set_num_updates(found["optimizer_history"][-1]["num_updates"])
             model.load_state_dict(found["model"], strict=strict, model_cfg=cfg.model)
         models.append(model)
     return models, cfg, task
@@ -110,17 +121,13 @@ def _checked(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> dic
 
 
 def _check_fits(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> None:
-    """Refuses a checkpoint that lacks a section of `BUILT`, or whose task is not that of the command.
+    """Refuses a checkpoint that lacks something, or whose task is not that of the command.
 
     Args:
         overrides: options of the command line, of which fairseq-validate ignores --task.
     """
-    cfg = state.get("cfg")
-    if not cfg:
-        raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
-    missing = [part for part in BUILT if not OmegaConf.is_dict(cfg.get(part))]
-    if missing:
-        raise UserError(f"{path} is damaged: its configuration lacks {', '.join(missing)}")
+    check_training(state, path)
+    cfg = state["cfg"]
     for part, sentence in (
         ("task", "{path} was trained with --task {trained}, not with {named}"),
         ("criterion", "--criterion {named}: {path} is evaluated with {trained}, as it was trained"),

@@ -10,6 +10,7 @@ from fairseq.tasks import register_task
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published_models
+from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
@@ -163,7 +164,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         transfer_weights(self, model, {"encoder": path, "decoder": path})
         directions = [f"{one}-{other}" for one in found.languages for other in found.languages if one != other]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
-        return {"cfg": cfg, "model": model.state_dict(), "task_state": {"fairseq_xl": identity}}
+        return fairseq_checkpoint(cfg, model.state_dict()) | {"task_state": {"fairseq_xl": identity}}
 
     # --- validation --------------------------------------------------------------------------------------------
 

@@ -18,10 +18,11 @@ import yaml
 
 from fairseq_xl.errors import UserError, in_range, language_codes, names_of
 from fairseq_xl.io import bounds, error_reporting
-from fairseq_xl.io.compressed import read_text, stored
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.locks import locked
-from fairseq_xl.io.text import is_blank, lines_in
+from fairseq_xl.io.text import is_blank
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 MADE = (CORPORA / "lohelp", CORPORA / "sample")
@@ -102,7 +103,7 @@ def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     orders = [[folder / f"bitext/test.{name}.{code}" for code in codes] for name in (pair, "-".join(codes[::-1]))]
     whole = [paths for paths in orders if all(stored(path).is_file() for path in paths)]
     if whole:
-        texts = [dict(enumerate(lines_in(read_text(path), path))) for path in whole[0]]
+        texts = [dict(enumerate(read_lines(path))) for path in whole[0]]
     else:
         texts = [_lines_by_id(folder / f"bitext/test.{first}-{code}", code) for code in codes]
     shared = [name for name in texts[0] if name in texts[1]]
@@ -120,7 +121,7 @@ def _lines_by_id(prefix: Path, code: str) -> dict[Any, str]:
     for path in paths:
         if not stored(path).is_file():
             raise UserError(f"--zero-shot: there is no {path}")
-    ids, lines = (lines_in(read_text(path), path) for path in paths)
+    ids, lines = (read_lines(path) for path in paths)
     if len(ids) != len(lines):
         raise UserError(f"{paths[0]} has {len(ids)} lines, {paths[1]} has {len(lines)}")
     return {name: line for name, line in zip(ids, lines) if not is_blank(name)}

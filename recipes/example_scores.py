@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import paired, read_lines, read_pair, tokenizer_of
+from fairseq_xl.evaluation.bleu import paired, read_pair, tokenizer_of
 from fairseq_xl.evaluation.classification_scores import read_predictions
 from fairseq_xl.evaluation.generation_scores import rouge_l_of_each
 from fairseq_xl.evaluation.ranking_scores import ndcg, read_scores
+from fairseq_xl.io.lines import read_lines
 from recipes.paired_tests import broadcast, permutation_test
 
 

@@ -392,7 +392,8 @@ class Report:
         `file` names hypotheses. Without references or with fewer than two systems there is no table. If the run is a
         JSON file, the table has the tests that --save wrote to it.
         """
-        from fairseq_xl.evaluation.bleu import paired, read_lines, tokenizer_of
+        from fairseq_xl.evaluation.bleu import paired, tokenizer_of
+        from fairseq_xl.io.lines import read_lines
 
         title, columns, found = self.expand(title), self.names(columns), {}
         kept = read_kept(self.runs[0]) if self.runs[0].is_file() else None
@@ -435,7 +436,8 @@ class Report:
         self, caption: str, columns: str | list, rows: list[dict], source: str, reference: str
     ) -> list[str]:
         """Lists the outputs of all systems with source and reference, for test lines at equal distances."""
-        from fairseq_xl.evaluation.bleu import read_generated, read_lines
+        from fairseq_xl.evaluation.bleu import read_generated
+        from fairseq_xl.io.lines import read_lines
 
         lines = []
         for column in self.names(columns):

@@ -17,16 +17,17 @@ import yaml
 
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds, error_reporting
-from fairseq_xl.io.compressed import read_text, stored
+from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing, write_json
-from fairseq_xl.io.text import is_blank, lines_in
+from fairseq_xl.io.lines import read_lines
+from fairseq_xl.io.text import is_blank
 from recipes.corpus import make
 
 
 def pages(path: Path) -> list[list[str]]:
     """The pages of a text, lists of lines; an empty line ends a page."""
     found: list[list[str]] = [[]]
-    for line in lines_in(read_text(path), path):
+    for line in read_lines(path):
         if not is_blank(line):
             found[-1].append(line)
         elif found[-1]:

@@ -14,10 +14,10 @@ from collections import Counter
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, names_of
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io import error_reporting
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import replacing
+from fairseq_xl.io.lines import read_lines
 
 WORD = re.compile(r"[^\W\d_][\w'’·\u0900-\u0dff-]*")  # begins with a letter; vowel signs of Indic scripts are no \w
 SPLITS = ("train", "valid", "test")

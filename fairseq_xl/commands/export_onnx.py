@@ -19,10 +19,10 @@ import torch
 
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, named_values
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.serving import export_checks
 from fairseq_xl.serving.export import OUTPUTS, describe, graphs_of, ranges_of, write_graph, write_int8
 from fairseq_xl.serving.graphs import Graph

@@ -38,12 +38,12 @@ from fairseq_xl.data.vocabulary.subwords import (
 )
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, in_range, language_codes
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
 
 logger = logging.getLogger(__name__)

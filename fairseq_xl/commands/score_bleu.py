@@ -20,13 +20,13 @@ from fairseq_xl.evaluation.bleu import (
     chrf,
     paired,
     primary_code,
-    read_lines,
     read_pair,
     tokenized_bleu,
     tokenizer_of,
 )
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.lines import read_lines
 
 logger = logging.getLogger(__name__)
 

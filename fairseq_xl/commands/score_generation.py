@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, in_range, language_codes
-from fairseq_xl.evaluation.bleu import primary_code, read_lines, read_pair
+from fairseq_xl.evaluation.bleu import primary_code, read_pair
 from fairseq_xl.evaluation.generation_scores import averages, score
 from fairseq_xl.evaluation.prediction_folders import check_same_origin
 from fairseq_xl.io import bounds
+from fairseq_xl.io.lines import read_lines
 
 
 def main(arguments: list[str] | None = None) -> None:

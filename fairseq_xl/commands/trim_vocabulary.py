@@ -25,11 +25,11 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dict
 from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.checkpoints import found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.lines import read_lines
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import read_lines, tokenizer_of
+from fairseq_xl.evaluation.bleu import tokenizer_of
 from fairseq_xl.evaluation.generation_scores import rouge_l
 from fairseq_xl.evaluation.task_files import LABELED, file_in, read_examples
+from fairseq_xl.io.lines import read_lines
 
 NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with the spaces around them
 MOST_WORDS = 20  # maximum number of words of a title

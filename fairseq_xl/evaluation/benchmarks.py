@@ -14,11 +14,12 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, names_of, quoted
 from fairseq_xl.evaluation import bootstrap, classification_scores, question_answering_scores, ranking_scores, spans
-from fairseq_xl.evaluation.bleu import letters_of, read_lines
+from fairseq_xl.evaluation.bleu import letters_of
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import parsed_json, replacing
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.io.versions import version
 

@@ -8,8 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.compressed import read_text
-from fairseq_xl.io.text import lines_in
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.versions import version
 
 #: sacreBLEU's tokenizer of a language; char replaces one whose package is not installed
@@ -29,17 +28,6 @@ LANGUAGES = frozenset(
 
 #: lines of fairseq-generate that are read: source, target, and a hypothesis with its score
 GENERATED = re.compile(r"(?:([ST])-(\d+)(?:\t(.*))?|D-(\d+)\t[^\t]*\t(.*))", re.DOTALL)
-
-
-def read_lines(path):
-    """The raw lines of a UTF-8 file (`fairseq_xl.io.text`); raises `UserError` for a missing or ill-encoded file."""
-    try:
-        content = read_text(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    return lines_in(content, path)
 
 
 def read_generated(path):

@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
+from fairseq_xl.io.lines import read_lines
 
 UNLABELED = "_"  # label of text whose label is unknown: it can be predicted, and has no loss and no score
 

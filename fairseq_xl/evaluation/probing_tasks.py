@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 WIC_LABELS = {"T": True, "F": False}

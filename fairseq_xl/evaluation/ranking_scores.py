@@ -9,8 +9,8 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.classification_scores import UNLABELED, UnlabeledError
+from fairseq_xl.io.lines import read_lines
 
 GAINS = ("linear", "exponential")
 
@@ -62,9 +62,9 @@ def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
         rows.append(row)
     if not rows:
         raise UserError(f"{path} holds no predictions")
-    for place, line in enumerate(sorted(row[0] for row in rows), start=1):
-        if line != place:
-            raise UserError(f"{path}: expected a score for each of the lines 1 to {len(rows)}, found line {line}")
+    for expected, number in enumerate(sorted(row[0] for row in rows), start=1):
+        if number != expected:
+            raise UserError(f"{path}: expected a score for each of the lines 1 to {len(rows)}, found line {number}")
     return rows
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError, language_pair, named_values
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import accuracy
 from fairseq_xl.io.files import write_lines
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from typing import Any
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import xglue, xtreme
 from fairseq_xl.evaluation.benchmarks import Task
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.lines import read_lines
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtreme.BENCHMARK)}
 #: a metric -> the baseline of the same unit that score files may have beside it

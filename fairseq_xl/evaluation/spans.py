@@ -8,8 +8,8 @@ import numpy as np
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.classification_scores import UNLABELED, UnlabeledError
+from fairseq_xl.io.lines import read_lines
 
 Span = tuple[str, int, int]  # type, first and last word
 OUTSIDE = ("O", "")

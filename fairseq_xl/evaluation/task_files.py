@@ -12,8 +12,9 @@ from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.io.compressed import read_text, stored
-from fairseq_xl.io.text import is_blank, lines_in
+from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.lines import read_lines
+from fairseq_xl.io.text import is_blank
 
 LABELED = {1: "label TAB text", 2: "label TAB text TAB text", 3: "label TAB text TAB text TAB text"}
 ANY_LABELED = "label TAB text, with up to three texts"
@@ -80,16 +81,14 @@ def file_in(folders: Sequence[Any], name: str) -> Path:
     return next((file for file in files if file.is_file()), files[0])
 
 
-def read_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
+def labeled_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
     """Yields (number, line) of a UTF-8 file, from 1 on; a line ends in LF or CR LF.
 
     Raises `UserError` that names the file for a missing or empty one, and the line for text that is not UTF-8. Logs a
     warning for a file that was appended to itself.
     """
     path = stored(path)
-    if not path.is_file():
-        raise UserError(f"{path}: no such file of labeled text in language {language!r}")
-    lines = lines_in(read_text(path), path)
+    lines = read_lines(path, f"no such file of labeled text in language {language!r}")
     if all(map(is_blank, lines)):
         raise UserError(f"{path}, line 1: the file is empty")
     half = len(lines) // 2
@@ -105,7 +104,7 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
     fields, and an empty label or text.
     """
     examples: list[LabeledExample] = []
-    for number, line in read_lines(path, language):
+    for number, line in labeled_lines(path, language):
         label, *texts = line.split("\t")
         expected = LABELED[len(examples[0].texts)] if examples else ANY_LABELED
         if len(texts) not in ([len(examples[0].texts)] if examples else LABELED):
@@ -124,7 +123,7 @@ def read_queries(path: Any, language: str) -> list[Query]:
     number from 0 on.
     """
     queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
-    for number, line in read_lines(path, language):
+    for number, line in labeled_lines(path, language):
         relevance, *texts = line.split("\t")
         if not 2 <= len(texts) <= 3 or any(map(is_blank, texts)):
             raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r} ({WITHOUT})")
@@ -159,7 +158,7 @@ def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
             sentences.append(TaggedSentence(words, tags, language, str(path), lines[0]))
             rows.clear()
 
-    for number, line in read_lines(path, language):
+    for number, line in labeled_lines(path, language):
         if is_blank(line):
             end()
             continue
@@ -191,13 +190,7 @@ def read_texts(path: Any) -> list[str]:
 
     Raises `UserError` for a missing or empty file, and for a line that is not UTF-8.
     """
-    try:
-        content = read_text(path)
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file of raw text") from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    lines = lines_in(content, path)
+    lines = read_lines(path, "no such file of raw text")
     if all(map(is_blank, lines)):
         raise UserError(f"{path} is empty: expected raw text, one line per example")
     return lines

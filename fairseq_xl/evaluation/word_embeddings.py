@@ -12,8 +12,8 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.correlation import correlation, pearson
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 DECIMALS = 3

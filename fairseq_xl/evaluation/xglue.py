@@ -27,8 +27,9 @@ from fairseq_xl.evaluation.benchmarks import (
     span_scores,
     word_accuracy,
 )
-from fairseq_xl.evaluation.bleu import bleu, read_lines
+from fairseq_xl.evaluation.bleu import bleu
 from fairseq_xl.evaluation.spans import SCHEME
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 LANGUAGES = {

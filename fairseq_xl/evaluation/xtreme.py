@@ -25,8 +25,8 @@ from fairseq_xl.evaluation.benchmarks import (
     span_scores,
     word_accuracy,
 )
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.bootstrap import of_sums
+from fairseq_xl.io.lines import read_lines
 
 LANGUAGES = {
     "xnli": "ar bg de el en es fr hi ru sw th tr ur vi zh",

@@ -1,15 +1,29 @@
-"""Streams of raw text, of which a buffer of lines is in memory at a time. Imports neither torch nor fairseq."""
+"""Raw lines of UTF-8 files (`fairseq_xl.io.text`), all or a buffer at a time. Imports neither torch nor fairseq."""
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError, check_number
-from fairseq_xl.io.compressed import lines_of, text_of
+from fairseq_xl.io.compressed import lines_of, read_text, text_of
 from fairseq_xl.io.text import lines_in, text_of_line
 
 STANDARD_INPUT = "standard input"
 BUFFERED = 1000  # lines in memory by default; a terminal is answered line by line
+
+
+def read_lines(path: Path | str, missing: str = "no such file") -> list[str]:
+    """The lines of a file or of its compressed form, whose number `bounds` limits.
+
+    Raises `UserError` for a file that cannot be read or is not UTF-8, with the words `missing` for one that is missing.
+    """
+    try:
+        return lines_in(read_text(path), path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: {missing}") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
 
 
 def read_buffers(path: str | None, size: int | None = None) -> Iterator[list[str]]:

@@ -22,7 +22,7 @@ import fairseq_xl
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
-from fairseq_xl.evaluation.bleu import read_lines
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 BATCH = 32  # texts

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 
 import fairseq_xl
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.io.folders import new_folder
+from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 BATCH = 32  # sentences

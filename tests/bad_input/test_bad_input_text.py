@@ -8,8 +8,8 @@ import shutil
 import pytest
 
 from fairseq_xl.commands import curves, score_bleu, score_classification
-from fairseq_xl.evaluation.bleu import read_lines
 from fairseq_xl.evaluation.retrieval_scores import read_pairs
+from fairseq_xl.io.lines import read_lines
 from preprocess.pipeline import prepare
 from tests.bad_input.every_command import COMMANDS, fails, interactive, sentence_of
 from tests.command_line import cli

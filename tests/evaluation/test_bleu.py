@@ -19,10 +19,10 @@ from fairseq_xl.evaluation.bleu import (
     chrf,
     paired,
     read_generated,
-    read_lines,
     tokenized_bleu,
     tokenizer_of,
 )
+from fairseq_xl.io.lines import read_lines
 
 REFERENCES = ["The cat sat on the mat.", "There's a dog, isn't there?", "It is raining today in the old town."]
 HYPOTHESES = ["The cat sat on a mat.", "There is a dog, isn't there?", "It is raining today in town."]

@@ -7,7 +7,7 @@ import torch
 
 from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.task_files import read_lines
+from fairseq_xl.evaluation.task_files import labeled_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
 from fairseq_xl.finetuning.base import fields_of
 from fairseq_xl.io.options import option
@@ -43,7 +43,7 @@ class Similarity(TaskType):
     def read(self, path, language):
         """The pairs of a file."""
         pairs = []
-        for number, line in read_lines(path, language):
+        for number, line in labeled_lines(path, language):
             similarity, *texts = line.split("\t")
             if len(texts) != 2 or not similarity.replace(".", "", 1).isdigit():
                 raise UserError(f"{path}, line {number}: expected {self.files}")

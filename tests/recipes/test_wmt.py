@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairseq_xl.evaluation.bleu import chrf, read_lines
+from fairseq_xl.evaluation.bleu import chrf
 from fairseq_xl.io.files import write_json
+from fairseq_xl.io.lines import read_lines
 from preprocess.__main__ import main as preprocess
 from preprocess.readers.romanian import normalize
 from preprocess.readers.wmt.__main__ import main as read_wmt

@@ -12,7 +12,8 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.format_numbers import FORMATS
-from fairseq_xl.io.text import lines_in, text_of_line
+from fairseq_xl.io.lines import read_lines
+from fairseq_xl.io.text import text_of_line
 from preprocess.files import replacing
 from preprocess.readers import romanian
 from preprocess.readers.aligned import Pairs
@@ -164,7 +165,7 @@ def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
         raise UserError(
             f"sacrebleu cannot provide {name} {pair} ({error}): run the same command to continue"
         ) from error
-    source, reference = (lines_in(Path(path).read_bytes(), path) for path in paths)
+    source, reference = (read_lines(path) for path in paths)
     if len(source) != len(reference):
         raise UserError(f"sacrebleu's {name} {pair} has {len(source)} sources and {len(reference)} references")
     return source, reference

@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.language_identification import Languages, LineSample, described, other_languages
+from fairseq_xl.evaluation.language_identification import Languages, LineSample, describe_sample, other_languages
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.text import texts_of
@@ -274,8 +274,8 @@ def _warn_of_languages(config: Config, reports: dict[str, Report]) -> None:
     codes = {name: side.language for _, _, side in config.sides() for name in side.files}
     others = other_languages({name: (code, reports[name].languages) for name, code in codes.items()})
     warnings = {
-        name: f"{name} {described(languages := reports[name].languages, other)} instead of {codes[name]}, first line "
-        f"{languages[other][1]}"
+        name: f"{name} {describe_sample(languages := reports[name].languages, other)} instead of {codes[name]}, first "
+        f"line {languages[other][1]}"
         for name, (other, _) in others.items()
     }
     for first, second in _bitext(config, reports):

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import paired, read_pair, tokenizer_of
+from fairseq_xl.evaluation.bleu import paired, read_pair, tokenizer_name
 from fairseq_xl.evaluation.classification_scores import read_predictions
-from fairseq_xl.evaluation.generation_scores import rouge_l_of_each
+from fairseq_xl.evaluation.generation_scores import rouge_l_by_example
 from fairseq_xl.evaluation.ranking_scores import ndcg, read_scores
 from fairseq_xl.io.lines import read_lines
 from recipes.paired_tests import broadcast, permutation_test
@@ -40,13 +40,13 @@ def retrieval(path: Path) -> np.ndarray:
 def titles(path: Path, references: Path, language: str) -> np.ndarray:
     """An output of fairseq-generate -> (n,) ROUGE-L of each text."""
     hypotheses, expected = read_pair(path, references)
-    return np.array(rouge_l_of_each(hypotheses, expected, language))
+    return np.array(rouge_l_by_example(hypotheses, expected, language))
 
 
 def bleu_test(first: list[Path], second: list[Path], language: str) -> tuple[float, float]:
     """Difference and p of sacreBLEU's paired bootstrap of two systems, each [hypotheses, references]."""
     hypotheses, others, references = (read_lines(path) for path in (first[0], second[0], first[1]))
-    found = paired(hypotheses, others, references, tokenizer_of(language))
+    found = paired(hypotheses, others, references, tokenizer_name(language))
     return float(found["difference"]), float(found["p"])
 
 

@@ -392,7 +392,7 @@ class Report:
         `file` names hypotheses. Without references or with fewer than two systems there is no table. If the run is a
         JSON file, the table has the tests that --save wrote to it.
         """
-        from fairseq_xl.evaluation.bleu import paired, tokenizer_of
+        from fairseq_xl.evaluation.bleu import paired, tokenizer_name
         from fairseq_xl.io.lines import read_lines
 
         title, columns, found = self.expand(title), self.names(columns), {}
@@ -412,7 +412,7 @@ class Report:
                     test = kept.get(entry)
                 elif lines is not None and all(system.is_file() for system in systems):
                     hypotheses, others = map(read_lines, systems)
-                    test = paired(hypotheses, others, lines, tokenizer_of(column))
+                    test = paired(hypotheses, others, lines, tokenizer_name(column))
                 if test:
                     self.scores[entry] = test
                     cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])

@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     embed = embedder_of(options, options.fp16)
     choice = embed.choice(options.layer, options.pooling)
     file, _ = found_in(options.checkpoint)
-    origin = Origin.of_checkpoint(file, f"layer {choice[0]}, {choice[1]}")
+    origin = Origin.from_checkpoint(file, f"layer {choice[0]}, {choice[1]}")
     Path(f"{options.output}.json").unlink(missing_ok=True)  # of an earlier file
     lines = 0
     with (

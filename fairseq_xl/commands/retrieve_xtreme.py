@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
         if english.ids != [str(number) for number in range(len(english.ids))]:
             raise UserError(f"{tatoeba / code}-en.en: expected a sentence on each line")
     file, _ = found_in(options.checkpoint)
-    origins = {task: Origin.of_checkpoint(file, task) for task in languages}
+    origins = {task: Origin.from_checkpoint(file, task) for task in languages}
     for task, codes in languages.items():
         check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
     if not dev and (options.layer is None or options.pooling is None):

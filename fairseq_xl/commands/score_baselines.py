@@ -24,10 +24,10 @@ import sys
 from pathlib import Path
 
 from fairseq_xl.errors import names_of
-from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, titles, unit_of_titles
+from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, title_unit, titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
 from fairseq_xl.evaluation.prediction_folders import Origin, write_predictions
-from fairseq_xl.evaluation.retrieval_scores import averages, evaluate_similarity, read_named_pairs, write_found
+from fairseq_xl.evaluation.retrieval_scores import averages, evaluate_similarity, read_named_pairs, write_best_matches
 from fairseq_xl.io.files import write_lines
 
 #: baseline -> what it computes
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
             similarities = similarity(*sides)
             found[pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarities)
             if options.found_to is not None:
-                write_found(similarities, options.found_to / f"{pair}.tsv")
+                write_best_matches(similarities, options.found_to / f"{pair}.tsv")
         sys.stdout.write(json.dumps({"average": averages(found), "test": found}) + "\n")
         return
     languages = names_of("--langs", options.langs)
@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
             first_words, number = titles(options.files, code, options.split)
             lines = [f"D-{place}\t0\t{title}" for place, title in enumerate(first_words)]
             write_lines(options.output / code / f"generate-{options.split}.txt", lines)
-            sys.stdout.write(f"{code}: the first {number} {unit_of_titles(code)}\n")
+            sys.stdout.write(f"{code}: the first {number} {title_unit(code)}\n")
         return
     trained = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
     texts: dict[str, str] = {}

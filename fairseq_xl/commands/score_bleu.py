@@ -22,7 +22,7 @@ from fairseq_xl.evaluation.bleu import (
     primary_code,
     read_pair,
     tokenized_bleu,
-    tokenizer_of,
+    tokenizer_name,
 )
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import write_lines
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--against needs resamples: --bootstrap {options.bootstrap} must be 1 or more")
     if options.save:
         write_lines(options.save, hypotheses)
-    tokenizer = options.tokenize or tokenizer_of(options.language)
+    tokenizer = options.tokenize or tokenizer_name(options.language)
     if not options.tokenize and primary_code(options.language) not in LANGUAGES:
         logger.warning(
             "--language %s is not an ISO 639-1 code: sacreBLEU's tokenizer is %s, for words separated "

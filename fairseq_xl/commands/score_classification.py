@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.evaluation.by_language import parser, scored
+from fairseq_xl.evaluation.by_language import argument_parser, score_languages
 from fairseq_xl.evaluation.classification_scores import compare, read_predictions, score
 from fairseq_xl.evaluation.prediction_folders import check_predictions
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = parser("classification", __doc__, "SPLIT.LANGUAGE.tsv")
+    made = argument_parser("classification", __doc__, "SPLIT.LANGUAGE.tsv")
     made.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
     options = made.parse_args(arguments)
 
@@ -27,5 +27,5 @@ def main(arguments: list[str] | None = None) -> None:
         check_predictions(other, [options.task])
         return score(*read_predictions(path)) | {"paired": compare(path, other)}
 
-    result = scored(options, "tsv", scores, ("accuracy", "macro_f1", "majority"), "metric:accuracy")
+    result = score_languages(options, "tsv", scores, ("accuracy", "macro_f1", "majority"), "metric:accuracy")
     sys.stdout.write(json.dumps(result) + "\n")

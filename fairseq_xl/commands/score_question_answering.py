@@ -12,14 +12,14 @@ from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.benchmarks import answer_scores
-from fairseq_xl.evaluation.by_language import parser, scored
+from fairseq_xl.evaluation.by_language import argument_parser, score_languages
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.io.compressed import stored
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = parser("question-answering", __doc__, "SPLIT.LANGUAGE.json, {id: answer}")
+    made = argument_parser("question-answering", __doc__, "SPLIT.LANGUAGE.json, {id: answer}")
     made.add_argument(
         "--references",
         required=True,
@@ -48,8 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
         return answer_scores(path, references, language, options.normalization)
 
     metric = f"metric:f1+em|norm:{options.normalization}"
-    result = scored(options, "json", scores, ("exact_match", "f1"), metric) | {"normalization": options.normalization}
-    sys.stdout.write(json.dumps(result) + "\n")
+    result = score_languages(options, "json", scores, ("exact_match", "f1"), metric)
+    sys.stdout.write(json.dumps(result | {"normalization": options.normalization}) + "\n")
 
 
 def _files_by_language(named: list[str], languages: str) -> dict[str, list[Path]]:

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.evaluation.by_language import parser, scored
+from fairseq_xl.evaluation.by_language import argument_parser, score_languages
 from fairseq_xl.evaluation.ranking_scores import GAINS, read_scores, score
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = parser("ranking", __doc__, "SPLIT.LANGUAGE.tsv")
+    made = argument_parser("ranking", __doc__, "SPLIT.LANGUAGE.tsv")
     made.add_argument(
         "--gain", choices=GAINS, default="linear", help="linear: the relevance; exponential: 2^relevance - 1"
     )
@@ -24,5 +24,5 @@ def main(arguments: list[str] | None = None) -> None:
     def scores(path: Path, _: str) -> dict[str, Any]:
         return score(read_scores(path).values(), path, options.gain)
 
-    result = scored(options, "tsv", scores, ("ndcg", "chance"), f"metric:ndcg|gain:{options.gain}")
+    result = score_languages(options, "tsv", scores, ("ndcg", "chance"), f"metric:ndcg|gain:{options.gain}")
     sys.stdout.write(json.dumps(result) + "\n")

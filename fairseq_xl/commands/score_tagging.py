@@ -7,13 +7,13 @@ predicting the most frequent tag. Averages are printed only if no language is mi
 import json
 import sys
 
-from fairseq_xl.evaluation.by_language import parser, scored
+from fairseq_xl.evaluation.by_language import argument_parser, score_languages
 from fairseq_xl.evaluation.spans import SCHEME, read_tags, score
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    options = parser("tagging", __doc__, "SPLIT.LANGUAGE.tsv").parse_args(arguments)
-    averaged = ("f1", "accuracy", "majority")
-    result = scored(options, "tsv", lambda path, _: score(*read_tags(path)), averaged, f"metric:span-f1|{SCHEME}")
+    options = argument_parser("tagging", __doc__, "SPLIT.LANGUAGE.tsv").parse_args(arguments)
+    averaged, metric = ("f1", "accuracy", "majority"), f"metric:span-f1|{SCHEME}"
+    result = score_languages(options, "tsv", lambda path, _: score(*read_tags(path)), averaged, metric)
     sys.stdout.write(json.dumps(result) + "\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import tokenizer_of
+from fairseq_xl.evaluation.bleu import tokenizer_name
 from fairseq_xl.evaluation.generation_scores import rouge_l
 from fairseq_xl.evaluation.task_files import LABELED, file_in, read_examples
 from fairseq_xl.io.lines import read_lines
@@ -65,40 +65,40 @@ def labels_and_texts(name, folders, split, languages):
     examples = [
         example for code in languages for example in read_examples(file_in(folders, f"{split}.{code}.tsv"), code)
     ]
-    if name == "pairs" and (other := next((each for each in examples if len(each.texts) != 2), None)):
-        raise UserError(f"{other.place}: expected {LABELED[2]}, found {1 + len(other.texts)} fields")
+    if name == "pairs" and (wrong := next((example for example in examples if len(example.texts) != 2), None)):
+        raise UserError(f"{wrong.location}: expected {LABELED[2]}, found {1 + len(wrong.texts)} fields")
     return [example.label for example in examples], [list(example.texts) for example in examples]
 
 
-def classify(name, folders, languages, trained, split):
+def classify(name, folders, languages, train_languages, split):
     """{language: labels, predictions and probabilities of its test lines} of the baseline `name` of `CLASSIFIERS`.
 
-    `trained`: the languages to train one classifier on; if empty, each language gets a classifier of its own.
+    `train_languages`: languages to train one classifier on; if empty, each language gets a classifier.
     """
-    found = {}
-    for group, tested in [(trained, languages)] if trained else [([code], [code]) for code in languages]:
-        labels, rows = labels_and_texts(name, folders, "train", group)
+    predictions, groups = {}, [(train_languages, languages)] if train_languages else [([c], [c]) for c in languages]
+    for train_codes, test_codes in groups:
+        labels, rows = labels_and_texts(name, folders, "train", train_codes)
         if len(set(labels)) < 2:
-            raise UserError(f"the training text of {','.join(group)} has one label only, {labels[0]!r}")
+            raise UserError(f"the training text of {','.join(train_codes)} has one label only, {labels[0]!r}")
         try:
             model = CLASSIFIERS[name]().fit(rows, labels)
         except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
-            raise UserError(f"nothing is learned from the training text of {','.join(group)}: {error}") from None
-        for code in tested:
+            raise UserError(f"nothing is learned from the training text of {','.join(train_codes)}: {error}") from None
+        for code in test_codes:
             labels, rows = labels_and_texts(name, folders, split, [code])
-            shares = model.predict_proba(rows)
-            found[code] = labels, model.classes_[shares.argmax(1)].tolist(), shares.max(1).tolist()
-    return found
+            probabilities = model.predict_proba(rows)
+            predictions[code] = labels, model.classes_[probabilities.argmax(1)].tolist(), probabilities.max(1).tolist()
+    return predictions
 
 
-def unit_of_titles(language):
+def title_unit(language):
     """`words`, or `characters` if sacreBLEU has a tokenizer for the language (Chinese)."""
-    return "words" if tokenizer_of(language) == "13a" else "characters"
+    return "words" if tokenizer_name(language) == "13a" else "characters"
 
 
-def first_words(text, number, language):
-    """The first words of a text, or its first characters (`unit_of_titles`)."""
-    return " ".join(text.split()[:number]) if unit_of_titles(language) == "words" else text[:number]
+def first_words(text, count, language):
+    """The first words of a text, or its first characters (`title_unit`)."""
+    return " ".join(text.split()[:count]) if title_unit(language) == "words" else text[:count]
 
 
 def titles(folder, language, split):
@@ -109,9 +109,9 @@ def titles(folder, language, split):
             f"{folder}/valid.{language}: expected as many titles as sources, found {len(references)} of {len(sources)}"
         )
 
-    def score(number):
-        return rouge_l([first_words(text, number, language) for text in sources], references, language)["score"]
+    def score(count):
+        return rouge_l([first_words(text, count, language) for text in sources], references, language)["score"]
 
-    number = max(range(1, MOST_WORDS + 1), key=score)
-    tested = read_lines(Path(folder) / f"{split}.{language}.src")
-    return [first_words(text, number, language) for text in tested], number
+    count = max(range(1, MOST_WORDS + 1), key=score)
+    test_sources = read_lines(Path(folder) / f"{split}.{language}.src")
+    return [first_words(text, count, language) for text in test_sources], count

@@ -1,6 +1,7 @@
 """Scores of a benchmark's tasks by language, from predictions and references in the benchmark's own files."""
 
 import argparse
+import itertools
 import json
 import logging
 import math
@@ -14,7 +15,8 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, names_of, quoted
 from fairseq_xl.evaluation import bootstrap, classification_scores, question_answering_scores, ranking_scores, spans
-from fairseq_xl.evaluation.bleu import letters_of
+from fairseq_xl.evaluation.bleu import fold_letters
+from fairseq_xl.evaluation.classification_scores import UNLABELED, parse_number
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
@@ -26,7 +28,6 @@ from fairseq_xl.io.versions import version
 logger = logging.getLogger(__name__)
 
 MIN_ANSWERS = 10  # fewer answers are not compared with the contexts
-NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
 
@@ -53,9 +54,9 @@ class Task:
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
     kinds: tuple[str, ...] = ("classification",)  # task types whose predictions the submission may have
-    others: tuple[str, ...] = ()  # languages that are scored, but not in the average, as in the paper
-    other_references: str = ""  # path of references that may be there instead
-    called: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
+    extra_languages: tuple[str, ...] = ()  # languages that are scored, but not in the average, as in the paper
+    alternative_references: str = ""  # path of references that may be there instead
+    benchmark_metric: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
     papers: Papers = field(default_factory=dict)  # published scores of the benchmark's variant
 
     @property
@@ -64,11 +65,11 @@ class Task:
         return next(iter(self.variants))
 
     def metric(self, name: str) -> str:
-        """Describes how a variant is computed and how it differs from the benchmark's."""
-        described = self.variants[name].description
+        """The description of a variant, and how it differs from the benchmark's."""
+        description = self.variants[name].description
         if name != self.official:
-            return f"{described}; a variant: the benchmark has {self.variants[self.official].description}"
-        return f"{described}; the benchmark calls this {self.called}" if self.called else described
+            return f"{description}; a variant: the benchmark has {self.variants[self.official].description}"
+        return description + (f"; the benchmark calls this {self.benchmark_metric}" if self.benchmark_metric else "")
 
 
 @dataclass(frozen=True)
@@ -94,59 +95,53 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
     models in the folder of predictions or of the submission.
     """
     suffix = "json" if task.kinds == ("question_answering",) else "tsv"
-    files = {code: predictions / f"{split}.{code}.{suffix}" for code in (*task.languages, *task.others)}
+    files = {code: predictions / f"{split}.{code}.{suffix}" for code in (*task.languages, *task.extra_languages)}
     missing = [code for code, path in files.items() if not path.is_file()]
     if len(missing) == len(files):
         raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
-    written: dict[Path, dict[str, str]] = {}  # folder -> name -> text
+    folders: dict[Path, dict[str, str]] = {}  # folder -> name -> text
     for language, path in files.items():
         if language in missing:
             continue
         origin = check_predictions(path, task.kinds)
-        kind = origin.task if origin else kind_of(path, task.kinds)
-        lines = SUBMITTED[kind](path)
-        if "ranking" in task.kinds and not all(math.isfinite(classification_scores.number_of(line)) for line in lines):
+        lines = SUBMISSION_LINES[origin.task if origin else task_type(path, task.kinds)](path)
+        if "ranking" in task.kinds and not all(map(math.isfinite, map(parse_number, lines))):
             raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
         target = destination / task.predictions.format(language=language, split=split)
-        written.setdefault(target.parent, {})[target.name] = "\n".join([*lines, ""])
-    for folder, texts in written.items():
+        folders.setdefault(target.parent, {})[target.name] = "\n".join([*lines, ""])
+    for folder, texts in folders.items():
         write_predictions(folder, origin, texts)
     if missing:
         logger.warning("%s: no predictions of %s, which the submission lacks", predictions, ", ".join(missing))
-    return [folder / name for folder, texts in written.items() for name in texts]
+    return [folder / name for folder, texts in folders.items() for name in texts]
 
 
-def kind_of(path: Path, kinds: tuple[str, ...]) -> str:
+def task_type(path: Path, kinds: tuple[str, ...]) -> str:
     """The task type of predictions without a note: the first of `kinds`; of several, classification for ratings."""
     rows = [line.split("\t") for line in read_lines(path)]
-    ratings = all(len(row) > 1 and (row[1] == classification_scores.UNLABELED or row[1].isdigit()) for row in rows)
-    return kinds[0] if len(kinds) == 1 or not ratings else "classification"
+    is_rated = all(len(row) > 1 and (row[1] == UNLABELED or row[1].isdigit()) for row in rows)
+    return kinds[0] if len(kinds) == 1 or not is_rated else "classification"
 
 
-def tags_of(path: Path) -> list[str]:
-    """The predicted tags, one a line, and an empty line after each sentence."""
-    return [tag for sentence in spans.read_rows(path) for tag in (*(row[2] for row in sentence), "")]
-
-
-def ranking_scores_of(path: Path) -> list[str]:
+def ranking_lines(path: Path) -> list[str]:
     """The scores of a ranking, in the order of the task file's lines instead of by query."""
     ranking_scores.read_rows(path)
     rows = [line.split("\t") for line in read_lines(path)]
     return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]
 
 
-def answers_of(path: Path) -> list[str]:
+def answer_lines(path: Path) -> list[str]:
     """The lines of a file of answers."""
     read_answers(path)
     return read_lines(path)
 
 
-#: task type -> the lines of a submission from a file of --predictions-to
-SUBMITTED: dict[str, Callable[[Path], list[str]]] = {
+#: task type -> the lines of a submission from a file of --predictions-to; an empty one ends a tagged sentence
+SUBMISSION_LINES: dict[str, Callable[[Path], list[str]]] = {
     "classification": lambda path: [row[2] for row in classification_scores.read_rows(path)],
-    "ranking": ranking_scores_of,
-    "tagging": tags_of,
-    "question_answering": answers_of,
+    "ranking": ranking_lines,
+    "tagging": lambda path: [tag for rows in spans.read_rows(path) for tag in (*(row[2] for row in rows), "")],
+    "question_answering": answer_lines,
 }
 
 
@@ -161,26 +156,26 @@ def score_task(task: Task, name: str, predictions: Path, references: Path, split
     Raises `UserError` if a language with predictions has no references, and for predictions that differ from the note
     of their folder.
     """
-    variant, found = task.variants[name], {}
-    for language in (*task.languages, *task.others):
-        ours = predictions / task.predictions.format(language=language, split=split)
-        if not ours.is_file():
+    variant, scores = task.variants[name], {}
+    for language in (*task.languages, *task.extra_languages):
+        prediction_path = predictions / task.predictions.format(language=language, split=split)
+        if not prediction_path.is_file():
             continue
-        check_predictions(ours)
-        named = [path for path in (task.references, task.other_references) if path]
-        paths = [references / path.format(language=language, split=split) for path in named]
-        right = next((path for path in paths if path.is_file()), None)
-        if right is None:
-            raise UserError(f"{paths[0]}: no such file: the references of {ours}")
-        found[language] = variant.score(ours, right, language)
-    missing = [language for language in task.languages if language not in found]
+        check_predictions(prediction_path)
+        patterns = [pattern for pattern in (task.references, task.alternative_references) if pattern]
+        paths = [references / pattern.format(language=language, split=split) for pattern in patterns]
+        reference_path = next((path for path in paths if path.is_file()), None)
+        if reference_path is None:
+            raise UserError(f"{paths[0]}: no such file: the references of {prediction_path}")
+        scores[language] = variant.score(prediction_path, reference_path, language)
+    missing = [language for language in task.languages if language not in scores]
     result: dict[str, Any] = {"metric": task.metric(name), "variant": name}
-    result |= {"signature": signature(variant, found.values()), "languages": found, "missing": missing}
-    averaged = [language for language in task.languages if language in found]
-    if averaged:
-        means = {metric: mean(found[language][metric] for language in averaged) for metric in variant.metrics}
+    result |= {"signature": signature(variant, scores.values()), "languages": scores, "missing": missing}
+    scored = [language for language in task.languages if language in scores]
+    if scored:
+        means = {metric: mean(scores[language][metric] for language in scored) for metric in variant.metrics}
         means["average"] = mean(means.values())
-        result |= {"partial": means | {"languages": averaged}} if missing else means
+        result |= {"partial": means | {"languages": scored}} if missing else means
     return result | ({"paper": task.papers} if task.papers and name == task.official else {})
 
 
@@ -190,19 +185,19 @@ def signature(variant: Variant, scores: Iterable[Scores]) -> str:
     The version is that of this package, or of sacreBLEU where that computes the scores and has its own signature, which
     is moved from the scores of the languages.
     """
-    others = {text for of_language in scores if (text := of_language.pop("signature", None))}
-    return f"{variant.signature}|{others.pop()}" if others else bootstrap.signature(variant.signature)
+    signatures = {text for language_scores in scores if (text := language_scores.pop("signature", None))}
+    return f"{variant.signature}|{signatures.pop()}" if signatures else bootstrap.signature(variant.signature)
 
 
 def score_benchmark(
     benchmark: Benchmark,
-    chosen: Iterable[str],
+    task_names: Iterable[str],
     predictions: Path,
     references: Path,
     split: str,
     variants: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Scores the chosen tasks that have predictions.
+    """Scores those of `task_names` that have predictions.
 
     A group of tasks is averaged if it is complete and each task has the benchmark's variant. Of other groups, `partial`
     has the average over the tasks with all languages and the benchmark's variant, and names them.
@@ -212,13 +207,14 @@ def score_benchmark(
 
     Raises `UserError` if no task has predictions.
     """
-    tasks, chosen = benchmark.tasks, list(chosen)
-    used = {name: (variants or {}).get(name, tasks[name].official) for name in chosen}
-    results = {name: score_task(tasks[name], used[name], predictions, references, split) for name in chosen}
+    tasks, task_names = benchmark.tasks, list(task_names)
+    used = {name: (variants or {}).get(name, tasks[name].official) for name in task_names}
+    results = {name: score_task(tasks[name], used[name], predictions, references, split) for name in task_names}
     results = {name: result for name, result in results.items() if result["languages"]}
     if not results:
-        expected = tasks[chosen[0]].predictions.format(language=tasks[chosen[0]].languages[0], split=split)
-        raise UserError(f"{predictions}: no predictions of {', '.join(chosen)}; expected files such as {expected}")
+        first = tasks[task_names[0]]
+        expected = first.predictions.format(language=first.languages[0], split=split)
+        raise UserError(f"{predictions}: no predictions of {', '.join(task_names)}; expected files such as {expected}")
     result: dict[str, Any] = {"split": split, "tasks": results}
     averages = {name: entry["average"] for name, entry in results.items() if "average" in entry}
     result["missing"] = [name for name in tasks if name not in averages]
@@ -226,11 +222,11 @@ def score_benchmark(
     official = {name: average for name, average in averages.items() if used[name] == tasks[name].official}
     result["partial"] = {}
     for group, names in benchmark.groups.items():
-        averaged = [name for name in names if name in official]
-        if averaged == list(names):
+        scored = [name for name in names if name in official]
+        if scored == list(names):
             result[group] = mean(official[name] for name in names)
-        elif averaged:
-            result["partial"][group] = {"average": mean(official[name] for name in averaged), "tasks": averaged}
+        elif scored:
+            result["partial"][group] = {"average": mean(official[name] for name in scored), "tasks": scored}
     return result | {"paper": dict(benchmark.papers)}
 
 
@@ -250,7 +246,7 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
     rows = [["task", "metric", "average", "published", "by language (95 % interval)", "signature"]]
     for name, entry in result["tasks"].items():
         metrics = benchmark.tasks[name].variants[entry["variant"]].metrics
-        shown = [
+        cells = [
             f"{language} {' / '.join(score_cell(scores, metric) for metric in metrics)}"
             for language, scores in entry["languages"].items()
         ]
@@ -258,17 +254,17 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
         average = f"{entry['average']:.1f}" if "average" in entry else ""
         if "partial" in entry:
             average = f"partial: {entry['partial']['average']:.1f} ({len(entry['partial']['languages'])} languages)"
-        signed = f"`{entry['signature']}`".replace("|", "\\|")
+        signature_cell = f"`{entry['signature']}`".replace("|", "\\|")
         papers = "" if "partial" in entry else published(entry.get("paper", {}))
-        rows.append([name, entry["metric"], average, papers, ", ".join([*shown, *missing]), signed])
+        rows.append([name, entry["metric"], average, papers, ", ".join([*cells, *missing]), signature_cell])
     for group, names in benchmark.groups.items():
         if group in result:
             papers = published(result["paper"].get(group, {}))
             rows.append([group, f"mean of {len(names)} tasks", f"{result[group]:.1f}", papers, "", ""])
         elif group in result["partial"]:
             partial = result["partial"][group]
-            described = f"mean of {', '.join(partial['tasks'])}"
-            rows.append([f"partial {group}", described, f"{partial['average']:.1f}", "", "", ""])
+            description = f"mean of {', '.join(partial['tasks'])}"
+            rows.append([f"partial {group}", description, f"{partial['average']:.1f}", "", "", ""])
     lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "".join([lines[0], "|" + "---|" * len(rows[0]) + "\n", *lines[1:]])
 
@@ -281,12 +277,12 @@ def score_cell(scores: Scores, metric: str) -> str:
 
 def published(papers: Papers) -> str:
     """Figures of the main paper, with their notes."""
-    shown = []
+    texts = []
     for system, figures in first_paper(papers).items():
         parts = f" ({figures['f1']:.1f} / {figures['exact_match']:.1f})" if "exact_match" in figures else ""
         note = f" ({figures['note']})" if figures.get("note") else ""
-        shown.append(f"{system} {figures['average']:.1f}{parts}{note}")
-    return ", ".join(shown)
+        texts.append(f"{system} {figures['average']:.1f}{parts}{note}")
+    return ", ".join(texts)
 
 
 def first_paper(papers: Papers) -> Papers:
@@ -295,20 +291,20 @@ def first_paper(papers: Papers) -> Papers:
     return {system: figures for system, figures in papers.items() if figures["source"] == sources[0]}
 
 
-def variants_of(text: str, benchmark: Benchmark, chosen: list[str]) -> dict[str, str]:
+def parse_variants(text: str, benchmark: Benchmark, task_names: list[str]) -> dict[str, str]:
     """``POS=accuracy,WPR=exponential`` -> {task: variant}; raises `UserError` for unknown or repeated names."""
-    found: dict[str, str] = {}
+    variants: dict[str, str] = {}
     for argument in text.split(",") if text else ():
         task, _, name = argument.partition("=")
-        if task not in chosen:
-            raise UserError(f"--variant {text}: {task!r} is not one of the tasks {', '.join(chosen)}")
+        if task not in task_names:
+            raise UserError(f"--variant {text}: {task!r} is not one of the tasks {', '.join(task_names)}")
         if name not in benchmark.tasks[task].variants:
             expected = ", ".join(benchmark.tasks[task].variants)
             raise UserError(f"--variant {text}: expected {task}=VARIANT with one of {expected}")
-        if task in found:
+        if task in variants:
             raise UserError(f"--variant {text}: {task} is named twice")
-        found[task] = name
-    return found
+        variants[task] = name
+    return variants
 
 
 def run(benchmark: Benchmark, description: str | None, arguments: list[str] | None) -> None:
@@ -329,12 +325,12 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
     )
     parser.add_argument("--table", help="write a table in Markdown to this file too")
     options = parser.parse_args(arguments)
-    chosen = names_of("--tasks", options.tasks)
-    unknown = [task for task in chosen if task not in tasks]
+    task_names = names_of("--tasks", options.tasks)
+    unknown = [task for task in task_names if task not in tasks]
     if unknown:
         raise UserError(f"--tasks {options.tasks}: {unknown[0]} is not one of {', '.join(tasks)}")
-    variants = variants_of(options.variant, benchmark, chosen)
-    result = score_benchmark(benchmark, chosen, options.predictions, options.references, options.split, variants)
+    variants = parse_variants(options.variant, benchmark, task_names)
+    result = score_benchmark(benchmark, task_names, options.predictions, options.references, options.split, variants)
     if options.table:
         with replacing(options.table) as file:
             file.write(table(result, benchmark).encode("utf-8"))
@@ -353,15 +349,15 @@ def accuracy_scores(predictions: list[str], labels: list[str], path: Path, class
     """
     if len(predictions) != len(labels) or not labels:
         raise UserError(f"{path}: expected {len(labels)} predictions, one for each label, found {len(predictions)}")
-    known = set(labels)
-    unknown = [label for label in predictions if label not in known]
-    check_labels(set(predictions), known, path)
+    label_set = set(labels)
+    unknown = [label for label in predictions if label not in label_set]
+    check_labels(set(predictions), label_set, path)
     if unknown and classes:
         logger.warning(
             "%s: %d predictions are no label of the references, the first is %r", path, len(unknown), unknown[0]
         )
-    found = classification_scores.score(labels, predictions)
-    return {name: found[name] for name in ("n", "accuracy", "accuracy_interval", "majority")}
+    scores = classification_scores.score(labels, predictions)
+    return {name: scores[name] for name in ("n", "accuracy", "accuracy_interval", "majority")}
 
 
 def check_labels(predicted: set[str], labels: set[str], path: Path) -> None:
@@ -386,34 +382,33 @@ def word_accuracy(score: Callable[[Path, Path, str], Scores]) -> Variant:
     return Variant(("accuracy",), "accuracy of words", "metric:accuracy|unit:word", score)
 
 
-def sentences_of(path: Path, columns: int = 1) -> list[list[str]]:
+def read_tag_sequences(path: Path, columns: int = 1) -> list[list[str]]:
     """Tags (last column) of each sentence of a file with a word per line and an empty line after each sentence.
 
     Lines that begin with -DOCSTART- are skipped. Raises `UserError` for a line of fewer than `columns`.
     """
-    found: list[list[str]] = [[]]
-    for number, line in enumerate(read_lines(path), start=1):
+    sentences: list[list[str]] = [[]]
+    for line_number, line in enumerate(read_lines(path), start=1):
         fields = line.split()
         if not fields or line.startswith("-DOCSTART-"):
-            found.append([])
+            sentences.append([])
         else:
             if len(fields) < columns:
-                raise UserError(f"{path}, line {number}: no tag; expected {columns} columns, found {len(fields)}")
-            found[-1].append(fields[-1])
-    return [sentence for sentence in found if sentence]
+                raise UserError(f"{path}, line {line_number}: no tag; expected {columns} columns, found {len(fields)}")
+            sentences[-1].append(fields[-1])
+    return [sentence for sentence in sentences if sentence]
 
 
 def span_scores(predicted: list[list[str]], gold: list[list[str]], path: Path) -> Scores:
     """Scores of tags (`fairseq_xl.evaluation.spans`); `UserError` naming `path` for other sentences or words."""
     if len(predicted) != len(gold) or not gold:
         raise UserError(f"{path}: expected {len(gold)} sentences, as in the references, found {len(predicted)}")
-    for number, (ours, right) in enumerate(zip(predicted, gold), start=1):
-        if len(ours) != len(right):
+    for count, (tags, words) in enumerate(zip(predicted, gold), start=1):
+        if len(tags) != len(words):
             raise UserError(
-                f"{path}, sentence {number}: expected {len(right)} tags, one for each word, found {len(ours)}"
+                f"{path}, sentence {count}: expected {len(words)} tags, one for each word, found {len(tags)}"
             )
-    predicted_tags, tags = ({tag for sentence in side for tag in sentence} for side in (predicted, gold))
-    check_labels(predicted_tags, tags | {spans.OUTSIDE[0]}, path)
+    check_labels(set(itertools.chain(*predicted)), {*itertools.chain(*gold), spans.OUTSIDE[0]}, path)
     return spans.score(gold, predicted)
 
 
@@ -425,8 +420,8 @@ def answer_scores(predictions: Path, references: Path, language: str, normalizat
     """
     questions, answers = read_questions(references, language, check_offsets=False), read_answers(predictions)
     answered = [question for question in questions if not is_blank(answers.get(question.id, ""))]
-    contexts = {text: letters_of(text) for text in {question.context for question in answered}}
-    in_context = sum(letters_of(answers[question.id]) in contexts[question.context] for question in answered)
+    contexts = {text: fold_letters(text) for text in {question.context for question in answered}}
+    in_context = sum(fold_letters(answers[question.id]) in contexts[question.context] for question in answered)
     if len(answered) >= MIN_ANSWERS and 2 * in_context < len(answered):
         raise UserError(
             f"{predictions}: only {in_context} of {len(answered)} answers are in the contexts of {references}: "
@@ -438,7 +433,7 @@ def answer_scores(predictions: Path, references: Path, language: str, normalizat
 
 def read_answers(path: Path) -> dict[str, str]:
     """A JSON object {id: answer}; raises `UserError` for anything else."""
-    found = parsed_json("\n".join(read_lines(path)), path)
-    if not isinstance(found, dict) or not all(isinstance(answer, str) for answer in found.values()):
+    answers = parsed_json("\n".join(read_lines(path)), path)
+    if not isinstance(answers, dict) or not all(isinstance(answer, str) for answer in answers.values()):
         raise UserError(f"{path}: expected one JSON object of answers by id")
-    return found
+    return answers

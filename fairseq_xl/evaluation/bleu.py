@@ -38,30 +38,30 @@ def read_generated(path):
     was cut, and for two outputs in one file.
     """
     best, targets, sources, previous = {}, {}, set(), None
-    for place, line in enumerate(read_lines(path), start=1):
+    for i, line in enumerate(read_lines(path), start=1):
         if line[:2] not in ("S-", "T-", "D-"):
             continue
         match = GENERATED.fullmatch(line)
         if not match:
             expected = "D-NUMBER TAB score TAB text" if line[0] == "D" else f"{line[0]}-NUMBER TAB text"
-            raise UserError(f"{path}, line {place}: expected {expected}, found {line[:40]!r}")
-        number = int(match[2] or match[4])
-        earlier = {"S": sources, "T": targets, None: best}[match[1]]
-        if number in earlier and (match[1] or number != previous):  # several hypotheses of a line follow each other
-            raise UserError(f"{path}, line {place}: {line[0]}-{number} occurs twice: expected the output of one run")
+            raise UserError(f"{path}, line {i}: expected {expected}, found {line[:40]!r}")
+        index = int(match[2] or match[4])
+        indices = {"S": sources, "T": targets, None: best}[match[1]]
+        if index in indices and (match[1] or index != previous):  # several hypotheses of a line follow each other
+            raise UserError(f"{path}, line {i}: {line[0]}-{index} occurs twice: expected the output of one run")
         if match[1] == "S":
-            sources.add(number)
+            sources.add(index)
         elif match[1] == "T":
-            targets[number] = match[3] or ""
+            targets[index] = match[3] or ""
         else:
-            best.setdefault(number, match[5])
-            previous = number
+            best.setdefault(index, match[5])
+            previous = index
     if not best:
         raise UserError(f"{path} has no D- lines of fairseq-generate; --plain reads one hypothesis per line")
-    lines = 1 + max((*best, *sources, *targets))
-    if len(best) < lines:
-        raise UserError(f"{path}: expected one D- line for each test line, found {len(best)} of {lines}")
-    return [best[number] for number in range(lines)], targets
+    count = 1 + max((*best, *sources, *targets))
+    if len(best) < count:
+        raise UserError(f"{path}: expected one D- line for each test line, found {len(best)} of {count}")
+    return [best[index] for index in range(count)], targets
 
 
 def read_pair(generated, references):
@@ -73,18 +73,18 @@ def read_pair(generated, references):
     (hypotheses, targets), expected = read_generated(generated), read_lines(references)
     if len(hypotheses) != len(expected):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(expected)} references in {references}")
-    compared = [number for number, text in targets.items() if "<unk>" not in text]
-    equal = sum(letters_of(targets[number]) == letters_of(expected[number]) for number in compared)
-    if 2 * equal < len(compared):
+    indices = [index for index, text in targets.items() if "<unk>" not in text]
+    equal = sum(fold_letters(targets[index]) == fold_letters(expected[index]) for index in indices)
+    if 2 * equal < len(indices):
         raise UserError(
-            f"{references}: only {equal} of {len(compared)} lines equal the target text (T-) in {generated}: expected "
+            f"{references}: only {equal} of {len(indices)} lines equal the target text (T-) in {generated}: expected "
             "the references of its test set; `fairseq-xl score bleu --plain` scores plain text against any references"
         )
     return hypotheses, expected
 
 
-def letters_of(text):
-    """Letters and digits without accents and case: what sub-words, Moses' tokenizer and XLM's text keep."""
+def fold_letters(text):
+    """The letters and digits of a text without accents and case, as sub-words, Moses and XLM's text preserve them."""
     text = unicodedata.normalize("NFKD", html.unescape(re.sub(r"@@|[\s▁]", "", text)))
     return "".join(filter(str.isalnum, text.casefold()))
 
@@ -94,7 +94,7 @@ def primary_code(language):
     return re.split("[-_]", language)[0].lower()
 
 
-def tokenizer_of(language):
+def tokenizer_name(language):
     """sacreBLEU's tokenizer for a language, by its code (`zh_CN` as `zh`): 13a if spaces separate its words."""
     name = TOKENIZERS.get(primary_code(language), "13a")
     if name.endswith("mecab"):
@@ -105,7 +105,7 @@ def tokenizer_of(language):
     return name
 
 
-def metric_of(tokenize, lowercase=False, smoothing="exp"):
+def bleu_metric(tokenize, lowercase=False, smoothing="exp"):
     """sacreBLEU's BLEU with a tokenizer.
 
     Raises `UserError` where that needs a package that is not installed or a file that cannot be downloaded.
@@ -123,7 +123,7 @@ def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
 
     Returns: {"score", "signature"} and, with `bootstrap` resamples, "interval": half the width at 95 %.
     """
-    return _score(metric_of(tokenize, lowercase), hypotheses, references, bootstrap)
+    return _score(bleu_metric(tokenize, lowercase), hypotheses, references, bootstrap)
 
 
 def chrf(hypotheses, references, bootstrap=0):
@@ -148,20 +148,21 @@ def _score(metric, hypotheses, references, bootstrap=0):
     return result | ({"interval": round(float(score._ci), 2)} if bootstrap else {})
 
 
-def paired(hypotheses, others, references, tokenize="13a", resamples=1000):
-    """sacreBLEU's paired bootstrap (Koehn 2004) of n hypotheses against those of another system.
+def paired(hypotheses, baseline, references, tokenize="13a", resamples=1000):
+    """sacreBLEU's paired bootstrap (Koehn 2004) of n hypotheses against those of a `baseline`.
 
     It resamples test lines and does not test the variation over training seeds.
 
-    Returns: {"against": the other system's BLEU, "difference", "p": two-sided, "signature"}.
+    Returns: {"against": the baseline's BLEU, "difference", "p": two-sided, "signature"}.
     """
-    systems = [("against", others), ("generated", hypotheses)]
-    signatures, scores = PairedTest(systems, {"BLEU": metric_of(tokenize)}, [references], "bs", resamples)()
-    other, own = scores["BLEU"]
+    systems = [("against", baseline), ("generated", hypotheses)]
+    signatures, scores = PairedTest(systems, {"BLEU": bleu_metric(tokenize)}, [references], "bs", resamples)()
+    against, generated = scores["BLEU"]
+    difference = generated.score - against.score
     return {
-        "against": round(other.score, 2),
-        "difference": round(own.score - other.score, 2),
-        "p": 1.0 if own.score == other.score else round(own.p_value, 4),  # sacreBLEU gives equal systems p = 0.001
+        "against": round(against.score, 2),
+        "difference": round(difference, 2),
+        "p": round(generated.p_value, 4) if difference else 1.0,  # sacreBLEU gives equal systems p = 0.001
         "signature": str(signatures["BLEU"]),
     }
 
@@ -184,6 +185,6 @@ def tokenized_bleu(hypotheses, references, language):
     ]
     tokenizer = {"tokenizer": f"sacremoses {version('sacremoses')} {language}"}
     return {
-        name: _score(metric_of("none", lowercase, "none"), *sides) | tokenizer
+        name: _score(bleu_metric("none", lowercase, "none"), *sides) | tokenizer
         for name, lowercase in (("tokenized", True), ("tokenized_cased", False))
     }

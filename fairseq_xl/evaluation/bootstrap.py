@@ -41,7 +41,7 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> di
     return result
 
 
-def of_sums(
+def corpus_metrics(
     statistics: ArrayLike, metrics: Mapping[str, Callable[[np.ndarray], np.ndarray]]
 ) -> dict[str, dict[str, Any]]:
     """Metrics of summed statistics: {name: {"score", its 95 % bootstrap "interval"}}.
@@ -53,8 +53,8 @@ def of_sums(
     statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(SEED)
     n = len(statistics)
     sums = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) @ statistics for _ in range(RESAMPLES)])
-    found = {}
+    results = {}
     for name, metric in metrics.items():
         bounds = [round(float(bound), 2) for bound in np.percentile(metric(sums), (2.5, 97.5))]
-        found[name] = {"score": round(float(metric(statistics.sum(axis=0))), 2), "interval": bounds}
-    return found
+        results[name] = {"score": round(float(metric(statistics.sum(axis=0))), 2), "interval": bounds}
+    return results

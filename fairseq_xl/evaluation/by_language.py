@@ -13,17 +13,17 @@ from fairseq_xl.evaluation.classification_scores import UnlabeledError
 logger = logging.getLogger(__name__)
 
 
-def parser(name: str, description: str | None, files: str) -> argparse.ArgumentParser:
+def argument_parser(name: str, description: str | None, files: str) -> argparse.ArgumentParser:
     """The arguments of `fairseq-xl score NAME`; `files` describes the files of its folder."""
-    made = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
-    made.add_argument("folder", help=f"folder of {files}, written by fairseq-validate --predictions-to")
-    made.set_defaults(task=name.replace("-", "_"))
-    made.add_argument("--split", default="test", help="split (default: test)")
-    made.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
-    return made
+    parser = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
+    parser.add_argument("folder", help=f"folder of {files}, written by fairseq-validate --predictions-to")
+    parser.set_defaults(task=name.replace("-", "_"))
+    parser.add_argument("--split", default="test", help="split (default: test)")
+    parser.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
+    return parser
 
 
-def scored(
+def score_languages(
     options: argparse.Namespace,
     suffix: str,
     score: Callable[[Path, str], dict[str, Any]],
@@ -33,7 +33,7 @@ def scored(
     """Scores the files ``SPLIT.LANGUAGE.suffix`` of a folder.
 
     Args:
-        options: arguments of `parser`.
+        options: arguments of `argument_parser`.
         score: function of a file and its language.
         averaged: scores that are averaged if no language is missing.
         metric: the first part of the signature, such as "metric:accuracy".
@@ -66,5 +66,5 @@ def scored(
     result["signature"] = bootstrap.signature(metric)
     if not result["missing"]:
         for name in averaged:
-            result[name] = round(sum(of_one[name] for of_one in scores.values()) / len(scores), 2)
+            result[name] = round(sum(entry[name] for entry in scores.values()) / len(scores), 2)
     return result

@@ -22,16 +22,16 @@ def read_rows(path):
     Raises `UserError` unless there is one prediction for each line, with a probability; and for scores of ranking.
     """
     rows = [line.split("\t") for line in read_lines(path)]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 4 or row[0] != str(number) or not all(row) or not 0 <= number_of(row[3]) <= 1:
-            raise UserError(f"{path}, line {number}: expected {number} TAB label TAB prediction TAB probability")
+    for line, row in enumerate(rows, start=1):
+        if len(row) != 4 or row[0] != str(line) or not all(row) or not 0 <= parse_number(row[3]) <= 1:
+            raise UserError(f"{path}, line {line}: expected {line} TAB label TAB prediction TAB probability")
     if not rows:
         raise UserError(f"{path} holds no predictions")
     labels, predictions = ({row[column] for row in rows} - {UNLABELED} for column in (1, 2))
     if (
         labels
-        and all(math.isfinite(number_of(name)) for name in predictions)
-        and not any(math.isfinite(number_of(name)) for name in labels)
+        and all(math.isfinite(parse_number(name)) for name in predictions)
+        and not any(math.isfinite(parse_number(name)) for name in labels)
     ):
         raise UserError(
             f"{path}: expected classes, as the labels are, found numbers, {quoted(rows[0][2])} for "
@@ -40,7 +40,7 @@ def read_rows(path):
     return rows
 
 
-def number_of(text):
+def parse_number(text):
     """The number in a text; NaN for other text."""
     try:
         return float(text)
@@ -62,30 +62,25 @@ def read_predictions(path):
     return [row[1] for row in rows], [row[2] for row in rows]
 
 
-def macro_f1(labels, predictions):
-    """The mean of the classes' F1, 2 right / (gold + predicted), over all classes that occur; in percent."""
-    gold, predicted = Counter(labels), Counter(predictions)
-    right = Counter(label for label, prediction in zip(labels, predictions) if label == prediction)
-    classes = gold.keys() | predicted.keys()
-    return 100 * sum(2 * right[name] / (gold[name] + predicted[name]) for name in classes) / len(classes)
-
-
 def score(labels, predictions):
     """Accuracy with its interval, macro-F1, and the shares of the most frequent label and the most predicted one.
 
-    All in percent. `majority` is the accuracy of always predicting the most frequent label. `most_predicted` near 100
-    means that the model has collapsed.
+    All in percent; macro-F1 is over all classes that occur. `majority` is the accuracy of always predicting the most
+    frequent label. `most_predicted` near 100 means that the model has collapsed.
     """
-    right = np.array([label == predicted for label, predicted in zip(labels, predictions)])
+    from sklearn.metrics import f1_score
+
+    measured = accuracy([label == predicted for label, predicted in zip(labels, predictions)])
     shares = [100 * Counter(names).most_common(1)[0][1] / len(names) for names in (labels, predictions)]
-    figures = {"macro_f1": macro_f1(labels, predictions), "majority": shares[0], "most_predicted": shares[1]}
-    found = accuracy(right)
-    intervals = {"accuracy": found["accuracy"], "accuracy_interval": found["interval"]}
-    return {"n": len(labels)} | intervals | {name: round(value, 2) for name, value in figures.items()}
+    return {
+        **{"n": len(labels), "accuracy": measured["accuracy"], "accuracy_interval": measured["interval"]},
+        "macro_f1": round(100 * float(f1_score(labels, predictions, average="macro")), 2),
+        **{"majority": round(shares[0], 2), "most_predicted": round(shares[1], 2)},
+    }
 
 
-def mcnemar(right, others):
-    """McNemar's exact test of the accuracies of two classifiers; `right`, `others` (n,) bool: item answered correctly.
+def mcnemar(right, baseline):
+    """McNemar's exact test of the accuracies of two classifiers; arguments (n,) bool: item answered correctly.
 
     If accuracies are equal, an item that only one classifier answers correctly is equally likely to be either's: `p` is
     two-sided, from the binomial distribution. The variation over training seeds is not tested.
@@ -94,16 +89,15 @@ def mcnemar(right, others):
     """
     from scipy.stats import binomtest
 
-    here, there = int(np.sum(right & ~others)), int(np.sum(others & ~right))
-    p = float(binomtest(here, here + there).pvalue) if here + there else 1.0
-    difference = round(100 * (here - there) / len(right), 2)
-    return {"difference": difference, "only_here": here, "only_there": there, "p": float(f"{p:.3g}")}
+    only_here, only_there = int(np.sum(right & ~baseline)), int(np.sum(baseline & ~right))
+    p = float(binomtest(only_here, only_here + only_there).pvalue) if only_here + only_there else 1.0
+    difference = round(100 * (only_here - only_there) / len(right), 2)
+    return {"difference": difference, "only_here": only_here, "only_there": only_there, "p": float(f"{p:.3g}")}
 
 
 def compare(first, second):
     """`mcnemar` of two prediction files of the same items; raises `UserError` if their labels differ."""
-    (labels, predictions), (other_labels, others) = read_predictions(first), read_predictions(second)
-    if labels != other_labels:
+    (labels, predictions), (second_labels, second_predictions) = read_predictions(first), read_predictions(second)
+    if labels != second_labels:
         raise UserError(f"{first} and {second} are of different items: their labels differ")
-    labels = np.array(labels)
-    return mcnemar(labels == np.array(predictions), labels == np.array(others))
+    return mcnemar(*(np.equal(labels, answers) for answers in (predictions, second_predictions)))

@@ -52,7 +52,7 @@ Dictionary = dict[tuple[str, ...], str]  # words of a span -> its type
 # Tagging
 
 
-def dictionary_of(sentences: Iterable[TaggedSentence]) -> Dictionary:
+def build_dictionary(sentences: Iterable[TaggedSentence]) -> Dictionary:
     """Collects the spans of training sentences; the words of each are a span in at least half of their occurrences.
 
     A span that has several types gets the most frequent one. Punctuation around words is ignored.
@@ -75,17 +75,17 @@ def dictionary_of(sentences: Iterable[TaggedSentence]) -> Dictionary:
 
 def tag(sentence: Sequence[str], dictionary: Dictionary) -> list[str]:
     """Tags of a sentence's words, B-, I- and O: from left to right the longest span of the dictionary at each word."""
-    bare, tags, place = _bare(sentence), [OUTSIDE] * len(sentence), 0
+    bare, tags, position = _bare(sentence), [OUTSIDE] * len(sentence), 0
     longest = max(map(len, dictionary), default=0)
-    while place < len(bare):
-        ends = range(min(place + longest, len(bare)), place, -1)
-        end = next((end for end in ends if tuple(bare[place:end]) in dictionary), None)
+    while position < len(bare):
+        ends = range(min(position + longest, len(bare)), position, -1)
+        end = next((end for end in ends if tuple(bare[position:end]) in dictionary), None)
         if end is None:
-            place += 1
+            position += 1
             continue
-        kind = dictionary[tuple(bare[place:end])]
-        tags[place:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - place - 1)]
-        place = end
+        kind = dictionary[tuple(bare[position:end])]
+        tags[position:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - position - 1)]
+        position = end
     return tags
 
 
@@ -104,13 +104,13 @@ def tag_capitals(sentence: Sequence[str], kind: str) -> list[str]:
     such as the hyphen of a menu path, belongs to it. Punctuation ends a run.
     """
     bare, tags, inside = _bare(sentence), [OUTSIDE] * len(sentence), False
-    for place in range(1, len(sentence)):
-        capital = bare[place][:1].isupper() and not sentence[place - 1].endswith(SENTENCE_ENDS)
-        following = bare[place + 1][:1].isupper() if place + 1 < len(bare) else False
-        joins = inside and following and not any(map(str.isalnum, sentence[place]))
+    for position in range(1, len(sentence)):
+        capital = bare[position][:1].isupper() and not sentence[position - 1].endswith(SENTENCE_ENDS)
+        following = bare[position + 1][:1].isupper() if position + 1 < len(bare) else False
+        joins = inside and following and not any(map(str.isalnum, sentence[position]))
         if capital or joins:
-            tags[place] = f"{'I' if inside else 'B'}-{kind}"
-        inside = (capital or joins) and not sentence[place].endswith(CLAUSE_END)
+            tags[position] = f"{'I' if inside else 'B'}-{kind}"
+        inside = (capital or joins) and not sentence[position].endswith(CLAUSE_END)
     return tags
 
 
@@ -140,17 +140,17 @@ def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -
         vectors = TfidfVectorizer(**NGRAMS).fit_transform(texts)
     except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
         raise UserError(f"tf-idf of the texts in {language} cannot be computed: {error}") from None
-    places = {text: place for place, text in enumerate(texts)}
-    left, right = (vectors[[places[pair[side]] for pair in pairs]] for side in (0, 1))
+    rows = {text: row for row, text in enumerate(texts)}
+    left, right = (vectors[[rows[pair[side]] for pair in pairs]] for side in (0, 1))
     return np.asarray(left.multiply(right).sum(axis=1)).ravel()
 
 
 def _overlap(query: str, text: str, language: str) -> float:
-    asked = set(words(query, "mlqa", language))
-    return len(asked & set(words(text, "mlqa", language))) / len(asked) if asked else 0.0
+    query_words, text_words = (set(words(side, "mlqa", language)) for side in (query, text))
+    return len(query_words & text_words) / len(query_words) if query_words else 0.0
 
 
-def parts_of(context: str) -> list[str]:
+def split_context(context: str) -> list[str]:
     """The lines of a context; its sentences if it has one line only."""
     lines = [line.strip() for line in context.split("\n") if line.strip()]
     return lines if len(lines) > 1 else [part for part in SENTENCE_END.split(context.strip()) if part.strip()]
@@ -164,20 +164,20 @@ def answers(path: Any, language: str, method: str) -> dict[str, str]:
         language: code of the language.
         method: `first`, or a method of `similarities`: the part most similar to the question, the first of equal ones.
     """
-    asked = [(question, parts_of(question.context)) for question in read_questions(path, language)]
+    questions = [(question, split_context(question.context)) for question in read_questions(path, language)]
     if method == "first":
-        return {question.id: parts[0] for question, parts in asked}
-    found = iter(
-        similarities(method, [(question.question, part) for question, parts in asked for part in parts], language)
+        return {question.id: parts[0] for question, parts in questions}
+    scores = iter(
+        similarities(method, [(question.question, part) for question, parts in questions for part in parts], language)
     )
-    return {question.id: parts[int(np.argmax([next(found) for _ in parts]))] for question, parts in asked}
+    return {question.id: parts[int(np.argmax([next(scores) for _ in parts]))] for question, parts in questions}
 
 
 # Files of predictions
 
 
 def predict(
-    name: str, method: str, folders: Sequence[Any], languages: list[str], trained: list[str], split: str
+    name: str, method: str, folders: Sequence[Any], languages: list[str], train_languages: list[str], split: str
 ) -> Iterator[tuple[str, str]]:
     """Yields for each language the name and the content of a file of predictions, as fairseq-validate writes it.
 
@@ -185,10 +185,10 @@ def predict(
         name, method: a key of `METHODS` and one of its values.
         folders: folders of task files, searched in order.
         languages: languages to predict.
-        trained: languages whose training files tagging reads; if empty, each language reads its own.
+        train_languages: languages whose training files train one tagger; if empty, each language gets a tagger.
         split: the split to predict.
     """
-    tagger = _tagger(method, folders, trained) if name == "tagging" and trained else None
+    tagger = _tagger(method, folders, train_languages) if name == "tagging" and train_languages else None
     for code in languages:
         file = f"{split}.{code}.{'json' if name == 'question-answering' else 'tsv'}"
         path = file_in(folders, file)
@@ -197,12 +197,12 @@ def predict(
         elif name == "ranking":
             queries = read_queries(path, code)
             pairs = [(query.query, " ".join(texts)) for query in queries for texts in query.texts]
-            found = iter(similarities(method, pairs, code).tolist())
-            content = "".join(format_ranking(query, [next(found) for _ in query.texts]) for query in queries)
+            scores = iter(similarities(method, pairs, code).tolist())
+            content = "".join(format_ranking(query, [next(scores) for _ in query.texts]) for query in queries)
         else:
-            own = tagger or _tagger(method, folders, [code])
+            tag_words = tagger or _tagger(method, folders, [code])
             sentences = read_sentences(path, code)
-            content = "".join(format_tags(sentence, own(sentence.words)) for sentence in sentences)
+            content = "".join(format_tags(sentence, tag_words(sentence.words)) for sentence in sentences)
         yield file, content
 
 
@@ -215,4 +215,4 @@ def _tagger(method: str, folders: Sequence[Any], languages: list[str]) -> Callab
     ]
     if method == "capitals":
         return partial(tag_capitals, kind=most_frequent_type(sentences))
-    return partial(tag, dictionary=dictionary_of(sentences))
+    return partial(tag, dictionary=build_dictionary(sentences))

@@ -3,11 +3,10 @@
 import functools
 import unicodedata
 
-import numpy as np
 from sacrebleu.metrics import BLEU
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_of
+from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_name
 from fairseq_xl.evaluation.bootstrap import accuracy, mean
 from fairseq_xl.evaluation.language_identification import language_model
 from fairseq_xl.io.text import is_blank
@@ -24,14 +23,13 @@ class WordTokenizer:
     """
 
     def __init__(self, language):
-        self.name = tokenizer_of(language)
+        self.name = tokenizer_name(language)
         self.divide = str if self.name == "13a" else BLEU(tokenize=self.name).tokenizer
 
     def tokenize(self, text):
         """Text -> its words."""
-        divided = self.divide(text).lower()
-        kept = (char if char.isalnum() or unicodedata.category(char).startswith("M") else " " for char in divided)
-        return "".join(kept).split()
+        text = self.divide(text).lower()
+        return "".join(c if c.isalnum() or unicodedata.category(c).startswith("M") else " " for c in text).split()
 
 
 def rouge_l(hypotheses, references, language, resamples=0):
@@ -39,13 +37,13 @@ def rouge_l(hypotheses, references, language, resamples=0):
 
     Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
     """
-    values = rouge_l_of_each(hypotheses, references, language)
+    values = rouge_l_by_example(hypotheses, references, language)
     name = WordTokenizer(language).name
     words = "words" if name == "13a" else name
     return mean(values, resamples) | {"signature": f"rouge-score {version('rouge-score')} rougeL F1 {words}"}
 
 
-def rouge_l_of_each(hypotheses, references, language):
+def rouge_l_by_example(hypotheses, references, language):
     """F1 of the longest common subsequence of each of n hypotheses with its reference, in percent."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
@@ -77,18 +75,17 @@ def wrong_language(texts, language, candidates, resamples=0):
     """
     candidates = tuple(sorted({primary_code(code) for code in (*candidates, language)}))
     identify = identifier(candidates)
-    written = [text for text in texts if any(map(str.isalpha, text))]
-    counted = {"n": len(written), "signature": f"py3langid {version('py3langid')} {','.join(candidates)}"}
-    if not written or len(candidates) < 2:
-        return {"score": None} | counted
-    wrong = np.array([identify(text) != primary_code(language) for text in written], dtype=bool)
-    found = accuracy(wrong)
-    return {"score": found["accuracy"]} | ({"interval": found["interval"]} if resamples else {}) | counted
+    with_letters = [text for text in texts if any(map(str.isalpha, text))]
+    details = {"n": len(with_letters), "signature": f"py3langid {version('py3langid')} {','.join(candidates)}"}
+    if not with_letters or len(candidates) < 2:
+        return {"score": None} | details
+    share = accuracy([identify(text) != primary_code(language) for text in with_letters])
+    return {"score": share["accuracy"]} | ({"interval": share["interval"]} if resamples else {}) | details
 
 
 def score(hypotheses, references, language, candidates, resamples=0):
     """All scores of one language's n hypotheses, and the share of references identified as another language."""
-    tokenize = tokenizer_of(language)
+    tokenize = tokenizer_name(language)
     both = {
         name: bleu(hypotheses, references, lowercase=lower, tokenize=tokenize, bootstrap=resamples)
         for name, lower in (("bleu", False), ("bleu_lower", True))

@@ -1,4 +1,4 @@
-"""Finds files whose text looks like another language than the declared one: py3langid identifies a sample of lines."""
+"""Finds files in another language than the declared one: py3langid identifies a sample of their lines."""
 
 import functools
 import logging
@@ -65,10 +65,10 @@ class LineSample:
         languages: Languages = {}
         if not self.lines or (model := _model()) is None:
             return languages
-        for number, line in self.lines:
+        for line_number, line in self.lines:
             text = line.decode("utf-8", "ignore")
             if any(map(str.isalpha, text)):
-                languages.setdefault(model.classify(text)[0], [0, number])[0] += 1
+                languages.setdefault(model.classify(text)[0], [0, line_number])[0] += 1
         return languages
 
 
@@ -83,19 +83,19 @@ def other_languages(files: Mapping[str, tuple[str, Languages]]) -> dict[str, tup
     totals: dict[str, Counter[str]] = {}
     for code, languages in files.values():
         totals.setdefault(code, Counter()).update({language: count for language, (count, _) in languages.items()})
-    named = {code: match[1] for code in totals if (match := CODE.fullmatch(code)) and match[1] in model.labels}
-    others = {}
+    code_languages = {code: match[1] for code in totals if (match := CODE.fullmatch(code)) and match[1] in model.labels}
+    mismatches = {}
     for file, (code, languages) in files.items():
         language, (count, _) = max(languages.items(), key=lambda item: item[1][0], default=("", (0, 0)))
-        expected = named.get(code) or totals[code].most_common(1)[0][0] if languages else ""
+        expected = code_languages.get(code) or totals[code].most_common(1)[0][0] if languages else ""
         alike = language == expected or any({language, expected} <= group for group in ALIKE)
         enough = count >= FEWEST and count >= SHARE * sum(lines for lines, _ in languages.values())
         if enough and not alike and language != NO_LANGUAGE:
-            others[file] = language, expected
-    return others
+            mismatches[file] = language, expected
+    return mismatches
 
 
-def described(languages: Languages, language: str) -> str:
-    """Says how much of a sample looks like a language, for messages."""
+def describe_sample(languages: Languages, language: str) -> str:
+    """The share of a sample that looks like a language, for messages."""
     total = sum(lines for lines, _ in languages.values())
     return f"looks like {language} ({languages[language][0]} of {total} sampled texts)"

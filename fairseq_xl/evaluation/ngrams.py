@@ -22,30 +22,29 @@ class Counts:
     def __init__(self, tokens: np.ndarray, symbols: int) -> None:
         self.symbols = symbols
         self.single = np.bincount(tokens, minlength=symbols)
-        codes, self.pairs = np.unique(tokens[:-1].astype(np.int64) * symbols + tokens[1:], return_counts=True)
-        self.codes = codes
+        self.codes, self.pairs = np.unique(tokens[:-1].astype(np.int64) * symbols + tokens[1:], return_counts=True)
 
-    def of_pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    def pair_counts(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Returns the counts (N,) of the token pairs (first, second) in the text."""
-        wanted = first.astype(np.int64) * self.symbols + second
-        place = np.searchsorted(self.codes, wanted).clip(max=len(self.codes) - 1)
-        return np.where(self.codes[place] == wanted, self.pairs[place], 0)
+        codes = first.astype(np.int64) * self.symbols + second
+        index = np.searchsorted(self.codes, codes).clip(max=len(self.codes) - 1)
+        return np.where(self.codes[index] == codes, self.pairs[index], 0)
 
 
 def components(
-    counts: Counts, pieces: np.ndarray, text: np.ndarray, places: np.ndarray, neighbors: Sequence[int]
+    counts: Counts, pieces: np.ndarray, text: np.ndarray, positions: np.ndarray, neighbors: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of the tokens at `places` by each component, (N, K), and the bucket of each token, (N,).
+    """Probabilities of the tokens at `positions` by each component, (N, K), and the bucket of each token, (N,).
 
     Components: uniform over the pieces, their relative frequency, and their relative frequency beside each neighbor.
     """
-    tokens = text[places]
+    tokens = text[positions]
     total = counts.single[pieces].sum()
-    columns = [np.full(len(places), 1 / len(pieces)), counts.single[tokens] / total]
-    bucket = np.zeros(len(places), dtype=np.int64)
+    columns = [np.full(len(positions), 1 / len(pieces)), counts.single[tokens] / total]
+    bucket = np.zeros(len(positions), dtype=np.int64)
     for side in neighbors:
-        beside = text[places + side]
-        pairs = counts.of_pairs(beside, tokens) if side == LEFT else counts.of_pairs(tokens, beside)
+        beside = text[positions + side]
+        pairs = counts.pair_counts(beside, tokens) if side == LEFT else counts.pair_counts(tokens, beside)
         often = counts.single[beside]
         columns.append(pairs / np.maximum(often, 1))
         bucket = bucket * BUCKETS + np.ceil(np.log2(often + 1)).astype(np.int64).clip(max=BUCKETS - 1)
@@ -82,33 +81,32 @@ class Model:
     def __init__(self, train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int) -> None:
         self.predicted = predicted
         self.held_out = flat(train[::HELD_OUT], end)
-        self.rest = Counts(flat([line for number, line in enumerate(train) if number % HELD_OUT], end), symbols)
+        self.rest = Counts(flat([line for index, line in enumerate(train) if index % HELD_OUT], end), symbols)
         self.counts = Counts(flat(train, end), symbols)
-        self.places = np.flatnonzero(np.isin(self.held_out[1:], predicted)) + 1
+        self.held_out_positions = np.flatnonzero(np.isin(self.held_out[1:], predicted)) + 1
 
-    def probabilities(self, text: np.ndarray, places: np.ndarray, neighbors: Sequence[int]) -> np.ndarray:
-        """Probabilities (N,) of the tokens at `places` (N,) of a `flat` text, given their neighbors."""
-        estimated = components(self.rest, self.predicted, self.held_out, self.places, neighbors)
+    def probabilities(self, text: np.ndarray, positions: np.ndarray, neighbors: Sequence[int]) -> np.ndarray:
+        """Probabilities (N,) of the tokens at `positions` (N,) of a `flat` text, given their neighbors."""
+        estimated = components(self.rest, self.predicted, self.held_out, self.held_out_positions, neighbors)
         weights = interpolate(*estimated, BUCKETS ** len(neighbors))
-        shares, bucket = components(self.counts, self.predicted, text, places, neighbors)
+        shares, bucket = components(self.counts, self.predicted, text, positions, neighbors)
         return (weights[bucket] * shares).sum(axis=1)
 
 
 def bits(
-    train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, places: np.ndarray
+    train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, positions: np.ndarray
 ) -> dict[str, float]:
-    """Mean -log2 probability of the pieces at `places` of a text, by each of `MODELS`.
+    """Mean -log2 probability of the pieces at `positions` of a text, by each of `MODELS`.
 
     Args:
         train, symbols, end: as in `Model`.
         pieces: ids of the tokens that are predicted.
         text: token ids (N,), `flat`.
-        places: positions of pieces in the text.
+        positions: of pieces in the text.
     """
     model = Model(train, pieces, symbols, end)
-    return {
-        name: float(-np.log2(model.probabilities(text, places, neighbors)).mean()) for name, neighbors in MODELS.items()
-    }
+    probabilities = {name: model.probabilities(text, positions, neighbors) for name, neighbors in MODELS.items()}
+    return {name: float(-np.log2(values).mean()) for name, values in probabilities.items()}
 
 
 def next_token_probabilities(

@@ -1,10 +1,9 @@
-"""Notes that say which model made predictions, so that files of several models are not scored together.
+"""Notes of the model of predictions, so that files of several models are not scored together.
 
 A folder of predictions has the note ``predictions.json``: the model's file and its SHA-256, the task, and the SHA-256
 of each prediction file. Files of another model are not added to the folder, and files that differ from the note are not
-scored. Folders without a note, of other programs, are accepted. An output of fairseq-generate and
-a file of embeddings have their own note, FILE.json: the model, its SHA-256 and the task. Imports neither torch nor
-fairseq.
+scored. Folders without a note, of other programs, are accepted. The note of an output of fairseq-generate or of a file
+of embeddings is FILE.json: the model, its SHA-256 and the task. Imports neither torch nor fairseq.
 """
 
 import hashlib
@@ -29,12 +28,12 @@ class Origin(NamedTuple):
     task: str  # task type, such as classification
 
     @classmethod
-    def of_checkpoint(cls, path: Any, task: str) -> "Origin":
+    def from_checkpoint(cls, path: Any, task: str) -> "Origin":
         """The origin of predictions by a checkpoint."""
         return cls(str(path), sha256_of(path), task)
 
     @classmethod
-    def of_ensemble(cls, origins: Sequence["Origin"]) -> "Origin":
+    def from_ensemble(cls, origins: Sequence["Origin"]) -> "Origin":
         """The origin of predictions by several models of one task, whose files and hashes are joined by ``:``."""
         if len(origins) == 1:
             return origins[0]
@@ -86,38 +85,40 @@ def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str
     note, prefixes = read_note(folder), tuple(written)
     if note is None or note[0].is_same(origin):
         return
-    others = [name for name in note[1] if not name.startswith(prefixes) and (folder / name).is_file()]
-    if others:
-        earlier = "an earlier " if origin and origin.model == note[0].model else ""
-        there = f"{folder} has predictions of {earlier}{note[0].model} ({note[0].task}), {others[0]} among them"
-        raise UserError(f"{there}: expected an empty folder{f', or one of {origin.model}' if origin else ''}")
+    remaining = [name for name in note[1] if not name.startswith(prefixes) and (folder / name).is_file()]
+    if remaining:
+        model = f"an earlier {note[0].model}" if origin and origin.model == note[0].model else note[0].model
+        expected = f"an empty folder, or one of {origin.model}" if origin else "an empty folder"
+        raise UserError(
+            f"{folder} has predictions of {model} ({note[0].task}), {remaining[0]} among them: expected {expected}"
+        )
 
 
-def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str], more: Iterable[str] = ()) -> None:
+def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str], later: Iterable[str] = ()) -> None:
     """Writes predictions, {name: text}, and the note, which names them only when they are complete.
 
     Args:
         origin: None if it is not known; no note is written then.
-        more: prefixes of the names of files that will be written after these.
+        later: prefixes of the names of files that will be written after these.
 
     Raises the errors of `check_replaceable` and of `replacing`.
     """
-    check_replaceable(folder, origin, [*files, *more])
+    check_replaceable(folder, origin, [*files, *later])
     note = read_note(folder)
-    same = note is not None and note[0].is_same(origin)
-    others = {name: digest for name, digest in note[1].items() if name not in files} if note and same else {}
+    remaining = note[1] if note and note[0].is_same(origin) else {}
+    remaining = {name: digest for name, digest in remaining.items() if name not in files}
     folder.mkdir(parents=True, exist_ok=True)
     contents = {name: text.encode() for name, text in files.items()}
     if origin is None:
         (folder / NOTE).unlink(missing_ok=True)
     else:
-        write_json(folder / NOTE, _entries(origin) | {"files": others})
+        write_json(folder / NOTE, _entries(origin) | {"files": remaining})
     for name, content in contents.items():
         with replacing(folder / name) as file:
             file.write(content)
     if origin is not None:
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        write_json(folder / NOTE, _entries(origin) | {"files": others | digests})
+        write_json(folder / NOTE, _entries(origin) | {"files": remaining | digests})
 
 
 def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
@@ -143,10 +144,10 @@ def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
     return origin
 
 
-def write_origin(path: Any, origin: Origin, **more: str) -> None:
-    """Writes the note of a file, ``PATH.json``; `more` are added entries."""
+def write_origin(path: Any, origin: Origin, **entries: str) -> None:
+    """Writes the note of a file, ``PATH.json``, with more `entries`."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_json(f"{path}.json", _entries(origin) | more)
+    write_json(f"{path}.json", _entries(origin) | entries)
 
 
 def check_noted_language(path: Any, language: str) -> None:

@@ -1,7 +1,7 @@
 """Files and scores of the probing tasks (Artetxe et al. 2020): WiC, SCWS and minimal pairs."""
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ class WordInText(NamedTuple):
     text: str
     begin: int
     end: int
-    place: str  # file and line, for messages
+    location: str  # file and line, for messages
 
 
 class WordPair(NamedTuple):
@@ -52,25 +52,25 @@ def read_wic(prefix: str) -> list[WordPair]:
     labels = read_lines(f"{prefix}.gold.txt")
     if len(lines) != len(labels) or not lines:
         raise UserError(f"{prefix}: {len(lines)} lines of data.txt but {len(labels)} of gold.txt")
-    found = []
-    for number, (line, label) in enumerate(zip(lines, labels), start=1):
-        place = f"{path}, line {number}"
+    pairs = []
+    for line_number, (line, label) in enumerate(zip(lines, labels), start=1):
+        location = f"{path}, line {line_number}"
         fields = line.split("\t")
         indices = re.fullmatch(r"(\d+)-(\d+)", fields[2]) if len(fields) == 5 else None
         if indices is None:
-            raise UserError(f"{place}: expected word TAB part of speech TAB index-index TAB sentence TAB sentence")
+            raise UserError(f"{location}: expected word TAB part of speech TAB index-index TAB sentence TAB sentence")
         if label not in WIC_LABELS:
-            raise UserError(f"{prefix}.gold.txt, line {number}: expected T or F, found {quoted(label)}")
-        words = [_token(text, int(index), place) for text, index in zip(fields[3:], indices.groups())]
-        found.append(WordPair((words[0], words[1]), WIC_LABELS[label]))
-    return found
+            raise UserError(f"{prefix}.gold.txt, line {line_number}: expected T or F, found {quoted(label)}")
+        words = [_token(text, int(index), location) for text, index in zip(fields[3:], indices.groups())]
+        pairs.append(WordPair((words[0], words[1]), WIC_LABELS[label]))
+    return pairs
 
 
-def _token(text: str, index: int, place: str) -> WordInText:
+def _token(text: str, index: int, location: str) -> WordInText:
     tokens = list(re.finditer(r"\S+", text))
     if index >= len(tokens):
-        raise UserError(f"{place}: there is no token {index} in {quoted(text)}")
-    return WordInText(text, *tokens[index].span(), place)
+        raise UserError(f"{location}: there is no token {index} in {quoted(text)}")
+    return WordInText(text, *tokens[index].span(), location)
 
 
 def read_scws(path: str) -> list[WordPair]:
@@ -79,29 +79,29 @@ def read_scws(path: str) -> list[WordPair]:
     A line is ``id TAB word TAB part of speech TAB word TAB part of speech TAB context TAB context TAB mean rating``,
     followed by the single ratings. The word of a context is between <b> and </b>.
     """
-    found = []
-    for number, line in enumerate(read_lines(path), start=1):
-        fields, place = line.split("\t"), f"{path}, line {number}"
+    pairs = []
+    for line_number, line in enumerate(read_lines(path), start=1):
+        fields, location = line.split("\t"), f"{path}, line {line_number}"
         if len(fields) < SCWS_FIELDS:
-            raise UserError(f"{place}: expected {SCWS_FIELDS} fields or more, found {len(fields)}")
+            raise UserError(f"{location}: expected {SCWS_FIELDS} fields or more, found {len(fields)}")
         try:
             rating = float(fields[7])
         except ValueError:
-            raise UserError(f"{place}: expected a mean rating, found {quoted(fields[7])}") from None
-        found.append(WordPair((_marked(fields[5], place), _marked(fields[6], place)), rating))
-    if len(found) < 2:
-        raise UserError(f"{path}: expected at least two pairs of words, found {len(found)}")
-    return found
+            raise UserError(f"{location}: expected a mean rating, found {quoted(fields[7])}") from None
+        pairs.append(WordPair((_marked(fields[5], location), _marked(fields[6], location)), rating))
+    if len(pairs) < 2:
+        raise UserError(f"{path}: expected at least two pairs of words, found {len(pairs)}")
+    return pairs
 
 
-def _marked(context: str, place: str) -> WordInText:
+def _marked(context: str, location: str) -> WordInText:
     marks = list(MARKED.finditer(context))
     word = marks[0][1].strip() if len(marks) == 1 else ""
     if is_blank(word):
-        raise UserError(f"{place}: expected one word between <b> and </b>, found {quoted(context)}")
+        raise UserError(f"{location}: expected one word between <b> and </b>, found {quoted(context)}")
     before, after = context[: marks[0].start()].strip(), context[marks[0].end() :].strip()
     begin = len(before) + bool(before)
-    return WordInText(f"{before} {word} {after}".strip(), begin, begin + len(word), place)
+    return WordInText(f"{before} {word} {after}".strip(), begin, begin + len(word), location)
 
 
 def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
@@ -112,23 +112,20 @@ def read_minimal_pairs(paths: Sequence[str]) -> list[MinimalPair]:
     marvin_linzen_dataset.tsv has the pairs in this form. Raises `UserError` that names file and line for a line with
     another number of fields than the first one, and for an empty sentence.
     """
-    found = []
+    pairs = []
     for path in paths:
         fields = 0
-        for number, line in enumerate(read_lines(path), start=1):
+        for i, line in enumerate(read_lines(path), start=1):
             *names, grammatical, ungrammatical = ["", *(field.strip() for field in line.split("\t"))]
             if not names or is_blank(grammatical) or is_blank(ungrammatical):
-                raise UserError(f"{path}, line {number}: expected grammatical TAB ungrammatical sentence")
+                raise UserError(f"{path}, line {i}: expected grammatical TAB ungrammatical sentence")
             fields = fields or len(names) + 1
             if len(names) + 1 != fields:
-                raise UserError(f"{path}, line {number}: expected {fields} fields as in line 1, found {len(names) + 1}")
-            found.append(MinimalPair(names[1] if len(names) > 1 else "all", grammatical, ungrammatical))
-    if not found:
+                raise UserError(f"{path}, line {i}: expected {fields} fields as in line 1, found {len(names) + 1}")
+            pairs.append(MinimalPair(names[1] if len(names) > 1 else "all", grammatical, ungrammatical))
+    if not pairs:
         raise UserError(f"{paths[0]}: no minimal pair")
-    return found
-
-
-# --- scores --------------------------------------------------------------------------------------------------------
+    return pairs
 
 
 def logistic_regression_accuracy(
@@ -160,21 +157,18 @@ def minimal_pair_scores(pairs: Sequence[MinimalPair], scored: dict[int, tuple[fl
     """Accuracy over all scored pairs and by category; pairs that were left out are counted.
 
     Args:
-        scored: log-probabilities of the two sentences' pieces by the number of the pair. A pair is right if the
-            log-probability of the grammatical sentence's piece is higher.
+        scored: {index of the pair: log-probabilities of the pieces of its two sentences}. A pair is right if that of
+            the grammatical sentence is higher.
     """
-    right: dict[str, list[bool]] = defaultdict(list)
-    for number, (grammatical, ungrammatical) in scored.items():
-        right[pairs[number].category].append(grammatical > ungrammatical)
-    every = dict.fromkeys(pair.category for pair in pairs)
-    of_category = {name: sum(pair.category == name for pair in pairs) for name in every}
-    whole = [each for values in right.values() for each in values]
-    return {
-        **{"n": len(whole), "left_out": len(pairs) - len(whole), "chance": 50.0},
-        **(bootstrap.accuracy(whole) if whole else {}),
-        "categories": {
-            name: {"n": len(right[name]), "left_out": of_category[name] - len(right[name])}
-            | (bootstrap.accuracy(right[name]) if right[name] else {})
-            for name in every
-        },
-    }
+    right: dict[str, list[bool]] = {pair.category: [] for pair in pairs}
+    for index, (grammatical, ungrammatical) in scored.items():
+        right[pairs[index].category].append(grammatical > ungrammatical)
+    totals = Counter(pair.category for pair in pairs)
+
+    def accuracy(outcomes: list[bool], total: int) -> dict[str, Any]:
+        share = bootstrap.accuracy(outcomes) if outcomes else {}
+        return {"n": len(outcomes), "left_out": total - len(outcomes)} | share
+
+    categories = {name: accuracy(outcomes, totals[name]) for name, outcomes in right.items()}
+    whole = accuracy([outcome for outcomes in right.values() for outcome in outcomes], len(pairs))
+    return whole | {"chance": 50.0, "categories": categories}

@@ -19,10 +19,10 @@ def _papers(listed: Mapping[str, Mapping[str, Any]]) -> Papers:
     """{paper: {system: figures}} of a task -> {system: figures}."""
     papers: Papers = {}
     for source, systems in listed.items():
-        for system, found in systems.items():
-            figures = found if isinstance(found, dict) else {"average": found}
-            if isinstance(found, list):
-                f1, exact = found
+        for system, scores in systems.items():
+            figures = scores if isinstance(scores, dict) else {"average": scores}
+            if isinstance(scores, list):
+                f1, exact = scores
                 figures = {"average": round((f1 + exact) / 2, 2), "f1": f1, "exact_match": exact}
             papers[system] = {"source": source, **figures}
     return papers

@@ -13,7 +13,7 @@ from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.bleu import primary_code
 from fairseq_xl.evaluation.classification_scores import UnlabeledError
 
-NORMALIZATIONS = ("squad", "mlqa")
+NORMALIZATIONS = {"squad": "SQuAD", "mlqa": "MLQA"}
 
 #: articles that MLQA's normalization removes
 ARTICLES = {
@@ -56,14 +56,14 @@ def words(answer: str, normalization: str, language: str) -> list[str]:
 
 def scores(answer: str, references: Iterable[str], normalization: str, language: str) -> tuple[float, float]:
     """Exact match (0 or 1) and F1 (0 to 1) of an answer; each is the maximum over the references."""
-    found = words(answer, normalization, language)
-    each = [_against(found, words(reference, normalization, language)) for reference in references]
-    return max(exact for exact, _ in each), max(f1 for _, f1 in each)
-
-
-def _against(found: list[str], right: list[str]) -> tuple[float, float]:
-    common = sum((Counter(found) & Counter(right)).values())
-    return float(found == right), 2 * common / (len(found) + len(right)) if common else 0.0
+    answer_words = words(answer, normalization, language)
+    exact, f1 = 0.0, 0.0
+    for reference in references:
+        reference_words = words(reference, normalization, language)
+        common = (Counter(answer_words) & Counter(reference_words)).total()
+        exact = max(exact, float(answer_words == reference_words))
+        f1 = max(f1, 2 * common / (len(answer_words) + len(reference_words)) if common else 0.0)
+    return exact, f1
 
 
 def score(

@@ -19,24 +19,17 @@ def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain:
     """nDCG of one query's texts (Järvelin & Kekäläinen 2002), from 0 to 1; 0 if no text is relevant.
 
     The discount is log2(1 + rank), over all ranks. Texts of equal score share the mean of their gains, so that the
-    order in the file does not matter (McSherry & Najork 2008). With linear gains it is scikit-learn's `ndcg_score`,
-    which XGLUE's program calls.
+    order in the file does not matter (McSherry & Najork 2008). XGLUE's program calls the same function of scikit-learn.
 
     Args:
-        relevance: rating of each text, 0 or more.
+        relevance: rating of each text, 0 or more; of two or more texts.
         scores: predicted score of each text.
         gain: linear: the relevance; exponential: 2^relevance - 1 (Burges et al. 2005).
     """
+    from sklearn.metrics import ndcg_score
+
     gains = np.asarray(relevance, dtype=float)
-    if gain == "exponential":
-        gains = 2.0**gains - 1
-    discounts = 1 / np.log2(np.arange(len(gains)) + 2)
-    best = float(np.sort(gains)[::-1] @ discounts)
-    if not best:
-        return 0.0
-    _, group, size = np.unique(-np.asarray(scores, dtype=float), return_inverse=True, return_counts=True)
-    mean_gain = np.bincount(group, weights=gains) / size
-    return float(np.repeat(mean_gain, size) @ discounts) / best
+    return float(ndcg_score([2.0**gains - 1 if gain == "exponential" else gains], [scores]))
 
 
 def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
@@ -47,24 +40,24 @@ def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
     """
     rows: list[tuple[int, str, float | None, float]] = []
     queries: set[str] = set()
-    for number, text in enumerate(read_lines(path), start=1):
+    for line_number, text in enumerate(read_lines(path), start=1):
         fields = text.split("\t")
         try:
             line, query, relevance, value = fields
             row = (int(line), query, None if relevance == UNLABELED else float(relevance), float(value))
         except ValueError:
-            raise UserError(f"{path}, line {number}: expected line TAB query TAB relevance TAB score") from None
+            raise UserError(f"{path}, line {line_number}: expected line TAB query TAB relevance TAB score") from None
         if not (math.isfinite(row[3]) and 0 <= (row[2] or 0) < math.inf):
-            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more and a finite score")
+            raise UserError(f"{path}, line {line_number}: expected a relevance of 0 or more and a finite score")
         if query in queries and query != rows[-1][1]:
-            raise UserError(f"{path}, line {number}: lines of other queries separate those of {quoted(query)}")
+            raise UserError(f"{path}, line {line_number}: lines of other queries separate those of {quoted(query)}")
         queries.add(query)
         rows.append(row)
     if not rows:
         raise UserError(f"{path} holds no predictions")
-    for expected, number in enumerate(sorted(row[0] for row in rows), start=1):
-        if number != expected:
-            raise UserError(f"{path}: expected a score for each of the lines 1 to {len(rows)}, found line {number}")
+    for expected, line in enumerate(sorted(row[0] for row in rows), start=1):
+        if line != expected:
+            raise UserError(f"{path}: expected a score for each of the lines 1 to {len(rows)}, found line {line}")
     return rows
 
 
@@ -96,11 +89,11 @@ def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: 
         path: the file of the scores, for errors.
         gain: as in `ndcg`.
     """
-    several = [(relevance, found) for relevance, found in queries if len(found) > 1]
+    several = [(relevance, scores) for relevance, scores in queries if len(scores) > 1]
     if not several:
         raise UserError(f"{path}: no query has two texts to rank")
-    measured = bootstrap.mean([100 * ndcg(relevance, found, gain) for relevance, found in several])
-    chance = [100 * ndcg(relevance, [0.0] * len(found), gain) for relevance, found in several]
+    measured = bootstrap.mean([100 * ndcg(relevance, scores, gain) for relevance, scores in several])
+    chance = [100 * ndcg(relevance, [0.0] * len(scores), gain) for relevance, scores in several]
     return {
         **{"n": len(several), "ndcg": measured["score"], "ndcg_interval": measured["interval"]},
         **{"chance": round(float(np.mean(chance)), 2), "gain": gain},

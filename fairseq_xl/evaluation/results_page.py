@@ -73,12 +73,12 @@ def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, no
     systems = list(dict.fromkeys(file.system for file in files))
     by_benchmark = {name: {file.system: file for file in files if file.benchmark == name} for name in NAMES}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"number": number, "place": place}
+    environment.filters |= {"number": number, "position": position}
     template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return environment.from_string(re.sub(r"\n\s*", "", template)).render(
         **{"title": title, "note": note, "systems": systems, "light": LIGHT, "dark": DARK, "bars": BARS},
-        colors={system: f"s{number % len(BARS)}" for number, system in enumerate(systems)},
-        sections=[section(name, found) for name, found in by_benchmark.items() if found],
+        colors={system: f"s{index % len(BARS)}" for index, system in enumerate(systems)},
+        sections=[section(name, by_system) for name, by_system in by_benchmark.items() if by_system],
         tables=[files_table(files), signatures(files)],
         settings={shown_path(path): shown_settings(content) for path, content in settings.items()},
     )
@@ -89,72 +89,72 @@ def number(value: float | None, sign: str = "") -> str:
     return NONE if value is None else f"{round(value, 1) + 0.0:{sign}.1f}".replace("-", "−")  # + 0.0: no -0.0
 
 
-def place(value: float, end: float) -> str:
-    """The place of a value on an axis from 0 to `end`."""
+def position(value: float, end: float) -> str:
+    """The position of a value on an axis from 0 to `end`."""
     return f"{100 * min(max(value / end, 0.0), 1.0):.2f}%"
 
 
-def section(benchmark: str, found: Mapping[str, ScoreFile]) -> dict[str, Any]:
-    """The tables of a benchmark; `found` has its files by system."""
+def section(benchmark: str, files: Mapping[str, ScoreFile]) -> dict[str, Any]:
+    """The tables of a benchmark from its score files by system."""
     tasks = BENCHMARKS[benchmark].tasks
-    names = [name for name in tasks if any(name in file.tasks for file in found.values())]
-    split = next(iter(found.values())).split
-    papers = published(benchmark, names, found)
-    sources = list(dict.fromkeys(figures["source"] for of_row in papers.values() for figures in of_row.values()))
+    names = [name for name in tasks if any(name in file.tasks for file in files.values())]
+    split = next(iter(files.values())).split
+    papers = published(benchmark, names, files)
+    sources = list(dict.fromkeys(figures["source"] for row in papers.values() for figures in row.values()))
     text = f"Split {split}. Scores are percentages. A task's average is the mean over its languages and is left out if "
     text += f"one is missing. Published averages: {', '.join(sources)}." if sources else "one is missing."
     if sources and split != PUBLISHED_SPLIT:
         text += " They are of the test sets, so no difference from them is given."
-    entries = [(name, file.tasks[name]) for name in names for file in found.values() if name in file.tasks]
+    entries = [(name, file.tasks[name]) for name in names for file in files.values() if name in file.tasks]
     metrics = {metric for entry in entries for metric in variant_of(benchmark, *entry).metrics}
     return {
         "id": benchmark,
         "title": NAMES[benchmark],
         "text": text,
-        "overview": overview(benchmark, names, found, papers),
+        "overview": overview(benchmark, names, files, papers),
         "notes": notes(papers),
-        "absent": list(absent(benchmark, found)),
+        "absent": list(absent(benchmark, files)),
         "marks": ["interval", *(baseline for metric, baseline in BASELINES.items() if metric in metrics)],
-        "tasks": [task_tables(benchmark, name, found) for name in names],
+        "tasks": [task_tables(benchmark, name, files) for name in names],
     }
 
 
-def absent(benchmark: str, found: Mapping[str, ScoreFile]) -> Iterator[str]:
+def absent(benchmark: str, files: Mapping[str, ScoreFile]) -> Iterator[str]:
     """Sentences: the tasks without an average, and those with another variant than the benchmark's."""
     tasks = BENCHMARKS[benchmark].tasks
-    for system, file in found.items():
+    for system, file in files.items():
         without = [name for name in tasks if "average" not in file.tasks.get(name, {})]
-        others = [name for name, entry in file.tasks.items() if entry["variant"] != tasks[name].official]
-        shown = {"No average of": without, "Not scored as the benchmark does, and in no average over tasks:": others}
-        for text, names in shown.items():
+        variants = [name for name, entry in file.tasks.items() if entry["variant"] != tasks[name].official]
+        texts = ("No average of", "Not scored as the benchmark does, and in no average over tasks:")
+        for text, names in zip(texts, (without, variants)):
             if names:
-                named = f"{system}: {text[0].lower()}{text[1:]}" if len(found) > 1 else text
-                yield f"{named} {', '.join(names)}."
+                sentence = f"{system}: {text[0].lower()}{text[1:]}" if len(files) > 1 else text
+                yield f"{sentence} {', '.join(names)}."
 
 
-def published(benchmark: str, names: Iterable[str], found: Mapping[str, ScoreFile]) -> dict[str, Papers]:
+def published(benchmark: str, names: Iterable[str], files: Mapping[str, ScoreFile]) -> dict[str, Papers]:
     """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}.
 
     The groups of tasks are those of which a system has an average.
     """
-    rows = {name: first_paper(paper_of(name, found)) for name in names}
-    groups = {group: of_split(file.split, figures) for file in found.values() for group, figures in file.papers.items()}
-    averaged = [name for name in BENCHMARKS[benchmark].groups if any(name in file.averages for file in found.values())]
+    rows = {name: first_paper(task_papers(name, files)) for name in names}
+    groups = {group: comparable(file.split, papers) for file in files.values() for group, papers in file.papers.items()}
+    averaged = [name for name in BENCHMARKS[benchmark].groups if any(name in file.averages for file in files.values())]
     return rows | {group: groups.get(group, {}) for group in averaged}
 
 
 def notes(papers: Mapping[str, Papers]) -> list[str]:
     """A line for each note of published figures, with the rows and systems that have it."""
-    of_note: dict[str, list[tuple[str, str]]] = {}
-    for row, found in papers.items():
-        for system, figures in found.items():
+    rows_by_note: dict[str, list[tuple[str, str]]] = {}
+    for row, row_papers in papers.items():
+        for system, figures in row_papers.items():
             if figures.get("note"):
-                of_note.setdefault(figures["note"], []).append((row, system))
-    shown = []
-    for note, places in of_note.items():
-        rows, systems = (list(dict.fromkeys(names)) for names in zip(*places))
-        shown.append(f"{MARK} {', '.join(rows)} of {' and '.join(systems)}: {note}.")
-    return shown
+                rows_by_note.setdefault(figures["note"], []).append((row, system))
+    lines = []
+    for note, entries in rows_by_note.items():
+        rows, systems = (list(dict.fromkeys(names)) for names in zip(*entries))
+        lines.append(f"{MARK} {', '.join(rows)} of {' and '.join(systems)}: {note}.")
+    return lines
 
 
 def variant_of(benchmark: str, name: str, entry: Mapping[str, Any]) -> Variant:
@@ -163,21 +163,21 @@ def variant_of(benchmark: str, name: str, entry: Mapping[str, Any]) -> Variant:
 
 
 def overview(
-    benchmark: str, names: list[str], found: Mapping[str, ScoreFile], published: Mapping[str, Papers]
+    benchmark: str, names: list[str], files: Mapping[str, ScoreFile], published: Mapping[str, Papers]
 ) -> Table:
     """A table: task × averages of the systems, published ones, their differences, languages and metric."""
     rows = []
     for name, papers in published.items():
         if name in names:
-            entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
-            averages = {system: entries.get(system, {}).get("average") for system in found}
-            others = BENCHMARKS[benchmark].tasks[name].others
-            languages = for_each({system: scored_languages(entry, others) for system, entry in entries.items()})
+            entries = {system: file.tasks[name] for system, file in files.items() if name in file.tasks}
+            averages = {system: entries.get(system, {}).get("average") for system in files}
+            extra = BENCHMARKS[benchmark].tasks[name].extra_languages
+            languages = lines_by_system({system: scored_languages(entry, extra) for system, entry in entries.items()})
             metric = next(iter(entries.values()))["metric"]
         else:
-            averages = {system: file.averages.get(name) for system, file in found.items()}
+            averages = {system: file.averages.get(name) for system, file in files.items()}
             languages, metric = [NONE], f"mean of {len(BENCHMARKS[benchmark].groups[name])} tasks"
-        cells = [[f"{system} {number(figures['average'])}{marked(figures)}" for system, figures in papers.items()]]
+        cells = [[f"{system} {number(figures['average'])}{note_mark(figures)}" for system, figures in papers.items()]]
         cells += [[difference(value, figures) for figures in papers.values()] for value in averages.values()]
         rows.append(
             Row(
@@ -189,66 +189,66 @@ def overview(
                 anchor=f"{benchmark}-{name}" if name in names else "",
             )
         )
-    minus = [Column(title, "number") for title in minus_columns("paper", found)]
+    minus = [Column(title, "number") for title in minus_columns("paper", files)]
     columns = [Column("task"), Column("paper", "number"), *minus, Column("languages", "languages")]
     columns.append(Column("metric", "metric quiet"))
-    return Table("Average of each task", columns, rows, systems=list(found), kind="number")
+    return Table("Average of each task", columns, rows, systems=list(files), kind="number")
 
 
 def minus_columns(paper: str, systems: Iterable[str]) -> list[str]:
     """The titles of the differences of systems from a paper."""
-    named = list(systems)
-    return [f"{system} minus {paper}" if len(named) > 1 else f"minus {paper}" for system in named]
+    names = list(systems)
+    return [f"{system} minus {paper}" if len(names) > 1 else f"minus {paper}" for system in names]
 
 
-def for_each(texts: Mapping[str, str]) -> Iterable[str]:
+def lines_by_system(texts: Mapping[str, str]) -> Iterable[str]:
     """Returns one line if all systems have the same text, else a line for each system."""
     if len(set(texts.values())) == 1:
         return set(texts.values())
     return [f"{system}: {text}" for system, text in texts.items()]
 
 
-def of_split(split: str, papers: Papers) -> Papers:
+def comparable(split: str, papers: Papers) -> Papers:
     """Published figures, not comparable with scores of another split than theirs."""
     if split == PUBLISHED_SPLIT:
         return papers
     return {paper: {**figures, "comparable": False, "other_split": True} for paper, figures in papers.items()}
 
 
-def marked(figures: Mapping[str, Any]) -> str:
-    """The mark of published figures that have a note."""
+def note_mark(figures: Mapping[str, Any]) -> str:
+    """`MARK` if published figures have a note."""
     return MARK if figures.get("note") else ""
 
 
 def difference(value: float | None, figures: Mapping[str, Any]) -> str:
     """A score minus the published average, if they can be compared."""
-    known = value is not None and figures["average"] is not None and figures.get("comparable", True)
-    return number(value - figures["average"], "+") if known else NONE
+    is_comparable = value is not None and figures["average"] is not None and figures.get("comparable", True)
+    return number(value - figures["average"], "+") if is_comparable else NONE
 
 
-def paper_of(name: str, found: Mapping[str, ScoreFile]) -> Papers:
+def task_papers(name: str, files: Mapping[str, ScoreFile]) -> Papers:
     """Published figures of a task in score files."""
-    papers = [of_split(file.split, file.tasks[name].get("paper", {})) for file in found.values() if name in file.tasks]
-    return {paper: figures for of_file in papers for paper, figures in of_file.items()}
+    papers = [comparable(f.split, f.tasks[name].get("paper", {})) for f in files.values() if name in f.tasks]
+    return {paper: figures for file_papers in papers for paper, figures in file_papers.items()}
 
 
-def scored_languages(entry: Mapping[str, Any], others: Iterable[str]) -> str:
-    """Counts the averaged languages (all but `others`) with scores and names the others: ``3 of 4, missing nl``."""
-    missing, scored = entry["missing"], entry["languages"].keys() - set(others)
+def scored_languages(entry: Mapping[str, Any], extra: Iterable[str]) -> str:
+    """The number of averaged languages (all but `extra`) with scores, and the missing ones: ``3 of 4, missing nl``."""
+    missing, scored = entry["missing"], entry["languages"].keys() - set(extra)
     text = f"{len(scored)} of {len(scored) + len(missing)}"
     return f"{text}, missing {', '.join(missing)}" if missing else text
 
 
-def task_tables(benchmark: str, name: str, found: Mapping[str, ScoreFile]) -> dict[str, Any]:
+def task_tables(benchmark: str, name: str, files: Mapping[str, ScoreFile]) -> dict[str, Any]:
     """A task: for each metric a table language × system."""
-    entries = {system: file.tasks[name] for system, file in found.items() if name in file.tasks}
+    entries = {system: file.tasks[name] for system, file in files.items() if name in file.tasks}
     metrics = variant_of(benchmark, name, next(iter(entries.values()))).metrics
-    papers, others = paper_of(name, found), BENCHMARKS[benchmark].tasks[name].others
-    more = papers != first_paper(papers) or any("f1" in figures for figures in papers.values())
+    papers, extra = task_papers(name, files), BENCHMARKS[benchmark].tasks[name].extra_languages
+    is_published = papers != first_paper(papers) or any("f1" in figures for figures in papers.values())
     return {
         "name": name,
-        "tables": [by_language(name, others, metric, entries, papers) for metric in metrics],
-        "published": published_table(name, metrics, entries, papers) if more else None,
+        "tables": [by_language(name, extra, metric, entries, papers) for metric in metrics],
+        "published": published_table(name, metrics, entries, papers) if is_published else None,
         "notes": notes({name: papers}),
         "is_wide": any("languages" in figures for figures in papers.values()),  # columns of the papers
     }
@@ -259,60 +259,59 @@ def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, A
     parts = metrics if len(metrics) > 1 else ()
     rows = []
     for system, figures in papers.items():
-        shown = [number(figures["average"]) + marked(figures), *(number(figures.get(part)) for part in parts)]
-        shown += [difference(entry.get("average"), figures) for entry in entries.values()]
-        rows.append([system, figures["source"], *shown])
+        cells = [number(figures["average"]) + note_mark(figures), *(number(figures.get(part)) for part in parts)]
+        cells += [difference(entry.get("average"), figures) for entry in entries.values()]
+        rows.append([system, figures["source"], *cells])
     titles = ["score", *(METRICS.get(part, part) for part in parts), *minus_columns("paper", entries)]
     columns = [Column("system"), Column("source", "source quiet"), *(Column(title, "number") for title in titles)]
     return Table("Published averages", columns, rows, name)
 
 
-def by_language(name: str, others: Iterable[str], metric: str, entries: Mapping[str, Any], papers: Papers) -> Table:
+def by_language(name: str, extra: Iterable[str], metric: str, entries: Mapping[str, Any], papers: Papers) -> Table:
     """A table: language × score of each system with its interval, in numbers and as bars with whiskers.
 
     Args:
-        others: languages that are not averaged.
+        extra: languages that are not averaged.
         entries: the task's entries in the systems' score files.
         papers: published figures; figures by language are shown.
     """
     codes = sorted({code for entry in entries.values() for code in (*entry["languages"], *entry["missing"])})
     by_code = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}
-    known = [found for of_code in by_code.values() for found in of_code.values() if found]
-    counts = {found["n"] for found in known}
-    extra = [BASELINES[metric]] if any(BASELINES.get(metric) in found for found in known) else []
-    extra += ["n"] if len(counts) > 1 else []
-    of_papers = {system: figures for system, figures in papers.items() if "languages" in figures}
+    all_scores = [scores for by_system in by_code.values() for scores in by_system.values() if scores]
+    counts = {scores["n"] for scores in all_scores}
+    keys = [BASELINES[metric]] if any(BASELINES.get(metric) in scores for scores in all_scores) else []
+    keys += ["n"] if len(counts) > 1 else []
+    by_paper = {system: figures for system, figures in papers.items() if "languages" in figures}
     rows = []
-    for code, of_code in by_code.items():
-        scores = {system: found and found[metric] for system, found in of_code.items()}
+    for code, by_system in by_code.items():
+        scores = {system: row and row[metric] for system, row in by_system.items()}
         figures = [
-            {"average": of_paper["languages"].get(code), "comparable": not of_paper.get("other_split")}
-            for of_paper in of_papers.values()
+            {"average": paper["languages"].get(code), "comparable": not paper.get("other_split")}
+            for paper in by_paper.values()
         ]
-        of_references = next(filter(None, of_code.values()), {})
-        shown = [of_references.get(title) for title in extra]
-        texts = [f"{value:,}" if title == "n" and value else number(value) for title, value in zip(extra, shown)]
+        first = next(filter(None, by_system.values()), {})
+        texts = [f"{first[key]:,}" if key == "n" and first else number(first.get(key)) for key in keys]
         rows.append(
             Row(
-                f"{code} (not averaged)" if code in others else code,
+                f"{code} (not averaged)" if code in extra else code,
                 scores,
-                [each["average"] for each in figures if each["average"] is not None],
+                [paper["average"] for paper in figures if paper["average"] is not None],
                 [[text] for text in (*texts, *paper_cells(scores, figures))],
-                {system: found and found[f"{metric}_interval"] for system, found in of_code.items()},
-                of_references.get(BASELINES.get(metric)),
+                {system: row and row[f"{metric}_interval"] for system, row in by_system.items()},
+                first.get(BASELINES.get(metric)),
             )
         )
     means = {system: None if entry["missing"] else entry[metric] for system, entry in entries.items()}
     if any(value is not None for value in means.values()):
-        cells = [[text] for text in (*("" for _ in extra), *paper_cells(means, of_papers.values()))]
-        rows.append(Row("average", means, [each["average"] for each in of_papers.values()], cells, is_total=True))
+        cells = [[text] for text in (*("" for _ in keys), *paper_cells(means, by_paper.values()))]
+        rows.append(Row("average", means, [paper["average"] for paper in by_paper.values()], cells, is_total=True))
     caption = [next(iter(entries.values()))["metric"]]
-    if metric in ("f1", "exact_match") and any("exact_match" in found for found in known):
+    if metric in ("f1", "exact_match") and any("exact_match" in scores for scores in all_scores):
         caption = [METRICS[metric], f"the score of the task: {caption[0]}"]
     caption += [f"{count:,} examples in each language" for count in counts if len(counts) == 1]
-    titles = extra + [title for paper in of_papers for title in (f"{paper} (paper)", *minus_columns(paper, entries))]
+    titles = keys + [title for paper in by_paper for title in (f"{paper} (paper)", *minus_columns(paper, entries))]
     columns = [Column("language"), *(Column(title, "number") for title in titles)]
-    highest = max((found[f"{metric}_interval"][1] for found in known), default=100.0)
+    highest = max((scores[f"{metric}_interval"][1] for scores in all_scores), default=100.0)
     end = SMALL if highest <= SMALL else 100.0
     return Table("; ".join(caption), columns, rows, name, list(entries), "score", end)
 
@@ -337,8 +336,8 @@ def files_table(files: Sequence[ScoreFile]) -> Table:
 
 def signatures(files: Iterable[ScoreFile]) -> Table:
     """The tasks with the signatures of their scores, each with its different ones."""
-    found = dict.fromkeys((name, entry["signature"]) for file in files for name, entry in file.tasks.items())
-    return Table("Signatures of the scores", [Column("task"), Column("signature", "code")], found)
+    rows = dict.fromkeys((name, entry["signature"]) for file in files for name, entry in file.tasks.items())
+    return Table("Signatures of the scores", [Column("task"), Column("signature", "code")], rows)
 
 
 def read_settings(path: str) -> dict[str, Any]:
@@ -356,8 +355,8 @@ def read_settings(path: str) -> dict[str, Any]:
 
 def shown_path(path: str) -> str:
     """A path as it is given, or from the current folder on."""
-    absolute, here = Path(path).absolute(), Path.cwd()
-    return str(absolute.relative_to(here)) if here in absolute.parents else path
+    absolute, current = Path(path).absolute(), Path.cwd()
+    return str(absolute.relative_to(current)) if current in absolute.parents else path
 
 
 def shown_settings(content: Mapping[Any, Any]) -> Table | str:

@@ -18,8 +18,8 @@ NEIGHBORS = 4  # of the margin (Artetxe & Schwenk 2019)
 
 def cosine(source, target):
     """Cosines (N, M) of rows (N, C) and (M, C); 0 for a row of zeros."""
-    unit = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in (source, target)]
-    return unit[0] @ unit[1].T
+    source, target = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (source, target))
+    return source @ target.T
 
 
 def margin(similarity, neighbors=NEIGHBORS):
@@ -30,8 +30,8 @@ def margin(similarity, neighbors=NEIGHBORS):
     """
 
     def nearest(axis):
-        kept = min(neighbors, similarity.shape[axis])
-        return np.partition(similarity, -kept, axis).take(range(-kept, 0), axis).mean(axis, keepdims=True)
+        count = min(neighbors, similarity.shape[axis])
+        return np.partition(similarity, -count, axis).take(range(-count, 0), axis).mean(axis, keepdims=True)
 
     return ratio(similarity, (nearest(1) + nearest(0)) / 2)
 
@@ -44,19 +44,16 @@ def ratio(similarity, neighborhood):
     return np.divide(similarity, neighborhood, out=np.full_like(neighborhood, -np.inf), where=neighborhood > 0)
 
 
-def found(similarity):
+def best_matches(similarity):
     """Similarities (N, M) -> (N,) the best target of each source by margin, and (M,) the best source of each target."""
     scores = margin(similarity)
     return scores.argmax(1), scores.argmax(0)
 
 
-def write_found(similarity, path):
-    """Writes what `found` returns for n pairs (n, n), a line for each pair, all numbers from 1:
-
-    number of the pair TAB number of the target found for its source TAB number of the source found for its target
-    """
-    numbers = zip(*(1 + numbers for numbers in (np.arange(len(similarity)), *found(similarity))))
-    write_lines(Path(path), ("\t".join(map(str, line)) for line in numbers))
+def write_best_matches(similarity, path):
+    """Writes the `best_matches` of n pairs (n, n), a line for each pair, ``pair TAB target TAB source``, from 1 on."""
+    rows = 1 + np.stack([np.arange(len(similarity)), *best_matches(similarity)], axis=1)
+    write_lines(Path(path), ("\t".join(map(str, row)) for row in rows))
 
 
 def evaluate_similarity(similarity):
@@ -84,27 +81,26 @@ def read_pairs(prefix, source, target):
     sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
     if len(sides[0]) != len(sides[1]):
         raise UserError(f"{prefix}: {len(sides[0])} lines of {source!r} but {len(sides[1])} of {target!r}")
-    kept, seen = [], (set(), set())
+    pairs, seen = [], (set(), set())
     for pair in zip(*(map(text_of_line, side) for side in sides)):
-        if all(pair) and not any(sentence in before for sentence, before in zip(pair, seen)):
-            kept.append(pair)
-        for sentence, before in zip(pair, seen):
-            before.add(sentence)
-    if len(kept) < 2:
-        raise UserError(f"{prefix}: retrieval needs at least two different pairs of sentences, found {len(kept)}")
-    if len(kept) < len(sides[0]):
-        logger.info(
-            "%s: %d of %d lines are empty or repeated and left out", prefix, len(sides[0]) - len(kept), len(sides[0])
-        )
-    return [list(side) for side in zip(*kept)]
+        if all(pair) and not any(sentence in sentences for sentence, sentences in zip(pair, seen)):
+            pairs.append(pair)
+        for sentence, sentences in zip(pair, seen):
+            sentences.add(sentence)
+    if len(pairs) < 2:
+        raise UserError(f"{prefix}: retrieval needs at least two different pairs of sentences, found {len(pairs)}")
+    lines, left_out = len(sides[0]), len(sides[0]) - len(pairs)
+    if left_out:
+        logger.info("%s: %d of %d lines are empty or repeated and left out", prefix, left_out, lines)
+    return [list(side) for side in zip(*pairs)]
 
 
-def read_named_pairs(named):
+def read_named_pairs(arguments):
     """Arguments XX-YY=PREFIX -> {"XX-YY": the two lists of `read_pairs`}."""
     expected = "XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY"
     return {
         pair: read_pairs(prefix, *language_pair(f"{pair}={prefix}", pair))
-        for pair, prefix in named_values("", named, expected).items()
+        for pair, prefix in named_values("", arguments, expected).items()
     }
 
 
@@ -114,6 +110,6 @@ def average(results, score):
     return round(sum(values) / len(values), 2)
 
 
-def averages(found):
+def averages(results):
     """The `average` of each score."""
-    return {score: average(found, score) for score in ("cosine", "margin")}
+    return {score: average(results, score) for score in ("cosine", "margin")}

@@ -26,17 +26,16 @@ def spans(tags: Sequence[str]) -> list[Span]:
     versions take CCONJ and SCONJ for one type, and lose an X at the end of a sentence. Tags without a type, and types
     with hyphens, are those of 1.2.2.
     """
-    found, begin, previous = [], 0, OUTSIDE
-    for number, tag in enumerate((*tags, "O")):
+    result, begin, (last, last_kind) = [], 0, OUTSIDE
+    for index, tag in enumerate((*tags, "O")):
         prefix, kind = typed(tag)
-        before, kind_before = previous
-        changed = kind != kind_before
-        if before in "ES" or (before in "BI" and prefix in "BSO") or (before not in "O." and changed):
-            found.append((kind_before, begin, number - 1))
-        if prefix in "BS" or (before in "ESO" and prefix in "EI") or (prefix not in "O." and changed):
-            begin = number
-        previous = prefix, kind
-    return found
+        changed = kind != last_kind
+        if last in "ES" or (last in "BI" and prefix in "BSO") or (last not in "O." and changed):
+            result.append((last_kind, begin, index - 1))
+        if prefix in "BS" or (last in "ESO" and prefix in "EI") or (prefix not in "O." and changed):
+            begin = index
+        last, last_kind = prefix, kind
+    return result
 
 
 def typed(tag: str) -> tuple[str, str]:
@@ -49,13 +48,13 @@ def typed(tag: str) -> tuple[str, str]:
 
 
 def labeled_words(tags: Sequence[str], predicted: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Tags and predictions of the words of a sentence that have a tag; those with `_` are left out."""
-    kept = [(tag, found) for tag, found in zip(tags, predicted, strict=True) if tag != UNLABELED]
-    return [tag for tag, _ in kept], [found for _, found in kept]
+    """Tags and predictions of the words of a sentence, without those tagged `_`."""
+    pairs = [pair for pair in zip(tags, predicted, strict=True) if pair[0] != UNLABELED]
+    return [tag for tag, _ in pairs], [prediction for _, prediction in pairs]
 
 
 def f1(correct: float, predicted: float, gold: float) -> float:
-    """F1 in percent from the numbers of correct, predicted and gold spans."""
+    """F1 in percent from counts of correct, predicted and gold spans."""
     return 200 * correct / (predicted + gold) if predicted + gold else 0.0
 
 
@@ -65,14 +64,14 @@ def read_rows(path: Any) -> list[list[tuple[str, str, str]]]:
     Raises `UserError` that names file and line for a line of another form, and for a file that was cut.
     """
     sentences: list[list[tuple[str, str, str]]] = [[]]
-    for number, line in enumerate(read_lines(path), start=1):
+    for line_number, line in enumerate(read_lines(path), start=1):
         fields = line.split("\t")
         if len(fields) == 3 and all(fields):
             sentences[-1].append((fields[0], fields[1], fields[2]))
         elif not line:
             sentences.append([])
         else:
-            raise UserError(f"{path}, line {number}: expected word TAB tag TAB prediction, found {line[:40]!r}")
+            raise UserError(f"{path}, line {line_number}: expected word TAB tag TAB prediction, found {line[:40]!r}")
     if sentences.pop():
         raise UserError(f"{path} is not complete: there is no empty line at its end")
     if not any(sentences):
@@ -103,13 +102,13 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     most frequent tag.
     """
     rows = []
-    for right, ours in zip(gold, predicted, strict=True):
-        same = sum(a == b for a, b in zip(ours, right, strict=True))
-        found, expected = set(spans(ours)), set(spans(right))
-        rows.append((len(found & expected), len(found), len(expected), same, len(right)))
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        correct = sum(a == b for a, b in zip(predicted_tags, gold_tags, strict=True))
+        predicted_spans, gold_spans = set(spans(predicted_tags)), set(spans(gold_tags))
+        rows.append((len(predicted_spans & gold_spans), len(predicted_spans), len(gold_spans), correct, len(gold_tags)))
 
-    def ratio(above: Any, below: Any) -> Any:
-        return 100 * above / np.maximum(below, 1)
+    def ratio(numerator: Any, denominator: Any) -> Any:
+        return 100 * numerator / np.maximum(denominator, 1)
 
     metrics = {
         "f1": lambda sums: ratio(2 * sums[..., 0], sums[..., 1] + sums[..., 2]),
@@ -119,6 +118,6 @@ def score(gold: list[list[str]], predicted: list[list[str]]) -> dict[str, Any]:
     }
     tags = Counter(tag for sentence in gold for tag in sentence)
     result: dict[str, Any] = {"n": len(rows), "words": tags.total()}
-    for name, measured in bootstrap.of_sums(rows, metrics).items():
+    for name, measured in bootstrap.corpus_metrics(rows, metrics).items():
         result |= {name: measured["score"], f"{name}_interval": measured["interval"]}
     return result | {"majority": round(100 * max(tags.values()) / tags.total(), 2)}

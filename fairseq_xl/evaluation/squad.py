@@ -28,7 +28,7 @@ class Question:
     file: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File and question, for messages."""
         return f"{self.file}, question {self.id!r}"
 
@@ -37,7 +37,7 @@ class Question:
 class Problem:
     """A problem of a question, or of some of its answers."""
 
-    number: int  # of the question in the file, from 0 on
+    index: int  # of the question in the file, from 0 on
     question: str = ""  # the problem of the question
     answers: dict[int, str] = field(default_factory=dict)  # number of an answer -> its problem
     repeated: bool = False  # whether the problem is that the id occurs twice
@@ -51,11 +51,11 @@ def read_questions(path: Any, language: str, check_offsets: bool = True) -> list
     their offsets.
     """
     text, content = read_content(path, language)
-    found, problems = examine(content, path, language)
-    messages = problem_messages(text, content, path, [each for each in problems if each.question or check_offsets])
-    if messages:
-        raise UserError(listed(messages))
-    return found
+    questions, problems = examine(content, path, language)
+    problems = [problem for problem in problems if problem.question or check_offsets]
+    if problems:
+        raise UserError(listed(problem_messages(text, content, path, problems)))
+    return questions
 
 
 def read_content(path: Any, language: str) -> tuple[str, Any]:
@@ -72,39 +72,39 @@ def examine(content: Any, path: Any, language: str) -> tuple[list[Question], lis
 
     The first list omits wrong questions and keeps questions with wrong answers.
     """
-    found, problems, ids = [], [], set()
+    questions, problems, ids = [], [], set()
     try:
-        asked = list(each_question(content))
+        items = list(iter_questions(content))
     except KeyError as error:
         raise UserError(f"{path} is not in SQuAD's format: it lacks {quoted(error.args[0])}") from None
     except (TypeError, AttributeError):
         raise UserError(f"{path} is not in SQuAD's format: it has a value of another type") from None
-    if not asked:
+    if not items:
         raise UserError(f"{path} holds no questions")
-    for number, (paragraph, question) in enumerate(asked):
+    for index, (paragraph, question) in enumerate(items):
         try:
-            made = _question(paragraph, question, str(path), language)
+            parsed = _question(paragraph, question, str(path), language)
         except KeyError as error:
-            problems.append(Problem(number, f"not in SQuAD's format: it lacks {quoted(error.args[0])}"))
+            problems.append(Problem(index, f"not in SQuAD's format: it lacks {quoted(error.args[0])}"))
             continue
         except (TypeError, AttributeError):
-            problems.append(Problem(number, "not in SQuAD's format: it has a value of another type"))
+            problems.append(Problem(index, "not in SQuAD's format: it has a value of another type"))
             continue
-        if made.id in ids:
-            problems.append(Problem(number, "the id occurs twice", repeated=True))
-        elif is_blank(made.question) or is_blank(made.context):
-            problems.append(Problem(number, "an empty question or context"))
-        elif SURROGATE.search(made.question + made.context):
-            problems.append(Problem(number, "half of a character, an escape \\ud800 to \\udfff without its other half"))
+        if parsed.id in ids:
+            problems.append(Problem(index, "the id occurs twice", repeated=True))
+        elif is_blank(parsed.question) or is_blank(parsed.context):
+            problems.append(Problem(index, "an empty question or context"))
+        elif SURROGATE.search(parsed.question + parsed.context):
+            problems.append(Problem(index, "half of a character, an escape \\ud800 to \\udfff without its other half"))
         else:
-            found.append(made)
-            if answers := _wrong_answers(made):
-                problems.append(Problem(number, answers=answers))
-        ids.add(made.id)
-    return found, problems
+            questions.append(parsed)
+            if answers := _wrong_answers(parsed):
+                problems.append(Problem(index, answers=answers))
+        ids.add(parsed.id)
+    return questions, problems
 
 
-def each_question(content: Any) -> Iterator[tuple[Any, Any]]:
+def iter_questions(content: Any) -> Iterator[tuple[Any, Any]]:
     """Yields the paragraph and the question of each question of a file in order."""
     for article in content["data"]:
         for paragraph in article["paragraphs"]:
@@ -113,39 +113,36 @@ def each_question(content: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _question(paragraph: Any, question: Any, file: str, language: str) -> Question:
-    found = tuple((each["text"], each["answer_start"]) for each in question.get("answers", ()))
-    texts = question["question"], paragraph["context"], *(text for text, _ in found)
+    answers = tuple((answer["text"], answer["answer_start"]) for answer in question.get("answers", ()))
+    texts = question["question"], paragraph["context"], *(text for text, _ in answers)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError
-    answers = () if found == (("", 0),) else found  # XTREME's test files
+    answers = () if answers == (("", 0),) else answers  # XTREME's test files
     return Question(str(question["id"]), question["question"], paragraph["context"], answers, language, file)
 
 
 def _wrong_answers(question: Question) -> dict[int, str]:
     wrong = {}
-    for number, (text, start) in enumerate(question.answers):
+    for index, (text, start) in enumerate(question.answers):
         if isinstance(start, int) and start >= 0 and text and question.context.startswith(text, start):
             continue
-        there = question.context[start : start + len(text)] if isinstance(start, int) and start >= 0 else ""
-        at = f"at {start!r}, where there is {quoted(there) if there else 'no text'}"
-        wrong[number] = f"the answer {quoted(text)} is not {at}"
+        span = question.context[start : start + len(text)] if isinstance(start, int) and start >= 0 else ""
+        actual = quoted(span) if span else "no text"
+        wrong[index] = f"the answer {quoted(text)} is not at {start!r}, where there is {actual}"
     return wrong
 
 
 def problem_messages(text: str, content: Any, path: Any, problems: list[Problem]) -> list[str]:
-    """Returns a message for each problem of `content`, with file, line and id. `text` is the text of the file."""
-    if not problems:
-        return []
+    """A message for each problem of `content`, with file, line and id; `text` is the text of the file."""
     ends = [match.start() for match in re.finditer("\n", text)]
     ids = defaultdict(list)  # id -> lines
     for match in ID.finditer(text):
         ids[str(json.loads(match[1]))].append(bisect.bisect_left(ends, match.start()) + 1)
-    seen, places = defaultdict(int), []
-    for _, question in each_question(content):
+    seen, locations = defaultdict(int), []
+    for _, question in iter_questions(content):
         name = str(question.get("id")) if isinstance(question, dict) else ""
         lines = ids[name]
         line = lines[min(seen[name], len(lines) - 1)] if lines else 1
-        places.append(f"{path}, line {line}, question {quoted(name)}")
+        locations.append(f"{path}, line {line}, question {quoted(name)}")
         seen[name] += 1
-    sentences = [(each.number, what) for each in problems for what in (each.answers.values() or [each.question])]
-    return [f"{places[number]}: {what}" for number, what in sentences]
+    return [f"{locations[p.index]}: {message}" for p in problems for message in (p.answers.values() or [p.question])]

@@ -37,7 +37,7 @@ class LabeledExample:
     line: int  # line of the file, from 1 on
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File and line, for messages."""
         return f"{self.file}, line {self.line}"
 
@@ -54,7 +54,7 @@ class Query:
     file: str
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File and line, for messages."""
         return f"{self.file}, line {self.lines[0]}"
 
@@ -70,7 +70,7 @@ class TaggedSentence:
     line: int  # line of the first word in the file, from 1 on
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """File and line, for messages."""
         return f"{self.file}, line {self.line}"
 
@@ -104,15 +104,15 @@ def read_examples(path: Any, language: str) -> list[LabeledExample]:
     fields, and an empty label or text.
     """
     examples: list[LabeledExample] = []
-    for number, line in labeled_lines(path, language):
+    for line_number, line in labeled_lines(path, language):
         label, *texts = line.split("\t")
         expected = LABELED[len(examples[0].texts)] if examples else ANY_LABELED
         if len(texts) not in ([len(examples[0].texts)] if examples else LABELED):
-            found = f"{len(texts) + 1} fields" if texts else f"1 field ({WITHOUT})"
-            raise UserError(f"{path}, line {number}: expected {expected}, found {found}")
+            actual = f"{len(texts) + 1} fields" if texts else f"1 field ({WITHOUT})"
+            raise UserError(f"{path}, line {line_number}: expected {expected}, found {actual}")
         if any(map(is_blank, (label, *texts))):
-            raise UserError(f"{path}, line {number}: an empty label or text")
-        examples.append(LabeledExample(label.strip(), tuple(texts), language, str(path), number))
+            raise UserError(f"{path}, line {line_number}: an empty label or text")
+        examples.append(LabeledExample(label.strip(), tuple(texts), language, str(path), line_number))
     return examples
 
 
@@ -123,10 +123,10 @@ def read_queries(path: Any, language: str) -> list[Query]:
     number from 0 on.
     """
     queries: dict[str, list[tuple[tuple[str, ...], float, int]]] = {}
-    for number, line in labeled_lines(path, language):
+    for line_number, line in labeled_lines(path, language):
         relevance, *texts = line.split("\t")
         if not 2 <= len(texts) <= 3 or any(map(is_blank, texts)):
-            raise UserError(f"{path}, line {number}: expected {RANKED}, found {line[:40]!r} ({WITHOUT})")
+            raise UserError(f"{path}, line {line_number}: expected {RANKED}, found {line[:40]!r} ({WITHOUT})")
         try:
             value = float(relevance)
         except ValueError:
@@ -134,13 +134,13 @@ def read_queries(path: Any, language: str) -> list[Query]:
         if relevance == UNLABELED:
             value = NO_RELEVANCE
         elif not 0 <= value < math.inf:
-            raise UserError(f"{path}, line {number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
-        queries.setdefault(texts[0], []).append((tuple(texts[1:]), value, number))
-    found = []
+            raise UserError(f"{path}, line {line_number}: expected a relevance of 0 or more, found {relevance[:40]!r}")
+        queries.setdefault(texts[0], []).append((tuple(texts[1:]), value, line_number))
+    result = []
     for query, rows in queries.items():
-        texts_of, values, lines = zip(*rows)
-        found.append(Query(query, texts_of, values, lines, language, str(path)))
-    return found
+        candidates, values, lines = zip(*rows)
+        result.append(Query(query, candidates, values, lines, language, str(path)))
+    return result
 
 
 def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
@@ -158,24 +158,26 @@ def read_sentences(path: Any, language: str) -> list[TaggedSentence]:
             sentences.append(TaggedSentence(words, tags, language, str(path), lines[0]))
             rows.clear()
 
-    for number, line in labeled_lines(path, language):
+    for line_number, line in labeled_lines(path, language):
         if is_blank(line):
             end()
             continue
         fields = line.split("\t")
         if len(fields) != 2 or any(map(is_blank, fields)):
-            raise UserError(f"{path}, line {number}: expected word TAB tag, found {line[:40]!r} ({WITHOUT})")
+            raise UserError(f"{path}, line {line_number}: expected word TAB tag, found {line[:40]!r} ({WITHOUT})")
         if any(map(str.isspace, fields[1].strip())):
-            raise UserError(f"{path}, line {number}: expected word TAB tag, but {fields[1][:40]!r} has white space")
-        rows.append((fields[0], fields[1].strip(), number))
+            raise UserError(
+                f"{path}, line {line_number}: expected word TAB tag, but {fields[1][:40]!r} has white space"
+            )
+        rows.append((fields[0], fields[1].strip(), line_number))
     end()
     return sentences
 
 
 def format_ranking(query: Query, scores: Sequence[float]) -> str:
     """Line, query, relevance and score of each text: the lines of a file of predictions."""
-    shown = [UNLABELED if value == NO_RELEVANCE else f"{value:g}" for value in query.relevance]
-    rows = zip(query.lines, shown, scores, strict=True)
+    relevances = [UNLABELED if value == NO_RELEVANCE else f"{value:g}" for value in query.relevance]
+    rows = zip(query.lines, relevances, scores, strict=True)
     return "".join(f"{line}\t{query.query}\t{relevance}\t{score:.6f}\n" for line, relevance, score in rows)
 
 
@@ -196,21 +198,21 @@ def read_texts(path: Any) -> list[str]:
     return lines
 
 
-def read_pairs(prefix: str, every: bool) -> list[list[str]]:
+def read_pairs(prefix: str, require_text: bool) -> list[list[str]]:
     """Reads the lines of PREFIX.src and PREFIX.tgt: two lists of the same length.
 
     Args:
         prefix: common part of both paths, ``FOLDER/SPLIT.LANGUAGE``.
-        every: whether every line must have text; if not, an empty source gets an empty output.
+        require_text: whether every line must have text; if not, an empty source gets an empty output.
 
-    Raises `UserError` as `read_texts` does, if the numbers of lines differ, and for an empty line if `every` is set.
+    Raises `UserError` as `read_texts` does, if the numbers of lines differ, and for an empty line if it is not allowed.
     """
     paths = [f"{prefix}.{side}" for side in ("src", "tgt")]
     sides = [read_texts(path) for path in paths]
     if len(sides[0]) != len(sides[1]):
         raise UserError(f"{paths[0]} has {len(sides[0])} lines but {paths[1]} has {len(sides[1])}")
     for path, side in zip(paths, sides):
-        for number, line in enumerate(side, start=1):
-            if every and is_blank(line):
-                raise UserError(f"{path}, line {number}: an empty line")
+        for line_number, line in enumerate(side, start=1):
+            if require_text and is_blank(line):
+                raise UserError(f"{path}, line {line_number}: an empty line")
     return sides

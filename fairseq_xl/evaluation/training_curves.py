@@ -12,8 +12,6 @@ from fairseq_xl.io.files import replacing
 logger = logging.getLogger(__name__)
 
 ENTRY = re.compile(r"\{\"epoch\": .*\}$")
-
-
 SPREAD = 10  # the axis is logarithmic if the highest value is more than this many times the lowest
 
 
@@ -48,11 +46,11 @@ def validation_curves(logs, metric="loss", over="updates"):
 
     x is a number of updates or tokens, as in `curves`.
     """
-    found = {name: curves(path, metric, over)["valid"] for name, path in logs.items()}
+    valid_curves = {name: curves(path, metric, over)["valid"] for name, path in logs.items()}
     for name, path in logs.items():
-        if not found[name]:
+        if not valid_curves[name]:
             raise UserError(f"{path}: no validation entry has the metric {metric!r}")
-    return {name: {"values": dict(curve), "last": curve[-1][1]} for name, curve in found.items()}
+    return {name: {"values": dict(curve), "last": curve[-1][1]} for name, curve in valid_curves.items()}
 
 
 def curves(path, metric, over="updates"):
@@ -71,10 +69,10 @@ def curves(path, metric, over="updates"):
     return {
         kind: [
             (round(entry["num_updates"] * scale), entry[metric])
-            for entry in of_kind
+            for entry in kind_entries
             if "num_updates" in entry and math.isfinite(entry.get(metric, math.nan))
         ]
-        for kind, of_kind in entries.items()
+        for kind, kind_entries in entries.items()
     }
 
 
@@ -94,41 +92,43 @@ def draw(logs, output, metric="loss", over="updates", lines=None):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-    form = Path(output).suffix.removeprefix(".") or "png"
-    if form not in figure.canvas.get_supported_filetypes():
-        raise UserError(f"--output {output}: {form!r} is not a picture format; .png, .pdf or .svg are")
-    drawn, values = {}, []  # a line of each run; all values shown
+    format_name = Path(output).suffix.removeprefix(".") or "png"
+    if format_name not in figure.canvas.get_supported_filetypes():
+        raise UserError(f"--output {output}: {format_name!r} is not a picture format; .png, .pdf or .svg are")
+    handles, values = {}, []  # a line of each run; all values shown
     kinds = {
         "train_inner": ("training", "thin", {"alpha": 0.4, "linewidth": 1}),
         "valid": ("validation", "thick", {"marker": ".", "linewidth": 2}),
     }
     shown = set()
     for color, (name, path) in enumerate(logs.items()):
-        found = curves(path, metric, over)
+        run_curves = curves(path, metric, over)
         for kind, (_, _, style) in kinds.items():
-            curve = found[kind]
+            curve = run_curves[kind]
             if curve:
-                alone = {"marker": "."} if len(curve) == 1 else {}  # a line of one point is invisible
-                (drawn[name],) = axes.plot(*zip(*curve), color=f"C{color}", **style | alone)
+                marker = {"marker": "."} if len(curve) == 1 else {}  # a line of one point is invisible
+                (handles[name],) = axes.plot(*zip(*curve), color=f"C{color}", **style | marker)
                 values += [value for _, value in curve]
                 shown.add(kind)
-        if name not in drawn:
+        if name not in handles:
             logger.warning("%s has no entry of %r: %s is not in the picture", path, metric, name)
-    if not drawn:
+    if not handles:
         raise UserError(f"no entry of {metric!r} in {', '.join(map(str, logs.values()))}")
     for name, value in (lines or {}).items():
         axes.axhline(value, color="black", linewidth=1, linestyle=":")
         axes.annotate(name, (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=8)
         values.append(value)
-    described = [f"{of} ({width})" if len(shown) > 1 else of for kind, (of, width, _) in kinds.items() if kind in shown]
+    captions = [
+        f"{label} ({width})" if len(shown) > 1 else label for kind, (label, width, _) in kinds.items() if kind in shown
+    ]
     axes.set(
-        title=f"{metric} in {' and '.join(described)}",
+        title=f"{metric} in {' and '.join(captions)}",
         xlabel=over,
         ylabel=f"{metric} (bits per token)" if "loss" in metric else metric,
     )
     if min(values) > 0 and max(values) > SPREAD * min(values):
         axes.set_yscale("log")
-    figure.legend(drawn.values(), drawn.keys(), loc="outside right upper")  # beside the axes: it covers no curve
+    figure.legend(handles.values(), handles.keys(), loc="outside right upper")  # beside the axes: it covers no curve
     with replacing(output) as file:
-        figure.savefig(file, dpi=120, format=form)
+        figure.savefig(file, dpi=120, format=format_name)
     pyplot.close(figure)

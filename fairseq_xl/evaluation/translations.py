@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
-from fairseq_xl.evaluation.bleu import metric_of, tokenizer_of
+from fairseq_xl.evaluation.bleu import bleu_metric, tokenizer_name
 
 
 class Statistics(NamedTuple):
@@ -52,7 +52,7 @@ class LanguageGuess:
 
 @functools.cache
 def _metric(language: str) -> BLEU:
-    return metric_of(tokenizer_of(language))
+    return bleu_metric(tokenizer_name(language))
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Statistics:

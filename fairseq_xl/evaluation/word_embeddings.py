@@ -22,13 +22,13 @@ BLOCK = 1024  # rows of similarities in memory at a time
 
 def read_dictionary(path: str) -> list[tuple[str, str]]:
     """Pairs of words, one a line, separated by a tab or a space, as MUSE's dictionaries are; each pair once."""
-    found = []
-    for number, line in enumerate(read_lines(path), start=1):
+    pairs = []
+    for line_number, line in enumerate(read_lines(path), start=1):
         words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()
         if len(words) != 2 or any(map(is_blank, words)):
-            raise UserError(f"{path}, line {number}: expected two words separated by a tab, found {quoted(line)}")
-        found.append((words[0], words[1]))
-    return list(dict.fromkeys(found))
+            raise UserError(f"{path}, line {line_number}: expected two words separated by a tab, found {quoted(line)}")
+        pairs.append((words[0], words[1]))
+    return list(dict.fromkeys(pairs))
 
 
 def read_similarities(path: str, gold: str) -> tuple[list[tuple[str, str]], list[float]]:
@@ -39,41 +39,41 @@ def read_similarities(path: str, gold: str) -> tuple[list[tuple[str, str]], list
         gold: a rating on each line, such as subtask2-crosslingual/keys/en-de.test.gold.txt.
     """
     pairs = [tuple(line.split("\t")) for line in read_lines(path)]
-    for number, pair in enumerate(pairs, start=1):
+    for line_number, pair in enumerate(pairs, start=1):
         if len(pair) != 2:
-            raise UserError(f"{path}, line {number}: expected word TAB word, found {len(pair)} fields")
+            raise UserError(f"{path}, line {line_number}: expected word TAB word, found {len(pair)} fields")
     ratings = []
-    for number, line in enumerate(read_lines(gold), start=1):
+    for line_number, line in enumerate(read_lines(gold), start=1):
         try:
             ratings.append(float(line))
         except ValueError:
-            raise UserError(f"{gold}, line {number}: expected a number, found {quoted(line)}") from None
+            raise UserError(f"{gold}, line {line_number}: expected a number, found {quoted(line)}") from None
     if len(pairs) != len(ratings):
         raise UserError(f"{path} has {len(pairs)} lines, {gold} has {len(ratings)}")
     return [(pair[0], pair[1]) for pair in pairs], ratings
 
 
-def cosines(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def cosines(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Cosines (n,) of rows (n, C); 0 for a row of zeros."""
-    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
-    return (one * two).sum(axis=1) / np.maximum(norms, 1e-12)
+    norms = np.linalg.norm(source, axis=1) * np.linalg.norm(target, axis=1)
+    return (source * target).sum(axis=1) / np.maximum(norms, 1e-12)
 
 
-def nearest_in_dictionary(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+def nearest_in_dictionary(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Marks the pairs whose translation has the highest cosine of all n translations: (n,), 1 or 0.
 
     Args:
         one, two: embeddings of n words and of their translations, (n, C) each; a word may occur several times. A row
             of zeros finds nothing.
     """
-    one, two = (rows.astype(np.float64) for rows in (one, two))
-    found = one.any(axis=1)
-    one, two = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12) for rows in (one, two))
-    highest = [(one[start : start + BLOCK] @ two.T).max(axis=1) for start in range(0, len(one), BLOCK)]
-    return (found & ((one * two).sum(axis=1) >= np.concatenate(highest) - 1e-9)).astype(np.float64)
+    source, target = (rows.astype(np.float64) for rows in (source, target))
+    nonzero = source.any(axis=1)
+    source, target = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (source, target))
+    highest = [(source[start : start + BLOCK] @ target.T).max(axis=1) for start in range(0, len(source), BLOCK)]
+    return (nonzero & ((source * target).sum(axis=1) >= np.concatenate(highest) - 1e-9)).astype(np.float64)
 
 
-def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
+def dictionary_scores(no_common_piece: np.ndarray, source: np.ndarray, target: np.ndarray) -> dict[str, Any]:
     """Scores n translation pairs and as many random pairs of the same words.
 
     The scores are mean cosine, mean L2 distance, and the share of the pairs whose translation is the nearest of the
@@ -85,23 +85,23 @@ def dictionary_scores(no_common_piece: np.ndarray, one: np.ndarray, two: np.ndar
             common piece are close in any embedding table; `no_common_piece` of the result is without them.
         one, two: embeddings of the words, (n, C) each.
     """
-    order = np.random.default_rng(1).permutation(len(one))
-    shuffled = one[order], two[np.roll(order, 1)]  # rolled by one: no pair is kept
-    found: dict[str, Any] = {"n": len(one), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
+    order = np.random.default_rng(1).permutation(len(source))
+    shuffled = source[order], target[np.roll(order, 1)]  # rolled by one: no pair is kept
+    scores: dict[str, Any] = {"n": len(source), "no_common_piece": {"n": int(no_common_piece.sum())}, "random": {}}
     measures: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
         "cosine": cosines,
-        "l2": lambda one, two: np.linalg.norm(one - two, axis=1),
+        "l2": lambda source, target: np.linalg.norm(source - target, axis=1),
         "nearest_in_dictionary": nearest_in_dictionary,
     }
     for name, measure in measures.items():
-        values = measure(one, two)
-        found[name] = bootstrap.mean(values, decimals=DECIMALS)
-        found["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)
+        values = measure(source, target)
+        scores[name] = bootstrap.mean(values, decimals=DECIMALS)
+        scores["random"][name] = round(float(measure(*shuffled).mean()), DECIMALS)
         if no_common_piece.any():
-            found["no_common_piece"][name] = bootstrap.mean(values[no_common_piece], decimals=DECIMALS)
-    return found
+            scores["no_common_piece"][name] = bootstrap.mean(values[no_common_piece], decimals=DECIMALS)
+    return scores
 
 
-def similarity_scores(one: np.ndarray, two: np.ndarray, ratings: Iterable[float]) -> dict[str, Any]:
+def similarity_scores(source: np.ndarray, target: np.ndarray, ratings: Iterable[float]) -> dict[str, Any]:
     """Pearson's correlation, times 100, of the cosines of n pairs with their ratings."""
-    return {"n": len(one)} | correlation(pearson, cosines(one, two), list(ratings))
+    return {"n": len(source)} | correlation(pearson, cosines(source, target), list(ratings))

@@ -14,7 +14,6 @@ from pathlib import Path
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import published_scores, ranking_scores
 from fairseq_xl.evaluation.benchmarks import (
-    NORMALIZATIONS,
     Benchmark,
     Scores,
     Task,
@@ -22,12 +21,13 @@ from fairseq_xl.evaluation.benchmarks import (
     accuracy_scores,
     accuracy_variants,
     answer_scores,
-    sentences_of,
+    read_tag_sequences,
     span_f1,
     span_scores,
     word_accuracy,
 )
 from fairseq_xl.evaluation.bleu import bleu
+from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.evaluation.spans import SCHEME
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
@@ -46,7 +46,7 @@ LANGUAGES = {
     "NTG": "de en es fr ru",
 }
 #: languages that XGLUE's program averages and the paper does not
-OTHERS = {"WPR": ("es",), "QG": ("es", "it", "pt")}
+EXTRA_LANGUAGES = {"WPR": ("es",), "QG": ("es", "it", "pt")}
 #: task types of the tasks that are not classification. XGLUE trains WPR as 5 classes and submits the class, a rating
 KINDS = {"MLQA": ("question_answering",), "WPR": ("ranking", "classification")}
 KINDS |= dict.fromkeys(("NER", "POS"), ("tagging",))
@@ -57,11 +57,11 @@ GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[
 def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[str]]:
     """The fields of each line; raises `UserError` for one of fewer than `columns` or with an empty label."""
     rows = [line.split("\t") for line in lines_of(path)]
-    for number, row in enumerate(rows, start=1):
+    for line_number, row in enumerate(rows, start=1):
         if len(row) < columns:
-            raise UserError(f"{path}, line {number}: no label; expected {columns} columns, found {len(row)}")
+            raise UserError(f"{path}, line {line_number}: no label; expected {columns} columns, found {len(row)}")
         if is_blank(row[-1]):
-            raise UserError(f"{path}, line {number}: the label is empty")
+            raise UserError(f"{path}, line {line_number}: the label is empty")
     return rows[1:] if header else rows
 
 
@@ -70,9 +70,9 @@ def lines_of(path: Path) -> list[str]:
     lines = read_lines(path)
     while lines and is_blank(lines[-1]):
         lines.pop()
-    for number, line in enumerate(lines, start=1):
+    for line_number, line in enumerate(lines, start=1):
         if is_blank(line):
-            raise UserError(f"{path}, line {number}: the line is empty")
+            raise UserError(f"{path}, line {line_number}: the line is empty")
     return lines
 
 
@@ -87,33 +87,33 @@ def xnli(predictions: Path, references: Path, language: str) -> Scores:
     if not references.name.startswith("xnli."):
         return classification(predictions, references, language, columns=3)
     header, *rows = (line.split("\t") for line in lines_of(references))
-    found = [dict(zip(header, row)) for row in rows]
-    labels = [row["gold_label"] for row in found if row.get("language") == language and row.get("gold_label")]
+    records = [dict(zip(header, row)) for row in rows]
+    labels = [row["gold_label"] for row in records if row.get("language") == language and row.get("gold_label")]
     return accuracy_scores([line.strip() for line in lines_of(predictions)], labels, predictions)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
     """Scores of tags; missing tags at the end of a sentence are O, as in XGLUE's program."""
-    predicted, gold = sentences_of(predictions), sentences_of(references, columns=2)
-    for ours, right in zip(predicted, gold):
-        ours += ["O"] * (len(right) - len(ours))
+    predicted, gold = read_tag_sequences(predictions), read_tag_sequences(references, columns=2)
+    for tags, gold_tags in zip(predicted, gold):
+        tags += ["O"] * (len(gold_tags) - len(tags))
     return span_scores(predicted, gold, predictions)
 
 
 def relevance(predictions: Path, references: Path, language: str, gain: str) -> Scores:
     """nDCG of the predicted ratings or scores; `gain` as in `ranking.ndcg`."""
-    found, rows = lines_of(predictions), labeled_rows(references, 4)
-    if len(found) != len(rows):
-        raise UserError(f"{predictions}: expected {len(rows)} predictions, one for each line, found {len(found)}")
+    lines, rows = lines_of(predictions), labeled_rows(references, 4)
+    if len(lines) != len(rows):
+        raise UserError(f"{predictions}: expected {len(rows)} predictions, one for each line, found {len(lines)}")
     try:
-        pairs = [(float(row[-1]), float(ours)) for row, ours in zip(rows, found)]
+        pairs = [(float(row[-1]), float(line)) for row, line in zip(rows, lines)]
         if not all(map(math.isfinite, itertools.chain(*pairs))):
             raise ValueError
     except ValueError:
         raise UserError(f"{predictions}: expected a rating or score on each line, as {references} has") from None
     groups = itertools.groupby(zip(rows, pairs), lambda item: item[0][0])
     queries = [tuple(map(list, zip(*(pair for _, pair in group)))) for _, group in groups]
-    return ranking_scores.score(((right, ours) for right, ours in queries), predictions, gain)
+    return ranking_scores.score(((gold, line) for gold, line in queries), predictions, gain)
 
 
 def generated(predictions: Path, references: Path, language: str) -> Scores:
@@ -133,7 +133,7 @@ def generated(predictions: Path, references: Path, language: str) -> Scores:
 
 def tasks() -> dict[str, Task]:
     """XGLUE's tasks by name."""
-    named = "{name}/xglue.{lower}.{{language}}.{{split}}"
+    default_references = "{name}/xglue.{lower}.{{language}}.{{split}}"
     mlqa = "MLQA/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"
     spans = {"f1": span_f1(tagging)}
     parts = {
@@ -167,23 +167,23 @@ def tasks() -> dict[str, Task]:
         "QG": (written, "QG/xglue.qg.{language}.tgt.{split}"),
         "NTG": (written, "NTG/xglue.ntg.{language}.tgt.{split}"),
     }
-    found = {}
+    result = {}
     for name, languages in LANGUAGES.items():
         columns = 4 if name == "QADSM" else 3  # 3: NC and QAM; kinds has the others
         default = (
             accuracy_variants(partial(classification, columns=columns)),
-            named.format(name=name, lower=name.lower()),
+            default_references.format(name=name, lower=name.lower()),
         )
         variants, references = kinds.get(name, default)
-        found[name] = Task(
+        result[name] = Task(
             *(tuple(languages.split()), variants, f"{name}/{{language}}.prediction", references),
             kinds=KINDS.get(name, ("classification",)),
-            others=OTHERS.get(name, ()),
-            other_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
-            called="accuracy" if name == "POS" else "",
+            extra_languages=EXTRA_LANGUAGES.get(name, ()),
+            alternative_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
+            benchmark_metric="accuracy" if name == "POS" else "",
             papers=published_scores.XGLUE[name],
         )
-    return found
+    return result
 
 
 BENCHMARK = Benchmark("xglue", tasks(), GROUPS, published_scores.XGLUE_GROUPS)

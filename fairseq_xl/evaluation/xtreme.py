@@ -12,7 +12,6 @@ from pathlib import Path
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import published_scores
 from fairseq_xl.evaluation.benchmarks import (
-    NORMALIZATIONS,
     Benchmark,
     Scores,
     Task,
@@ -20,12 +19,13 @@ from fairseq_xl.evaluation.benchmarks import (
     accuracy_scores,
     accuracy_variants,
     answer_scores,
-    sentences_of,
+    read_tag_sequences,
     span_f1,
     span_scores,
     word_accuracy,
 )
-from fairseq_xl.evaluation.bootstrap import of_sums
+from fairseq_xl.evaluation.bootstrap import corpus_metrics
+from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.io.lines import read_lines
 
 LANGUAGES = {
@@ -69,27 +69,27 @@ def classification(predictions: Path, references: Path, language: str) -> Scores
 
 def retrieved(predictions: Path, references: Path, language: str) -> Scores:
     """Accuracy of the line numbers of retrieved sentences."""
-    numbers = labels(predictions)
-    for line, number in enumerate(numbers, start=1):
-        if not number.isdigit():
-            raise UserError(f"{predictions}, line {line}: expected the number of a line, found {quoted(number)}")
-    return accuracy_scores(numbers, labels(references), predictions, classes=False)
+    line_numbers = labels(predictions)
+    for line, text in enumerate(line_numbers, start=1):
+        if not text.isdigit():
+            raise UserError(f"{predictions}, line {line}: expected the number of a line, found {quoted(text)}")
+    return accuracy_scores(line_numbers, labels(references), predictions, classes=False)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
     """Scores of one tag per line."""
-    return span_scores(sentences_of(predictions), sentences_of(references), predictions)
+    return span_scores(read_tag_sequences(predictions), read_tag_sequences(references), predictions)
 
 
 def mined(predictions: Path, references: Path, language: str) -> Scores:
     """F1 of mined pairs, a line with two ids each."""
-    found, gold = ({tuple(line.split("\t")) for line in labels(path) if line} for path in (predictions, references))
+    predicted, gold = ({tuple(line.split("\t")) for line in labels(path) if line} for path in (predictions, references))
     if not gold:
         raise UserError(f"{references} holds no pairs")
-    if wrong := [pair for pair in sorted(found) if len(pair) != 2]:
+    if wrong := [pair for pair in sorted(predicted) if len(pair) != 2]:
         raise UserError(f"{predictions}: expected lines of two ids, found {quoted(wrong[0])}")
-    rows = [(pair in found and pair in gold, pair in found, pair in gold) for pair in sorted(found | gold)]
-    measured = of_sums(rows, {"f1": lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2])})["f1"]
+    rows = [(pair in predicted and pair in gold, pair in predicted, pair in gold) for pair in sorted(predicted | gold)]
+    measured = corpus_metrics(rows, {"f1": lambda sums: 200 * sums[..., 0] / (sums[..., 1] + sums[..., 2])})["f1"]
     return {"n": len(gold), "f1": measured["score"], "f1_interval": measured["interval"]}
 
 
@@ -104,7 +104,7 @@ def tasks() -> dict[str, Task]:
         for name, shown in NORMALIZATIONS.items()
     }
     spans = {"f1": span_f1(tagging)}
-    other: dict[str, Mapping[str, Variant]] = {
+    variants: dict[str, Mapping[str, Variant]] = {
         "udpos": spans | {"accuracy": word_accuracy(tagging)},
         "panx": spans,
         "xquad": answered,
@@ -113,17 +113,17 @@ def tasks() -> dict[str, Task]:
         "bucc2018": {"f1": Variant(("f1",), "F1 of pairs", "metric:pair-f1", mined)},
         "tatoeba": accuracy_variants(retrieved),
     }
-    found = {}
+    result = {}
     for name, languages in LANGUAGES.items():
         suffix = "json" if KINDS.get(name) == ("question_answering",) else "tsv"
         path = f"{name}/{{split}}-{{language}}.{suffix}"
-        found[name] = Task(
-            *(tuple(languages.split()), other.get(name, accuracy_variants(classification)), path, path),
+        result[name] = Task(
+            *(tuple(languages.split()), variants.get(name, accuracy_variants(classification)), path, path),
             kinds=KINDS.get(name, ("classification",)),
-            called="accuracy" if name == "udpos" else "",
+            benchmark_metric="accuracy" if name == "udpos" else "",
             papers=published_scores.XTREME[name],
         )
-    return found
+    return result
 
 
 BENCHMARK = Benchmark(

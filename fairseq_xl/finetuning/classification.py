@@ -91,7 +91,8 @@ class Classification(TaskType):
                 similar = [label for label in self.labels if plain(label) == plain(example.label)]
                 if similar:
                     raise UserError(
-                        f"{example.place}: label {example.label!r} differs only in case or blanks from {similar[0]!r}"
+                        f"{example.location}: label {example.label!r} differs only in case or blanks from "
+                        f"{similar[0]!r}"
                     )
                 raise UserError(
                     f"{example.file}, line {example.line}: label {example.label!r} is not one of the classes "

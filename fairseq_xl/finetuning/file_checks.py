@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq_xl.errors import LISTED, UserError
-from fairseq_xl.evaluation.language_identification import Languages, LineSample, described, other_languages
+from fairseq_xl.evaluation.language_identification import Languages, LineSample, describe_sample, other_languages
 from fairseq_xl.finetuning.base import TaskType
 
 EXPECTED = 10.0  # a class that is missing or rare is named if at least so many occurrences are expected
@@ -57,14 +57,14 @@ def count(split: str, path: Any, examples: Sequence[Any], task_type: TaskType, o
                 file.classes[name] += 1
                 file.first.setdefault(name, line)
         else:
-            file.unlabeled = file.unlabeled or example.place
+            file.unlabeled = file.unlabeled or example.location
     if file.unlabeled and file.is_training:
         raise UserError(f"{file.unlabeled}: training text without a label")
     if file.unlabeled and file.labeled and not task_type.partly_labeled:
         raise UserError(f"{file.unlabeled}: no label, but {file.labeled} examples of this file have one")
     texts.add([task_type.text(example).encode() for example in examples])
     file.languages = texts.languages()
-    file.places = {language: examples[number - 1].place for language, (_, number) in file.languages.items()}
+    file.places = {language: examples[number - 1].location for language, (_, number) in file.languages.items()}
     return file
 
 
@@ -78,7 +78,7 @@ def warn_of_files(files: Sequence[TaskFile]) -> None:
         if file.path in others:
             language, _ = others[file.path]
             logger.warning(
-                "%s instead of %s: %s", described(file.languages, language), file.language, file.places[language]
+                "%s instead of %s: %s", describe_sample(file.languages, language), file.language, file.places[language]
             )
     for objective in dict.fromkeys(file.objective for file in files):
         for path, sentences in suspicious_classes([file for file in files if file.objective == objective]).items():

@@ -88,9 +88,9 @@ class QuestionAnswering(TaskType):
         try:
             context, characters = encode.spans(example.context, example.language)
         except UserError as error:
-            raise UserError(f"{example.place}: {error}") from None
+            raise UserError(f"{example.location}: {error}") from None
         if not len(context):
-            raise UserError(f"{example.place}: the context has no pieces")
+            raise UserError(f"{example.location}: the context has no pieces")
         room = self.cfg.length - len(shortened) + 1 - SYMBOLS
         starts = range(0, max(1, len(context) - room + self._stride(room)), self._stride(room))
         answer = answer_tokens(example.answers[0], characters) if example.answers else None

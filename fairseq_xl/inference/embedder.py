@@ -13,7 +13,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, cut
 from fairseq_xl.errors import UserError, in_range
-from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_found
+from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_best_matches
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.models.encoder import Encoder
@@ -252,7 +252,7 @@ def retrieve(embed, texts, choices, found_to=None):
 
     Args:
         embed: an `Embedder` or `Embedders`.
-        found_to: folder for a file PAIR.tsv (`write_found`) of each pair of languages. For a single choice.
+        found_to: folder for a file PAIR.tsv (`write_best_matches`) of each pair of languages. For a single choice.
     """
     results = {choice: {} for choice in choices}
     for pair, sides in texts.items():
@@ -261,5 +261,5 @@ def retrieve(embed, texts, choices, found_to=None):
             similarity = cosine(source[choice], target[choice])
             results[choice][pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarity)
             if found_to is not None:
-                write_found(similarity, Path(found_to) / f"{pair}.tsv")
+                write_best_matches(similarity, Path(found_to) / f"{pair}.tsv")
     return results

@@ -48,7 +48,7 @@ def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np
     places = np.flatnonzero((characters[:, 0] < word.end) & (characters[:, 1] > begin))
     room = embedder.longest - 2  # <s> and </s>
     if not 0 < len(places) <= room:
-        raise UserError(f"{word.place}: the word has {len(places)} pieces, expected 1 to {room}")
+        raise UserError(f"{word.location}: the word has {len(places)} pieces, expected 1 to {room}")
     first = max(0, min((places[0] + places[-1] + 1 - room) // 2, len(ids) - room))
     ended = np.append(ids[first : first + room], embedder.task.dictionary.eos())
     return embedder.task.framing.sentence(ended), places - first + 1

@@ -12,7 +12,7 @@ from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
 from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.language_identification import LineSample, described, other_languages
+from fairseq_xl.evaluation.language_identification import LineSample, describe_sample, other_languages
 from fairseq_xl.evaluation.task_files import read_pairs
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.fingerprints import text_fingerprint
@@ -102,14 +102,14 @@ class Generation(FilesObjective, SourceTargetObjective):
             for language in self.languages_of(split):
                 prefix = self._prefix(split, language)
                 if split != "test" or stored(f"{prefix}.src").is_file():
-                    for end, lines in zip(("src", "tgt"), read_pairs(prefix, every=split != "test"), strict=True):
+                    for end, lines in zip(("src", "tgt"), read_pairs(prefix, split != "test"), strict=True):
                         sample = LineSample()
                         sample.add([line.encode() for line in lines])
                         languages_of_files[f"{prefix}.{end}"] = language, sample.languages()
         for path, (other, _) in other_languages(languages_of_files).items():
             language, counts = languages_of_files[path]
             logger.warning(
-                "%s %s instead of %s, first line %d", path, described(counts, other), language, counts[other][1]
+                "%s %s instead of %s, first line %d", path, describe_sample(counts, other), language, counts[other][1]
             )
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Generation(FilesObjective, SourceTargetObjective):
         corpora = {}
         for language in self.languages_of(split):
             prefix = self._prefix(split, language)
-            sides = read_pairs(prefix, every=split.startswith(("train", "valid")))
+            sides = read_pairs(prefix, require_text=split.startswith(("train", "valid")))
             for path in (Path(f"{prefix}.{side}") for side in ("src", "tgt")):
                 folder.inputs.add(split, self.input_name(path), path, text_fingerprint(path))
             # an empty line is </s> alone

@@ -78,7 +78,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         super().load_state_dict(state_dict)
         run = run_config(self.cfg)
         if run is not None and OmegaConf.select(run, "common_eval.results_path") and "path" in state_dict:
-            self.origins = (*self.origins, Origin.of_checkpoint(state_dict["path"], self.cfg._name))
+            self.origins = (*self.origins, Origin.from_checkpoint(state_dict["path"], self.cfg._name))
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -122,7 +122,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
             check_run(run, interactive=extra_gen_cls_kwargs is None)  # fairseq-generate passes a language model
             if self.origins:
                 path = os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt")
-                write_origin(path, Origin.of_ensemble(self.origins))
+                write_origin(path, Origin.from_ensemble(self.origins))
         default, options = generator_class(args, models, self.dictionary)
         more = options | (extra_gen_cls_kwargs or {})
         generator = super().build_generator(models, args, seq_gen_cls or default, more, prefix_allowed_tokens_fn)

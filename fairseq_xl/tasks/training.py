@@ -134,7 +134,7 @@ class TrainingTask(PlannedTask, XLTask):
         self.build_objectives()
         self._load_type_state(learned, path)
         if self.cfg.predictions_to and "path" in state_dict:
-            self._keep_predictions(Origin.of_checkpoint(path, self.predicted_task))
+            self._keep_predictions(Origin.from_checkpoint(path, self.predicted_task))
 
     def check_trained(self, identity, path):
         """Raises `UserError` for a checkpoint that was not trained with this task."""

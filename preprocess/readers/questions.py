@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.squad import Problem, each_question, examine, problem_messages, read_content
+from fairseq_xl.evaluation.squad import Problem, examine, iter_questions, problem_messages, read_content
 from preprocess.readers.labeled import Example
 from preprocess.readers.problems import Problems
 
@@ -73,7 +73,7 @@ def with_unique_ids(content: Any) -> Any:
 
 def left_out(content: Any, wrong: list[Problem], training: bool) -> tuple[Any, Counter[str]]:
     """The content without what is wrong, and the numbers of answers and questions that were left out."""
-    found, counts = {each.number: each for each in wrong}, Counter()
+    found, counts = {each.index: each for each in wrong}, Counter()
 
     def kept(number: int, question: Any) -> Any:
         if number not in found:
@@ -94,7 +94,7 @@ def left_out(content: Any, wrong: list[Problem], training: bool) -> tuple[Any, C
 def changed(content: Any, kept: Callable[[int, Any], Any]) -> Any:
     """The content with `kept(number, question)` in place of each question, without those that are None."""
     found = defaultdict(list)
-    for number, (paragraph, question) in enumerate(each_question(content)):
+    for number, (paragraph, question) in enumerate(iter_questions(content)):
         if (made := kept(number, question)) is not None:
             found[id(paragraph)].append(made)
     articles = []

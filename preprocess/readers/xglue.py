@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.evaluation.xglue import LANGUAGES as SCORED, OTHERS
+from fairseq_xl.evaluation.xglue import EXTRA_LANGUAGES, LANGUAGES as SCORED
 from fairseq_xl.io.compressed import stored
 from preprocess.readers import xnli
 from preprocess.readers.labeled import (
@@ -30,7 +30,7 @@ from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 
 SPLITS = (("train", "train"), ("valid", "dev"), ("test", "test"))
 LANGUAGES = {name: tuple(codes.split()) for name, codes in SCORED.items() if name not in ("QG", "NTG")}
-LANGUAGES["WPR"] = (*LANGUAGES["WPR"], *OTHERS["WPR"])
+LANGUAGES["WPR"] = (*LANGUAGES["WPR"], *EXTRA_LANGUAGES["WPR"])
 ALL = tuple(sorted({language for codes in LANGUAGES.values() for language in codes}))
 CATEGORIES = "foodanddrink sports news entertainment health video finance travel lifestyle autos".split()
 LABELS: dict[str, Mapping[str, str]] = {

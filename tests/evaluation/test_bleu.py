@@ -20,7 +20,7 @@ from fairseq_xl.evaluation.bleu import (
     paired,
     read_generated,
     tokenized_bleu,
-    tokenizer_of,
+    tokenizer_name,
 )
 from fairseq_xl.io.lines import read_lines
 
@@ -238,7 +238,7 @@ def test_a_tokenizer_whose_model_cannot_be_downloaded(files, monkeypatch):
 
 def test_the_language_chooses_sacrebleus_tokenizer():
     expected = {"de": "13a", "xx": "13a", "zh": "zh", "zh_CN": "zh", "zh-TW": "zh", "th": "char", "km": "char"}
-    assert {language: tokenizer_of(language) for language in expected} == expected
+    assert {language: tokenizer_name(language) for language in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_a_tokenizer_without_its_package_gives_way_to_characters(language, name,
             raise RuntimeError("pip install")
 
     monkeypatch.setattr("fairseq_xl.evaluation.bleu.BLEU", made)
-    assert tokenizer_of(language) == (name if there else "char")
+    assert tokenizer_name(language) == (name if there else "char")
 
 
 CHINESE = [["我来到北京清华大学。", "他喜欢看书和写字。"], ["我来到了北京清华大学。", "他很喜欢看书。"]]

@@ -13,10 +13,10 @@ from fairseq_xl.commands import score_baselines, score_question_answering, score
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.finetuning_baselines import (
     answers,
-    dictionary_of,
+    build_dictionary,
     most_frequent_type,
-    parts_of,
     similarities,
+    split_context,
     tag,
     tag_capitals,
 )
@@ -45,14 +45,14 @@ def column(*texts):
 
 def test_spans_of_training_text_are_the_dictionary():
     training = ["Click OK/B-UI and Insert/B-UI -/I-UI Frame/I-UI", "Press F2,/B-KEY then F2/B-UI or F2./B-UI"]
-    found = dictionary_of(map(sentence, training))
+    found = build_dictionary(map(sentence, training))
     assert found == {("OK",): "UI", ("Insert", "-", "Frame"): "UI", ("F2",): "UI"}
 
 
 @pytest.mark.parametrize("unmarked, kept", [(1, True), (2, True), (3, False)])
 def test_a_span_that_is_mostly_no_span_is_left_out(unmarked, kept):
     training = ["Text/B-UI and Text/B-UI", *["the Text now"] * unmarked]
-    assert dictionary_of(map(sentence, training)) == ({("Text",): "UI"} if kept else {})
+    assert build_dictionary(map(sentence, training)) == ({("Text",): "UI"} if kept else {})
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,8 @@ def test_the_most_similar_paragraph_is_the_answer(tmp_path, method, expected):
 
 
 def test_a_context_of_one_line_has_sentences():
-    assert parts_of("One. Two? \n") == ["One.", "Two?"] and parts_of("打开。保存") == ["打开。", "保存"]
-    assert parts_of("One. Two.\n\nThree. ") == ["One. Two.", "Three."]
+    assert split_context("One. Two? \n") == ["One.", "Two?"] and split_context("打开。保存") == ["打开。", "保存"]
+    assert split_context("One. Two.\n\nThree. ") == ["One. Two.", "Three."]
 
 
 def test_answers_are_scored(tmp_path, capsys):

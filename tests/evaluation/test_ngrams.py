@@ -16,7 +16,7 @@ def test_counts_by_hand():
     counts = Counts(np.array([0, 1, 2, 1, 2, 0]), 3)
     assert counts.single.tolist() == [2, 2, 2]
     first, second = np.array([1, 2, 2, 0, 1]), np.array([2, 1, 0, 1, 1])
-    assert counts.of_pairs(first, second).tolist() == [2, 1, 1, 1, 0]
+    assert counts.pair_counts(first, second).tolist() == [2, 1, 1, 1, 0]
 
 
 def test_components_by_hand():
@@ -40,8 +40,8 @@ def test_probabilities_sum_to_one(neighbors):
         shares, bucket = components(counts, pieces, text, np.array([2]), neighbors)
         weights = np.random.default_rng(bucket[0]).dirichlet(np.ones(shares.shape[1]))
         total += (shares * weights).sum()
-    follows_end = counts.of_pairs(np.array([3]), np.array([END]))[0] / counts.single[3]
-    before_end = counts.of_pairs(np.array([END]), np.array([3]))[0] / counts.single[3]
+    follows_end = counts.pair_counts(np.array([3]), np.array([END]))[0] / counts.single[3]
+    before_end = counts.pair_counts(np.array([END]), np.array([3]))[0] / counts.single[3]
     lost = dict(zip((-1, 1), (follows_end, before_end)))  # </s> is no piece: its share is never predicted
     expected = 1 - sum(weights[2 + place] * lost[side] for place, side in enumerate(neighbors))
     assert total == pytest.approx(expected)

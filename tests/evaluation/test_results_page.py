@@ -56,7 +56,7 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scores")
     for name, task in xglue.tasks().items():
         _, labeled, predicted, _ = XGLUE[name]
-        for language in (*task.languages, *task.others):
+        for language in (*task.languages, *task.extra_languages):
             write(folder / "right" / task.references.format(language=language, split="test"), labeled)
             write(folder / "found" / task.predictions.format(language=language, split="test"), predicted)
     for name, labeled, predicted in (

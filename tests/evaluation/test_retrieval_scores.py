@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, found, margin
+from fairseq_xl.evaluation.retrieval_scores import best_matches, cosine, evaluate_similarity, margin
 
 SIMILARITY = np.array([[0.8, 0.6, 0.1], [0.9, 0.7, 0.3], [0.5, 0.2, 0.4]])
 
@@ -27,7 +27,7 @@ def test_margin_with_two_neighbors():
 
 def test_the_sentences_found_are_those_of_largest_margin():
     """Means of rows: 0.5, 0.63, 0.37; of columns: 0.73, 0.5, 0.27. First column: 0.8 / 0.62, 0.9 / 0.68, 0.5 / 0.55."""
-    assert [numbers.tolist() for numbers in found(SIMILARITY)] == [[0, 0, 2], [1, 1, 2]]
+    assert [matches.tolist() for matches in best_matches(SIMILARITY)] == [[0, 0, 2], [1, 1, 2]]
 
 
 @pytest.mark.filterwarnings("error")

@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.text import texts_of
 from preprocess import check
 from preprocess.config import Clean, Config, Folder, Side, Split
 from preprocess.duplicates import Duplicates
-from preprocess.files import Workers, read_blocks, replacing
+from preprocess.files import Workers, read_blocks
 from preprocess.stages import Stages
 
 #: reasons to leave out a pair or a line
@@ -141,7 +142,7 @@ def _write_kept(paths: list[Path], outputs: list[Path], reasons: Path) -> Counte
     """Writes the lines without a reason; returns the counts."""
     counts = Counter()
     with ExitStack() as stack:
-        files = [stack.enter_context(replacing(output)) for output in outputs]
+        files = [stack.enter_context(replacing(output, make_folder=True)) for output in outputs]
         reason_of = stack.enter_context(open(reasons, "rb"))
         ended = True  # after an empty line or at the beginning
         for sides in zip(*map(lines_of_file, paths)):

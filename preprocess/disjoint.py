@@ -26,10 +26,9 @@ from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import write_json
+from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
-from preprocess.files import replacing
 from preprocess.fingerprints import verify
 from preprocess.vocabulary import reused_symbols
 
@@ -116,7 +115,7 @@ def join(output: Path, folders: list[Path]) -> None:
         write_json(output / language / "manifest.json", manifest)
         for name in ("sentencepiece.model", "manifest.json"):
             fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
-    with replacing(output / "dict.txt") as file:
+    with replacing(output / "dict.txt", make_folder=True) as file:
         file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
     described = {"symbols": len(symbols), "sha256": digest(symbols)}
     config = {"languages": found} | ({"tokenizer": tokenizers} if tokenizers else {})

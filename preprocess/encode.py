@@ -14,9 +14,9 @@ from tqdm import tqdm
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
 from fairseq_xl.data.vocabulary.subwords import Source, Subwords
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.io.text import texts_of
-from preprocess.files import Workers, read_blocks, replacing
+from preprocess.files import Workers, read_blocks
 
 _subwords: Subwords  # of this process, set by start()
 _symbols: list[str] = []
@@ -86,7 +86,7 @@ def encode(
     """
     totals, files = {"lines": 0, "blank": 0, "tokens": 0, "unknown": 0}, []
     frequencies, lost, digest = {}, Counter(), hashlib.sha256()
-    with replacing(output) as file:
+    with replacing(output, make_folder=True) as file:
         for path, boundary in zip(paths, boundaries):
             counted = dict.fromkeys(totals, 0)
             for block in workers.map(functools.partial(encode_block, tokenizer=tokenizer), read(path)):

@@ -9,12 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io import bounds, files
+from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import text_of
 from fairseq_xl.io.signals import ENDING
 
@@ -95,14 +94,6 @@ class Sections:
                 before += len(skipped)
         yield from _blocks_of(self.text, path, None if end is None else end - begin)
         self.place = end
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """`fairseq_xl.io.files.replacing` that also makes the file's folder if it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with files.replacing(path) as file:
-        yield file
 
 
 def replace_folder(new: Path, old: Path) -> None:

@@ -18,11 +18,12 @@ from tqdm import tqdm
 from fairseq_xl.data.vocabulary import subwords, tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK, language_symbols
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
 from preprocess import check, clean, encode, manifests, overlap, shards, vocabulary
 from preprocess.binarize import begin_to_import, binarize, encoded_name, kept_pairs, outputs, stop
 from preprocess.config import Config, Folder, Side, Split, read_config
-from preprocess.files import Sections, Workers, replacing
+from preprocess.files import Sections, Workers
 from preprocess.run import Run, fairseq_version, splitter_version
 from preprocess.stages import Stages, locked
 
@@ -175,7 +176,7 @@ class _Preparation(Run):
 
         def copy():
             for path, copied in zip(existing, self.subwords.files):
-                with open(path, "rb") as source, replacing(copied) as target:
+                with open(path, "rb") as source, replacing(copied, make_folder=True) as target:
                     shutil.copyfileobj(source, target)
             return {}
 

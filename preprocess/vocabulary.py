@@ -16,10 +16,10 @@ from fairseq_xl.data.vocabulary.encoding import OTHER_SYMBOLS, PADDING, other_sy
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL, digest, language_symbols
 from fairseq_xl.data.vocabulary.subwords import Source, Subwords
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.files import read_whole
+from fairseq_xl.io.files import read_whole, replacing
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config, Vocabulary
-from preprocess.files import read_blocks, replacing
+from preprocess.files import read_blocks
 
 SEED = 1  # of the sample of sentences
 ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
@@ -97,7 +97,7 @@ def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool
     options = config.vocabulary
     drawn, seen = quotas(counts, options.alpha, options.sentences), set()
     every = training_files(config) if small else {}
-    with replacing(path) as file:
+    with replacing(path, make_folder=True) as file:
 
         def write(sentences: Iterable[str], language: str) -> int:
             name, number = config.tokenizers.get(language), 0
@@ -188,7 +188,7 @@ def train_model(sample: Path, options: Vocabulary, path: Path) -> dict:
     pieces = sentencepiece.SentencePieceProcessor(model_proto=content).get_piece_size()
     if pieces < options.size:
         logger.warning("vocabulary: size %d is too large for this corpus, which gave %d pieces", options.size, pieces)
-    with replacing(path) as file:
+    with replacing(path, make_folder=True) as file:
         file.write(content)
     return {"pieces": pieces}
 
@@ -247,7 +247,7 @@ def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
 
 def write_dictionary(symbols: list[str], counts: dict[str, int], path: Path) -> dict:
     """Writes dict.txt with the frequencies of pieces in the encoded training text; returns entries for the manifest."""
-    with replacing(path) as file:
+    with replacing(path, make_folder=True) as file:
         for symbol in symbols:
             file.write(f"{symbol} {counts.get(symbol, 0)}\n".encode())
     names = [*SPECIAL, *symbols]

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.layouts.model_settings import count_layers
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
 from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
 from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
+from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts import encoder_decoder_pairs, published_vocabularies
 from fairseq_xl.checkpoints.layouts.layout_tables import DECODER_BIAS, DECODER_LANGUAGES, DECODER_TOKENS
-from fairseq_xl.checkpoints.layouts.model_settings import Settings, count_layers, to_options
+from fairseq_xl.checkpoints.layouts.model_settings import Settings, to_options
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.published_files import (
     CONFIG,
@@ -53,6 +53,7 @@ from fairseq_xl.checkpoints.layouts.published_files import (
 from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, TOKENS
+from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.vocabulary.joint_dictionary import write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
 from fairseq_xl.data.vocabulary.xlm_bpe import END, read_numbered, spelled_words

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from fairseq_xl.data.vocabulary.sentencepiece_model import opened
+from fairseq_xl.data.vocabulary.sentencepiece_model import open_sentencepiece
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_whole
 
@@ -20,7 +20,7 @@ SCORE_STEP = 2.0**-10
 
 def read_model(path: str | Path) -> ModelProto:
     """Reads a SentencePiece model; raises `UserError` for a file that is missing or not a model."""
-    opened(Path(path))
+    open_sentencepiece(Path(path))
     model = model_of(read_whole(path))
     if not model.pieces:  # as that of an empty file
         raise UserError(f"{path} is not a SentencePiece model: it has no pieces")

@@ -1,6 +1,8 @@
 """Copying encoders and decoders between state dicts: pure functions, which load and change nothing."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from fairseq_xl.errors import UserError
 
@@ -89,8 +91,10 @@ def choose_layers(state, count, which, origin):
     return chosen
 
 
-def count_layers(state):
-    """Number of layers in the state dict of a stack or an encoder model."""
+def count_layers(state: Mapping[str, Any], stack: str | None = None) -> int:
+    """Number of layers in the state dict of a stack or an encoder model, or of one `stack` of any model."""
+    if stack is not None:
+        state = _stack(state, stack)
     return max(map(_layer, state), default=-1) + 1
 
 

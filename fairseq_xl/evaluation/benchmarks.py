@@ -255,11 +255,11 @@ def table(result: dict[str, Any], benchmark: Benchmark) -> str:
         if "partial" in entry:
             average = f"partial: {entry['partial']['average']:.1f} ({len(entry['partial']['languages'])} languages)"
         signature_cell = f"`{entry['signature']}`".replace("|", "\\|")
-        papers = "" if "partial" in entry else published(entry.get("paper", {}))
+        papers = "" if "partial" in entry else paper_figures(entry.get("paper", {}))
         rows.append([name, entry["metric"], average, papers, ", ".join([*cells, *missing]), signature_cell])
     for group, names in benchmark.groups.items():
         if group in result:
-            papers = published(result["paper"].get(group, {}))
+            papers = paper_figures(result["paper"].get(group, {}))
             rows.append([group, f"mean of {len(names)} tasks", f"{result[group]:.1f}", papers, "", ""])
         elif group in result["partial"]:
             partial = result["partial"][group]
@@ -275,7 +275,7 @@ def score_cell(scores: Scores, metric: str) -> str:
     return f"{scores[metric]:.1f}" + (f" ({interval[0]:.1f}–{interval[1]:.1f})" if interval else "")
 
 
-def published(papers: Papers) -> str:
+def paper_figures(papers: Papers) -> str:
     """Figures of the main paper, with their notes."""
     texts = []
     for system, figures in first_paper(papers).items():

@@ -43,8 +43,8 @@ def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
     for line_number, text in enumerate(read_lines(path), start=1):
         fields = text.split("\t")
         try:
-            line, query, relevance, value = fields
-            row = (int(line), query, None if relevance == UNLABELED else float(relevance), float(value))
+            number, query, relevance, value = fields
+            row = (int(number), query, None if relevance == UNLABELED else float(relevance), float(value))
         except ValueError:
             raise UserError(f"{path}, line {line_number}: expected line TAB query TAB relevance TAB score") from None
         if not (math.isfinite(row[3]) and 0 <= (row[2] or 0) < math.inf):

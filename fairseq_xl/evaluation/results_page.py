@@ -99,7 +99,7 @@ def section(benchmark: str, files: Mapping[str, ScoreFile]) -> dict[str, Any]:
     tasks = BENCHMARKS[benchmark].tasks
     names = [name for name in tasks if any(name in file.tasks for file in files.values())]
     split = next(iter(files.values())).split
-    papers = published(benchmark, names, files)
+    papers = published_averages(benchmark, names, files)
     sources = list(dict.fromkeys(figures["source"] for row in papers.values() for figures in row.values()))
     text = f"Split {split}. Scores are percentages. A task's average is the mean over its languages and is left out if "
     text += f"one is missing. Published averages: {', '.join(sources)}." if sources else "one is missing."
@@ -132,7 +132,7 @@ def absent(benchmark: str, files: Mapping[str, ScoreFile]) -> Iterator[str]:
                 yield f"{sentence} {', '.join(names)}."
 
 
-def published(benchmark: str, names: Iterable[str], files: Mapping[str, ScoreFile]) -> dict[str, Papers]:
+def published_averages(benchmark: str, names: Iterable[str], files: Mapping[str, ScoreFile]) -> dict[str, Papers]:
     """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}.
 
     The groups of tasks are those of which a system has an average.

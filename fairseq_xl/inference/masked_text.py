@@ -4,8 +4,9 @@ import string
 
 import numpy as np
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.vocabulary.special_symbols import MASK
-from fairseq_xl.data.vocabulary.text_encoder import Numbers, TextEncoder
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.text import text_of_line
 

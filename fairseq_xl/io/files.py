@@ -7,7 +7,6 @@ import math
 import os
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
@@ -23,12 +22,13 @@ SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encod
 
 
 @contextlib.contextmanager
-def replacing(path):
+def replacing(path, make_folder: bool = False):
     """Opens a file for binary writing that replaces ``path`` at the end, whole, or not at all.
 
     Args:
         path: a local file name; ``path`` + ".tmp" is written beside it. A file or link of that name is removed first,
             and a link is not followed.
+        make_folder: make the file's folder if it is missing.
 
     Raises:
         UserError: no room on the disk (the content of ``path`` is kept), no such folder, no right to write there, or
@@ -39,6 +39,8 @@ def replacing(path):
         raise UserError(f"{path} was not written: it is there and not a file")
     temporary = f"{path}.tmp"
     try:
+        if make_folder:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         with open(temporary, "xb") as stream:  # "x": a new file, never the target of a link
@@ -95,9 +97,7 @@ def write_json(path, content) -> None:
 
 def write_lines(path, lines) -> None:
     """Writes lines of text, and the folder of the file; raises the errors of `replacing`."""
-    with contextlib.suppress(OSError):  # `replacing` says what is wrong with the path
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with replacing(path, make_folder=True) as file:
         file.writelines(f"{line}\n".encode() for line in lines)
 
 

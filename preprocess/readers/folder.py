@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 
 SMALL, LARGE = 8000, 32000  # number of pieces for a few languages and for many
 FEW = 4  # languages
@@ -33,7 +33,7 @@ def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[s
             column += [*([""] if column else []), *texts]
             counts[f"words {path.name.rsplit('.', 1)[1]}"] += sum(len(text.split()) for text in texts)
     for path, column in zip(paths, columns):
-        with replacing(path) as file:
+        with replacing(path, make_folder=True) as file:
             file.writelines(f"{line}\n".encode() for line in column)
     return counts
 
@@ -82,7 +82,7 @@ def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> No
         "monolingual": {name: splits for name, splits in monolingual.items() if splits},
         "bitext": {name: splits for name, splits in bitext.items() if splits},
     }
-    with replacing(folder / "corpus.yaml") as file:
+    with replacing(folder / "corpus.yaml", make_folder=True) as file:
         file.write(
             yaml.safe_dump(
                 {name: part for name, part in description.items() if part}, sort_keys=False, allow_unicode=True

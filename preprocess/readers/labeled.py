@@ -13,8 +13,8 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.text import is_blank, text_of_line
-from preprocess.files import replacing
 from preprocess.readers import checked, command
 from preprocess.readers.archives import unpacked
 from preprocess.readers.problems import Problems, decoded
@@ -198,7 +198,7 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
     with ExitStack() as stack:
         for name, example in _kept(part, problems, counts, part.name):
             if name not in files:
-                files[name] = stack.enter_context(replacing(folder / name))
+                files[name] = stack.enter_context(replacing(folder / name, make_folder=True))
             files[name].write(part.line(example).encode())
         problems.refuse()  # of a file that has changed since it was checked
     languages = {name: language for language, name in part.files.items()}

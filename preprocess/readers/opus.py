@@ -20,11 +20,10 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, check_number, language_pair
 from fairseq_xl.io.compressed import lines_of
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.archives import check_growth
@@ -75,7 +74,7 @@ def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict
     with ExitStack() as stack:
         files = {
             split: [
-                stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}"))
+                stack.enter_context(replacing(folder / f"{bitext_path(split, pair)}.{language}", make_folder=True))
                 for language in pair.split("-")
             ]
             for split in SPLITS

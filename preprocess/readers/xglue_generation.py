@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import lines_of, stored, text_of
-from preprocess.files import replacing
+from fairseq_xl.io.files import replacing
 from preprocess.readers import checked, command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.archives import unpacked
@@ -25,7 +25,7 @@ LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr
 SIDES = ("src", "tgt")
 
 
-class Part(NamedTuple):
+class FilePair(NamedTuple):
     """The output of one published pair of files."""
 
     name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
@@ -33,7 +33,7 @@ class Part(NamedTuple):
     is_test: bool  # a test set keeps every line, as outputs are numbered; without targets it is left out
 
 
-def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:
+def parts(task: str, release: Path, languages: list[str]) -> Iterator[FilePair]:
     """The parts of `release`: the task's folder or the folder that contains it."""
     folder = inside(release, task.upper())
     for language in languages:
@@ -41,13 +41,13 @@ def parts(task: str, release: Path, languages: list[str]) -> Iterator[Part]:
             if split == "train" and language != "en":
                 continue
             files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
-            yield Part(f"{split}.{language}", (files[0], files[1]), is_test=split == "test")
+            yield FilePair(f"{split}.{language}", (files[0], files[1]), is_test=split == "test")
 
 
-def build(folder: Path, release: Path, described: dict, found: list[Part]) -> None:
+def build(folder: Path, release: Path, described: dict, found: list[FilePair]) -> None:
     """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
-    def output(part: Part) -> checked.Output:
+    def output(part: FilePair) -> checked.Output:
         written = [folder / f"{part.name}.{side}" for side in SIDES]
         return checked.Output(
             *(part.name, part.files, part.name, written),
@@ -58,7 +58,7 @@ def build(folder: Path, release: Path, described: dict, found: list[Part]) -> No
     checked.build(folder, release, [output(part) for part in found if _has_targets(part)], described)
 
 
-def _has_targets(part: Part) -> bool:
+def _has_targets(part: FilePair) -> bool:
     """Whether a part is written: a test set without targets is left out with a warning."""
     if not part.is_test or part.files[1].is_file() or not part.files[0].is_file():
         return True
@@ -66,7 +66,7 @@ def _has_targets(part: Part) -> bool:
     return False
 
 
-def _pairs(part: Part, problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+def _pairs(part: FilePair, problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
     """Yields the pairs of a part; at the end, `counts` has their number and that of pairs with an empty side."""
     before, files = problems.count, part.files
     with open(files[0], "rb") as first, open(files[1], "rb") as second:
@@ -81,17 +81,17 @@ def _pairs(part: Part, problems: Problems, counts: dict[str, int]) -> Iterator[t
     counts |= {name: pairs.counts[name] for name in ("pairs", "empty")}
 
 
-def _problems(part: Part) -> Problems:
+def _problems(part: FilePair) -> Problems:
     problems = Problems()
     for _ in _pairs(part, problems, {}):
         pass
     return problems
 
 
-def _write(written: list[Path], part: Part) -> dict[str, int]:
+def _write(written: list[Path], part: FilePair) -> dict[str, int]:
     """Writes both files; returns the numbers of pairs, and of pairs with an empty side, left out but in a test set."""
     problems, counts = Problems(), {}
-    with replacing(written[0]) as source, replacing(written[1]) as target:
+    with replacing(written[0], make_folder=True) as source, replacing(written[1], make_folder=True) as target:
         for texts in _pairs(part, problems, counts):
             for file, text in zip((source, target), texts):
                 file.write(text.encode() + b"\n")

@@ -12,7 +12,6 @@ import fairseq_xl
 from fairseq_xl.engine import saving
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
-from preprocess import files as files_of_text
 from tests.io.test_checkpoints import checkpoint, one_sentence
 from tests.warm_python import python
 
@@ -72,12 +71,11 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-@pytest.mark.parametrize("writing", [replacing, files_of_text.replacing])
-def test_what_has_the_name_of_the_unfinished_file_is_not_followed(tmp_path, planted, writing):
+def test_what_has_the_name_of_the_unfinished_file_is_not_followed(tmp_path, planted):
     victim, path = tmp_path / "victim", tmp_path / "c.pt"
     victim.write_bytes(b"someone's")
     PLANTED[planted](tmp_path / "c.pt.tmp", victim)
-    with writing(path) as stream:
+    with replacing(path) as stream:
         stream.write(b"whole")
     assert victim.read_bytes() == b"someone's" and path.read_bytes() == b"whole"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["c.pt", "victim"]

@@ -26,11 +26,12 @@ from fairseq_xl.checkpoints.layouts.layout_tables import (
     DECODER_TOKENS,
     SEGMENTS,
 )
-from fairseq_xl.checkpoints.layouts.model_settings import OFFSETS, OURS, TORCH_EPS, count_layers, to_config
+from fairseq_xl.checkpoints.layouts.model_settings import OFFSETS, OURS, TORCH_EPS, to_config
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, with_offset
 from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_theirs
 from fairseq_xl.checkpoints.parameter_names import BIAS, POSITIONS, TOKENS
+from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,13 @@ import safetensors.torch
 import torch
 
 from fairseq_xl.checkpoints.layouts.counterparts import Counterpart, encoder_layout, merged_positions, part_names
-from fairseq_xl.checkpoints.layouts.model_settings import BOS, EOS, PAD, TORCH_EPS, count_layers
+from fairseq_xl.checkpoints.layouts.model_settings import BOS, EOS, PAD, TORCH_EPS
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
 from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_theirs
 from fairseq_xl.checkpoints.parameter_names import POSITIONS
+from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, save_checkpoint

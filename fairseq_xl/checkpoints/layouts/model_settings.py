@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints.layouts.layout_tables import DECODER_BIAS, SEGMENTS
 from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS
+from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.framing import FRAMINGS
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
@@ -216,9 +217,3 @@ def to_config(layout: str, options: Settings, state: State, symbols: list[str], 
     if stack == "decoder":
         config |= {"is_decoder": True, "add_cross_attention": True}
     return config
-
-
-def count_layers(state: State, stack: str) -> int:
-    """Number of layers of a stack, ``encoder`` or ``decoder``, in a state dict of ours."""
-    prefix = f"{stack}.layers."
-    return 1 + max((int(name.split(".")[2]) for name in state if name.startswith(prefix)), default=-1)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fairseq_xl.checkpoints.layouts.tokenizer_json import rows_of
-from fairseq_xl.data.vocabulary.sentencepiece_model import opened, symbols_of
+from fairseq_xl.data.vocabulary.sentencepiece_model import open_sentencepiece, symbols_of
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.data.vocabulary.wordpiece import read_vocabulary
 from fairseq_xl.data.vocabulary.xlm_bpe import read_numbered
@@ -82,7 +82,7 @@ def _dictionary(file: Path) -> list[str]:
 
 def _pieces(file: Path) -> list[str]:
     """The ordinary pieces of a SentencePiece model in order."""
-    return [symbol for symbol in symbols_of(opened(file)) if symbol != SPECIAL[-1]]
+    return [symbol for symbol in symbols_of(open_sentencepiece(file)) if symbol != SPECIAL[-1]]
 
 
 _READERS: dict[str, Callable[[Path], list[str]]] = {

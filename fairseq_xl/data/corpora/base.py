@@ -5,15 +5,10 @@ An example is identified by a number: the start of a block, the line of a senten
 of a text.
 """
 
-from typing import Any, TypeAlias
-
 import numpy as np
-from numpy.typing import NDArray
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.sampling import draw_passes
-
-#: token ids, numbers of examples, sizes or keys
-Numbers: TypeAlias = NDArray[np.integer[Any]]
 
 
 class Texts:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_xl.data.corpora.base import Corpus, Numbers
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.sampling import draw_passes, evenly_spaced
 from fairseq_xl.data.store.binarized_text import Text, blocks_of, sides_of
 from fairseq_xl.errors import UserError

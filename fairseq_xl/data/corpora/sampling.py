@@ -6,15 +6,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.noise.randomness import mix
 
 SMALL_PERMUTATION = 1 << 16  # numbers up to which a permutation is an array
 ROUNDS = 6  # of the Feistel network
 SAMPLED_STRETCHES, STRETCH = 64, 4096  # number and length of the stretches that `evenly_spaced` samples
 DRAWN = 1 << 20  # numbers that are drawn at a time
-
-#: numbers (n,) or positions (n,)
-Numbers = NDArray[np.int64]
 
 
 def smoothed_shares(counts: ArrayLike, alpha: float) -> np.ndarray:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fairseq_xl.data.corpora.base import Numbers
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.documents import OneLanguageWindows, follow_jumps
 from fairseq_xl.data.store.binarized_text import BLOCK_LINES
 from fairseq_xl.errors import UserError

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fairseq_xl.data.corpora.base import Numbers
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.store.binarized_text import Reopened, open_text
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.corpora.base import ListedExamples, Numbers
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import ListedExamples
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.vocabulary.text_encoder import cut
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.corpora.base import ListedExamples, Numbers
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import ListedExamples
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.text_encoder import cut
 

@@ -6,7 +6,7 @@ The size of a batch is its number of tokens without padding, for which packed la
 
 import numpy as np
 
-from fairseq_xl.data.corpora.base import Numbers
+from fairseq_xl.data import Numbers
 
 REORDERED_UPDATES = 64  # updates within which batches are reordered
 #: number of size classes, of equal width from 0 to the largest size; batches of one class keep the order drawn

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.corpora.base import Numbers
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.sampling import permutation
 from fairseq_xl.data.plan.balance import balanced_order

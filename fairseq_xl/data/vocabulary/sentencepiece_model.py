@@ -20,7 +20,7 @@ class SentencePieces:
     described, units = "SentencePiece model", "characters"
 
     def __init__(self, file: Path):
-        self.model = opened(file)
+        self.model = open_sentencepiece(file)
         self.unknown = self.model.unk_id()
         self.symbols = symbols_of(self.model)
 
@@ -45,7 +45,7 @@ class SentencePieces:
             return [each.id for each in pieces], [(each.begin, each.end) for each in pieces]
 
 
-def opened(file: Path) -> sentencepiece.SentencePieceProcessor:
+def open_sentencepiece(file: Path) -> sentencepiece.SentencePieceProcessor:
     """The model in a file; raises `UserError` for a missing or damaged one."""
     if not file.is_file():
         raise UserError(f"{file}: no such SentencePiece model; `python -m preprocess` writes it")

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.encoding import check_pieces
@@ -16,8 +16,6 @@ from fairseq_xl.data.vocabulary.subwords import FILES, Subwords, open_subwords, 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import SURROGATE
 from fairseq_xl.io.text import placed_text, text_of_line
-
-Numbers = NDArray[np.int64]
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +96,7 @@ class TextEncoder:
         text = self.tokenized(line, language)
         subwords, indices = self.subwords_of(language)
         pieces, spans = subwords.spans(text)
-        characters = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        characters: Numbers = np.array(spans, dtype=np.int64).reshape(-1, 2)
         if name is not None:
             try:
                 characters = in_raw(characters, text, line)

@@ -8,11 +8,10 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
 from preprocess.readers.libreoffice_help import packages, questions, ranking, tagging, tasks
 from preprocess.readers.libreoffice_help.languages import Language
@@ -88,7 +87,7 @@ def _read_package(package: Path, language: Language, target: Path, copyright_fil
     with tqdm(packages.members(package, language), desc=f"pages {language.code}", unit=" pages") as bar:
         for name, content in bar:
             if name == packages.COPYRIGHT:
-                with replacing(copyright_file) as file:
+                with replacing(copyright_file, make_folder=True) as file:
                     file.write(content)
             elif name not in INTERFACE and (paragraphs := read_page(content, name)):
                 pages[name] = paragraphs

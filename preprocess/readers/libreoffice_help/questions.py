@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import TEXT
 from preprocess.readers.libreoffice_help.tasks import (
     SAME_HEADING,
@@ -97,7 +97,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
                 asked = {"id": f"{page}#{identity}", "question": question, "answers": answers}
                 articles.append({"title": page, "paragraphs": [{"context": context, "qas": [asked]}]})
         path = labeled_path("qa", split, code, "json")
-        with replacing(folder / path) as file:
+        with replacing(folder / path, make_folder=True) as file:
             file.write(json.dumps({"data": articles}, ensure_ascii=False, indent=1).encode() + b"\n")
         counts[path] = {"questions": len(articles)}
     return counts

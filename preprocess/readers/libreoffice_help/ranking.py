@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import TEXT
 from preprocess.readers.libreoffice_help.tasks import Item, Kinds, Place, available, hashed, labeled_path, shuffled
 from preprocess.readers.splitting import Documents
@@ -73,7 +73,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
                 pages.sort(key=lambda page: hashed((entry, page[1:])))
                 rows += [f"{relevance}\t{entry}\t{title}\t{first}\n" for relevance, title, first in pages]
         path = labeled_path("wpr", split, code)
-        with replacing(folder / path) as file:
+        with replacing(folder / path, make_folder=True) as file:
             file.writelines(row.encode() for row in rows)
         counts[path] = {"lines": len(rows), "queries": len(rows) // (1 + WRONG)}
     return counts

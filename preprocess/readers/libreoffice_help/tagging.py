@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import CELL, TEXT, UI, UNCLEAR, Mark
 from preprocess.readers.libreoffice_help.tasks import Item, Kinds, available, labeled_path, shuffled
 from preprocess.readers.splitting import Documents
@@ -74,10 +74,10 @@ def write(folder: Path, code: str, items: list[Item], text: Documents, marks: Ma
                 rows.append(tagged)
                 names.append(f"{page}#{identity}")
         path, ids = _paths(split, code)
-        with replacing(folder / path) as file:
+        with replacing(folder / path, make_folder=True) as file:
             for row in rows:
                 file.write("".join(f"{word}\t{tag}\n" for word, tag in row).encode() + b"\n")
-        with replacing(folder / ids) as file:
+        with replacing(folder / ids, make_folder=True) as file:
             file.writelines(f"{name}\n".encode() for name in names)
         spans = Counter(tag[2:] for row in rows for _, tag in row if tag.startswith("B-"))
         words = sum(map(len, rows))

@@ -13,8 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
-from preprocess.files import replacing
 from preprocess.readers.libreoffice_help.page import APPLICATIONS, CELL, TEXT
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
@@ -252,6 +252,6 @@ def _unique(pairs: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
 def _write_lines(folder: Path, name: str, endings: list[str], rows: list) -> dict[str, dict[str, int]]:
     """Writes each column of `rows` to a file, `name` with its ending."""
     for column, ending in enumerate(endings):
-        with replacing(folder / f"{name}{ending}") as file:
+        with replacing(folder / f"{name}{ending}", make_folder=True) as file:
             file.writelines(f"{row[column]}\n".encode() for row in rows)
     return {name: {"lines": len(rows)}}

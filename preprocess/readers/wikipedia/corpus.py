@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
-from preprocess.files import replacing
 from preprocess.readers.folder import describe, mono_path
 from preprocess.readers.text import has_letter, one_line
 from preprocess.readers.wikipedia import dump, extracted
@@ -61,7 +60,7 @@ def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], he
     """Writes a language's documents, separated by empty lines; returns documents, lines and words of each split."""
     counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
     failed = []
-    with replacing(outputs[0]) as train, replacing(outputs[1]) as valid:
+    with replacing(outputs[0], make_folder=True) as train, replacing(outputs[1], make_folder=True) as valid:
         documents = tqdm(_documents(files, workers, failed), desc=language, unit=" documents", unit_scale=True)
         for split, lines in divided(documents, held_out):
             count, file = counts[split], train if split == "train" else valid

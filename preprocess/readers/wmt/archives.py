@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.compressed import text_of
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.text import text_of_line
-from preprocess.files import replacing
 from preprocess.readers.archives import opened_tar, tar_entries
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"  # the attribute xml:lang
@@ -61,7 +61,10 @@ class Archive:
                     if output := missing.pop(entry.name.removeprefix("./").removesuffix(".gz"), None):
                         member = cast(IO[bytes], opened.extractfile(entry))
                         compressed = entry.name.endswith(".gz")
-                        with replacing(output) as file, gzip.open(member) if compressed else member as text:
+                        with (
+                            replacing(output, make_folder=True) as file,
+                            gzip.open(member) if compressed else member as text,
+                        ):
                             shutil.copyfileobj(text, file)
                     if not missing:
                         break
@@ -88,7 +91,8 @@ class TranslationMemory(Archive):
         try:
             with gzip.open(path) as file, ExitStack() as stack:
                 sides = {
-                    name.rsplit(".", 1)[1]: stack.enter_context(replacing(output)) for name, output in outputs.items()
+                    name.rsplit(".", 1)[1]: stack.enter_context(replacing(output, make_folder=True))
+                    for name, output in outputs.items()
                 }
                 for unit in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units", unit_scale=True):
                     for language, side in sides.items():

@@ -10,11 +10,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
-from preprocess.files import replacing
 from preprocess.readers import romanian
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.download import download
@@ -121,7 +120,9 @@ def _train(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> d
     """Writes the pairs of all archives; returns the numbers of pairs read, written and left out, by archive."""
     counts: dict[str, dict[str, int]] = {}
     with ExitStack() as stack:
-        outputs = [(stack.enter_context(replacing(path)), change) for path, (_, change) in texts.items()]
+        outputs = [
+            (stack.enter_context(replacing(path, make_folder=True)), change) for path, (_, change) in texts.items()
+        ]
         for archive in corpus.archives:
             sides = [
                 stack.enter_context(open(_extracted(folder, archive.members(pair)[language]), "rb"))
@@ -143,7 +144,7 @@ def _held_out(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -
     sets = [test_set(name, pair) for name in (corpus.validation if split == "valid" else [corpus.test])]
     columns = [list(chain.from_iterable(sides)) for sides in zip(*sets)]
     for path, (language, change) in texts.items():
-        with replacing(path) as file:
+        with replacing(path, make_folder=True) as file:
             file.writelines(f"{change(text_of_line(line))}\n".encode() for line in columns[languages.index(language)])
     return {"pairs": len(columns[0])}
 

@@ -24,7 +24,7 @@ from fairseq_xl.io.files import write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.serving import export_checks
-from fairseq_xl.serving.export import OUTPUTS, describe, graphs_of, ranges_of, write_graph, write_int8
+from fairseq_xl.serving.export import OUTPUTS, build_graphs, describe, input_ranges, write_graph, write_int8
 from fairseq_xl.serving.graphs import Graph
 from fairseq_xl.serving.runtime import DESCRIPTION, OnnxGraph
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     model, task = load_model(
         options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value}
     )
-    kind, graphs = graphs_of(model.eval(), task, options.output)
+    kind, graphs = build_graphs(model.eval(), task, options.output)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
     batches = _batches(texts, model, task) if texts else []
@@ -52,10 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
         report: dict[str, Any] = {"checkpoint": str(options.checkpoint), "kind": kind, "graphs": {}}
         for name, graph in graphs.items():
             files = {"onnx": folder / f"{name}.onnx"}
-            write_graph(graph, files["onnx"], ranges_of(task))
+            write_graph(graph, files["onnx"], input_ranges(task))
             if options.int8:
                 files["int8"] = write_int8(files["onnx"])
-            report["graphs"][name] = _report(graph, files, ranges_of(task), batches, options.benchmark)
+            report["graphs"][name] = _report(graph, files, input_ranges(task), batches, options.benchmark)
         write_json(folder / REPORT, report)
     sys.stdout.write(json.dumps(report) + "\n")
 
@@ -98,9 +98,7 @@ def _batches(texts: dict[str, tuple[str, list[str]]], model: Any, task: Any) -> 
     """Inputs of the encoder for text, of at most --length and --max-positions tokens."""
     longest = model.encoder.embeddings.max_positions
     encode = TextEncoder(task.folder(), task.dictionary)
-    return export_checks.batches_of_text(
-        texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest)
-    )
+    return export_checks.text_batches(texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest))
 
 
 def _parser() -> argparse.ArgumentParser:

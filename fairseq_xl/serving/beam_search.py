@@ -49,40 +49,40 @@ class BeamSearch:
         language, _ = self.exported.language(target), self.exported.language(source)
         if "directions" in self.description:
             check_direction(self.description["directions"], source, target, self.exported.path)
-        state = self._encoded(tokens, source) | {"languages": np.array([[language["id"]]])}
+        state = self._encode(tokens, source) | {"languages": np.array([[language["id"]]])}
         outputs, scores = np.array([[language["symbol"]]]), np.zeros(1)
         finished: list[Hypothesis] = []
         for length in range(self.max_length + 1):
-            found = self.decoder(state | {"tokens": outputs[:, -1:]})
-            totals = scores[:, None] + self._allowed(log_softmax(found["logits"]), length)  # (R, V)
-            rows, symbols, totals_of_best = self._best(totals)
+            step = self.decoder(state | {"tokens": outputs[:, -1:]})
+            totals = scores[:, None] + self._mask(log_softmax(step["logits"]), length)  # (R, V)
+            rows, symbols, best_totals = self._best(totals)
             ends = symbols == self.end
             for rank in np.flatnonzero(ends[: self.beam]).tolist():
-                score = float(totals_of_best[rank]) / (length + 1) ** self.length_penalty
+                score = float(best_totals[rank]) / (length + 1) ** self.length_penalty
                 finished.append(Hypothesis([*outputs[rows[rank], 1:].tolist(), self.end], score))
             if len(finished) >= self.beam or length == self.max_length:
                 break
-            kept = np.flatnonzero(~ends)[: self.beam]
-            rows, scores = rows[kept], totals_of_best[kept]
-            outputs = np.concatenate((outputs[rows], symbols[kept, None]), axis=1)
-            state = self._reordered(state, found, rows)
-        best = finished[: self.beam]
-        return sorted(best, key=lambda hypothesis: -hypothesis.score)
+            live = np.flatnonzero(~ends)[: self.beam]
+            rows, scores = rows[live], best_totals[live]
+            outputs = np.concatenate((outputs[rows], symbols[live, None]), axis=1)
+            state |= {f"past_{name}": value for name, value in step.items() if name != "logits"}
+            state = {name: value[rows] for name, value in state.items()}
+        return sorted(finished[: self.beam], key=lambda hypothesis: -hypothesis.score)
 
-    def _encoded(self, tokens: list[int], source: str) -> Arrays:
-        """The decoder's inputs at the first step but for the token and its language: one hypothesis, empty caches."""
+    def _encode(self, tokens: list[int], source: str) -> Arrays:
+        """The decoder's inputs at the first step without the token and its language: one hypothesis, empty caches."""
         longest = self.description["longest_input"]
         if len(tokens) > longest:
             raise UserError(f"a sentence has {len(tokens)} tokens, more than the model's {longest}")
         row = np.array([tokens])
         padding, language = row == self.pad, np.array([[self.exported.language(source)["id"]]])
-        found = self.encoder({"tokens": row, "padding_mask": padding, "languages": language})
-        memory = {name: value for name, value in found.items() if name.startswith("memory_")}
+        encoded = self.encoder({"tokens": row, "padding_mask": padding, "languages": language})
+        memory = {name: value for name, value in encoded.items() if name.startswith("memory_")}
         empty = {name.replace("memory", "past"): value[:, :, :0] for name, value in memory.items()}
         return {"padding_mask": padding, **memory, **empty}
 
-    def _allowed(self, log_probabilities: np.ndarray, length: int) -> np.ndarray:
-        """Log-probabilities (R, V) of what may follow `length` tokens; -inf for the rest."""
+    def _mask(self, log_probabilities: np.ndarray, length: int) -> np.ndarray:
+        """Sets log-probabilities (R, V) of symbols that cannot follow `length` tokens to -inf."""
         log_probabilities[:, self.pad] = -np.inf
         if length == 0:  # no empty output
             log_probabilities[:, self.end] = -np.inf
@@ -101,12 +101,6 @@ class BeamSearch:
         candidates = candidates[np.argsort(-flat[candidates], kind="stable")]
         candidates = candidates[flat[candidates] > -np.inf]
         return candidates // totals.shape[1], candidates % totals.shape[1], flat[candidates]
-
-    @staticmethod
-    def _reordered(state: Arrays, found: Arrays, rows: np.ndarray) -> Arrays:
-        """The decoder's inputs for the hypotheses `rows` (R,), with the caches that it has returned."""
-        caches = {f"past_{name}": value for name, value in found.items() if name != "logits"}
-        return {name: value[rows] for name, value in (state | caches).items() if name != "tokens"}
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

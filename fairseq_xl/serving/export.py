@@ -18,8 +18,7 @@ from fairseq_xl.serving.runtime import INT8
 
 #: bytes of parameters from which on they are in a file FILE.data beside FILE: a protobuf has at most 2 GB
 LARGEST_FILE = 1_800_000_000
-#: loggers of the exporter, which say nothing to the user of a command
-LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "")
+
 #: sizes of the tensors that the exporter traces; none is 0 or 1, which it would take for constants
 TRACED = {"batch": 3, "time": 7, "past": 5}
 #: task types whose head reads the first token, with the name and the axes of the output; None: one for each label
@@ -29,7 +28,7 @@ EVERY_TOKEN = {"tagging": "logits", "question_answering": "scores"}
 OUTPUTS = ("hidden", "logits", "head")  # of an encoder
 
 
-def graphs_of(model: Any, task: Any, output: str | None = None) -> tuple[str, dict[str, Graph]]:
+def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str, dict[str, Graph]]:
     """The kind of a model and its graphs by the names of their files.
 
     Args:
@@ -81,9 +80,9 @@ def _head_graph(model: Any, task_type: Any) -> Graph:
         head = model.heads[task_type.head_name]
         outputs: dict[str, Axes] = {EVERY_TOKEN[task_type.name]: ("batch", "time", task_type.num_outputs())}
         return EncoderGraph(model, lambda model, batch: head(model.encode(**batch)), outputs)
-    known = ", ".join((*FIRST_TOKEN, *EVERY_TOKEN))
+    expected = ", ".join((*FIRST_TOKEN, *EVERY_TOKEN))
     raise UserError(
-        f"a head of {task_type.name} cannot be exported: expected {known}, or --output hidden or --output logits "
+        f"a head of {task_type.name} cannot be exported: expected {expected}, or --output hidden or --output logits "
         "for the encoder alone"
     )
 
@@ -97,7 +96,7 @@ def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
         for name in TRACED
     }
     dynamic = tuple(
-        {place: dims[axis] for place, axis in enumerate(axes) if isinstance(axis, str)}
+        {index: dims[axis] for index, axis in enumerate(axes) if isinstance(axis, str)}
         for axes in graph.inputs.values()
     )
     sizes = {name: min(size, graph.largest.get(name, size)) for name, size in TRACED.items()}
@@ -126,23 +125,23 @@ def write_int8(path: Path) -> Path:
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    found = path.with_name(f"{path.stem}{INT8}.onnx")
+    output = path.with_name(f"{path.stem}{INT8}.onnx")
     with quiet():
         quantize_dynamic(
             path,
-            found,
+            output,
             weight_type=QuantType.QInt8,
             reduce_range=True,
             per_channel=True,
             use_external_data_format=path.with_name(f"{path.name}.data").exists(),
         )
-    return found
+    return output
 
 
 def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict[str, Any]:
     """Describes an export for servers: symbols, languages, directions, framing, longest input, labels."""
     dictionary = task.dictionary
-    found = {
+    description = {
         "format": FORMATS["ONNX export"],
         "kind": kind,
         "graphs": {
@@ -162,15 +161,15 @@ def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict
         "longest_input": model.encoder.embeddings.max_positions,
     }
     if directions := task.identity().get("lang_pairs"):
-        found["directions"] = directions
+        description["directions"] = directions
     if kind == "encoder-decoder":
-        found |= {"decoder_layers": len(model.decoder.layers), "longest_output": model.decoder.max_positions()}
+        description |= {"decoder_layers": len(model.decoder.layers), "longest_output": model.decoder.max_positions()}
     if labels := getattr(only_type(task), "labels", None):
-        found["labels"] = list(labels)
-    return found
+        description["labels"] = list(labels)
+    return description
 
 
-def ranges_of(task: Any) -> dict[str, int]:
+def input_ranges(task: Any) -> dict[str, int]:
     """The ranges of random inputs, for `Graph.example`."""
     dictionary = task.dictionary
     return {"tokens": dictionary.mask_index, "languages": max(dictionary.num_languages, 1), "pad": dictionary.pad()}
@@ -179,14 +178,10 @@ def ranges_of(task: Any) -> dict[str, int]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Hides the warnings and logs of the exporter and of the quantizer in its block."""
-    loggers = [logging.getLogger(name) for name in LOUD]
-    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
         try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
             yield
         finally:
-            for logger, level in zip(loggers, levels):
-                logger.setLevel(level)
+            logging.disable(logging.NOTSET)

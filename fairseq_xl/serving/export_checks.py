@@ -26,7 +26,7 @@ COMPARED = ((1, 1, 0), (1, 13, 0), (3, 5, 1), (8, 32, 9), (2, 64, 30))
 #: sizes (batch, time, past) of the random inputs that are timed
 TIMED = ((1, 32, 16), (8, 32, 16), (8, 128, 64))
 REPEATS = 15  # calls of each function; the median counts
-BATCH = 8  # texts of a batch of `batches_of_text`
+BATCH = 8  # texts of a batch of `text_batches`
 #: largest difference of an output from torch's, as a share of the largest absolute value of this output
 BOUND = 1e-3
 
@@ -34,15 +34,15 @@ BOUND = 1e-3
 def random_inputs(
     graph: Graph, ranges: dict[str, int], sizes: tuple[tuple[int, int, int], ...]
 ) -> list[tuple[str, list[Tensor]]]:
-    """("batch x time x past", inputs) for each of `sizes`, which are lowered to what the model reads."""
-    generator, found = torch.Generator().manual_seed(1), {}
-    for chosen in sizes:
-        named = dict(zip(("batch", "time", "past"), chosen))
-        named = {name: min(size, graph.largest.get(name, size)) for name, size in named.items()}
-        used = [name for name in named if any(name in axes for axes in graph.inputs.values())]
-        label = " x ".join(f"{name} {named[name]}" for name in used)
-        found[label] = graph.example(named, ranges, generator)
-    return list(found.items())
+    """("batch x time x past", inputs) for each of `sizes`, at most the largest that the model reads."""
+    generator, inputs = torch.Generator().manual_seed(1), {}
+    for shape in sizes:
+        lengths = dict(zip(("batch", "time", "past"), shape))
+        lengths = {name: min(size, graph.largest.get(name, size)) for name, size in lengths.items()}
+        present = [name for name in lengths if any(name in axes for axes in graph.inputs.values())]
+        label = " x ".join(f"{name} {lengths[name]}" for name in present)
+        inputs[label] = graph.example(lengths, ranges, generator)
+    return list(inputs.items())
 
 
 def named_arrays(graph: Graph, inputs: list[Tensor]) -> Arrays:
@@ -57,32 +57,32 @@ def differences(graph: Graph, onnx: OnnxGraph, ranges: dict[str, int]) -> dict[s
     Outputs at padding are not compared. Raises `UserError` for an output that differs by more than `BOUND`, and for one
     that is not finite.
     """
-    found = {}
-    largest, wrong = (dict.fromkeys(graph.outputs, 0.0) for _ in range(2))
+    result = {}
+    largest, largest_deviation = (dict.fromkeys(graph.outputs, 0.0) for _ in range(2))
     for label, inputs in random_inputs(graph, ranges, COMPARED):
         expected = graph(*inputs)
         expected = [expected] if isinstance(expected, Tensor) else expected
-        given = named_arrays(graph, inputs)
-        padding, outputs = given["padding_mask"], onnx(given)
-        differing = []
+        arrays = named_arrays(graph, inputs)
+        padding, outputs = arrays["padding_mask"], onnx(arrays)
+        deviations = []
         for name, tensor in zip(graph.outputs, expected):
             pair = [tensor.numpy(), outputs[name]]
             if graph.outputs[name][1:2] == ("time",):
                 pair = [values[~padding] for values in pair]
-            differing.append(np.abs(pair[0] - pair[1]).max())
+            deviations.append(np.abs(pair[0] - pair[1]).max())
             largest[name] = float(np.maximum(largest[name], np.abs(pair[0]).max()))  # unlike `max`, it keeps NaN
-            wrong[name] = float(np.maximum(wrong[name], differing[-1]))
-        found[label] = float(np.max(differing))
-    for name, difference in wrong.items():
+            largest_deviation[name] = float(np.maximum(largest_deviation[name], deviations[-1]))
+        result[label] = float(np.max(deviations))
+    for name, difference in largest_deviation.items():
         if not difference <= BOUND * largest[name] < math.inf:
             raise UserError(
                 f"{name} of the ONNX file differs from torch by {difference:.3g}: expected at most {BOUND:g} of the "
                 f"largest value, {largest[name]:.3g}"
             )
-    return found
+    return result
 
 
-def batches_of_text(texts: dict[str, tuple[str, list[str]]], encode: Callable, task: Any, longest: int) -> list[Arrays]:
+def text_batches(texts: dict[str, tuple[str, list[str]]], encode: Callable, task: Any, longest: int) -> list[Arrays]:
     """Inputs of an encoder for lines of text, in batches; empty lines are left out.
 
     Args:
@@ -95,23 +95,23 @@ def batches_of_text(texts: dict[str, tuple[str, list[str]]], encode: Callable, t
     """
     pad, end = task.dictionary.pad(), task.dictionary.eos()
     parts = getattr(only_type(task), "num_texts", None)
-    found = []
+    batches = []
     for language, (path, lines) in texts.items():
-        number, rows = task.dictionary.language_id(language), []
+        language_id, rows = task.dictionary.language_id(language), []
         for line, text in enumerate(lines, start=1):
-            given = text.split("\t")
+            fields = text.split("\t")
             if is_blank(text):
                 continue
-            if parts and len(given) != parts:
-                raise UserError(f"{path}, line {line}: expected {parts} texts separated by TAB, found {len(given)}")
-            rows.append(frame([encode(part, language) for part in given], task.framing, longest).tokens)
+            if parts and len(fields) != parts:
+                raise UserError(f"{path}, line {line}: expected {parts} texts separated by TAB, found {len(fields)}")
+            rows.append(frame([encode(part, language) for part in fields], task.framing, longest).tokens)
         if not rows:
             raise UserError(f"{path} has no text")
         for start in range(0, len(rows), BATCH):
             tokens = pad_rows(rows[start : start + BATCH], pad)
-            found.append({"tokens": tokens, "padding_mask": tokens == pad, "segments": segments(tokens, end, pad)})
-            found[-1]["languages"] = np.full((len(tokens), 1), number)
-    return found
+            batches.append({"tokens": tokens, "padding_mask": tokens == pad, "segments": segments(tokens, end, pad)})
+            batches[-1]["languages"] = np.full((len(tokens), 1), language_id)
+    return batches
 
 
 @torch.no_grad()
@@ -122,13 +122,13 @@ def agreement(graph: Graph, onnx: OnnxGraph, batches: list[Arrays]) -> dict[str,
     maximum difference of a probability. Of scores: the maximum difference.
     """
     (name,) = onnx.outputs
-    found = []
+    parts = []
     for batch in batches:
         pair = [graph(*(torch.from_numpy(batch[name]) for name in graph.inputs)).numpy(), onnx(batch)[name]]
         if pair[0].ndim == 3:  # of every token
             pair = [values[~batch["padding_mask"]] for values in pair]
-        found.append(_compared(name, *(values.astype(np.float64) for values in pair)))
-    columns = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        parts.append(_compare(name, *(values.astype(np.float64) for values in pair)))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if name == "scores":
         return {"maximum_difference": float(columns["difference"].max())}
     if name == "hidden":
@@ -140,16 +140,16 @@ def agreement(graph: Graph, onnx: OnnxGraph, batches: list[Arrays]) -> dict[str,
     }
 
 
-def _compared(name: str, ours: np.ndarray, theirs: np.ndarray) -> Arrays:
+def _compare(name: str, expected: np.ndarray, actual: np.ndarray) -> Arrays:
     """Compares one batch of outputs `name` for `agreement`: hidden states or logits (N, K), scores (N, …)."""
     if name == "scores":
-        return {"difference": np.abs(ours - theirs)}
+        return {"difference": np.abs(expected - actual)}
     if name == "hidden":
-        norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-        return {"cosine": (ours * theirs).sum(axis=1) / norms}
-    probabilities = [torch.from_numpy(logits).softmax(dim=1).numpy() for logits in (ours, theirs)]
+        norms = np.linalg.norm(expected, axis=1) * np.linalg.norm(actual, axis=1)
+        return {"cosine": (expected * actual).sum(axis=1) / norms}
+    probabilities = [torch.from_numpy(logits).softmax(dim=1).numpy() for logits in (expected, actual)]
     difference = np.abs(probabilities[0] - probabilities[1]).max(axis=1)
-    return {"equal": ours.argmax(axis=1) == theirs.argmax(axis=1), "difference": difference}
+    return {"equal": expected.argmax(axis=1) == actual.argmax(axis=1), "difference": difference}
 
 
 @torch.no_grad()
@@ -163,7 +163,7 @@ def benchmark(graph: Graph, graphs: dict[str, OnnxGraph], ranges: dict[str, int]
         graphs: {name: the graph in onnxruntime}, with the same number of threads.
         ranges: as in `Graph.example`.
     """
-    found = {}
+    result = {}
     for label, inputs in random_inputs(graph, ranges, TIMED):
         arrays = named_arrays(graph, inputs)
         calls: dict[str, Callable[[], Any]] = {"torch": partial(graph, *inputs)}
@@ -177,5 +177,5 @@ def benchmark(graph: Graph, graphs: dict[str, OnnxGraph], ranges: dict[str, int]
                     times[name].append(1000 * (time.perf_counter() - begin))
         medians = {name: statistics.median(values) for name, values in times.items()}
         speedups = {f"{name} speedup": medians["torch"] / medians[name] for name in graphs}
-        found[label] = {name: round(value, 3) for name, value in (medians | speedups).items()}
-    return found
+        result[label] = {name: round(value, 3) for name, value in (medians | speedups).items()}
+    return result

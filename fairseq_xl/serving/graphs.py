@@ -48,29 +48,29 @@ class Graph(nn.Module):
             ranges: {"tokens": V, "languages": number of languages, "pad": id of <pad>}.
             generator: of the random numbers.
         """
-        found = {}
+        inputs = {}
         for name, axes in self.inputs.items():
             shape = [axis if isinstance(axis, int) else sizes[axis] for axis in axes]
             if name == "tokens":
-                found[name] = torch.randint(FIRST_PIECE, ranges["tokens"], shape, generator=generator)
+                inputs[name] = torch.randint(FIRST_PIECE, ranges["tokens"], shape, generator=generator)
             elif name == "padding_mask":
                 lengths = torch.randint(1, shape[1] + 1, (shape[0], 1), generator=generator)
                 lengths[0] = shape[1]
-                found[name] = torch.arange(shape[1]) >= lengths
+                inputs[name] = torch.arange(shape[1]) >= lengths
             elif name == "languages":
-                found[name] = torch.randint(ranges["languages"], shape, generator=generator)
+                inputs[name] = torch.randint(ranges["languages"], shape, generator=generator)
             elif name == "segments":
-                found[name] = torch.randint(SEGMENTS, shape, generator=generator).cummax(dim=1).values
+                inputs[name] = torch.randint(SEGMENTS, shape, generator=generator).cummax(dim=1).values
             else:
-                found[name] = torch.randn(shape, generator=generator)
-        tokens, padding = found["tokens"], found["padding_mask"]
+                inputs[name] = torch.randn(shape, generator=generator)
+        tokens, padding = inputs["tokens"], inputs["padding_mask"]
         if tokens.shape == padding.shape:
-            found["tokens"] = tokens.masked_fill(padding, ranges["pad"])
-        return list(found.values())
+            inputs["tokens"] = tokens.masked_fill(padding, ranges["pad"])
+        return list(inputs.values())
 
 
 class EncoderGraph(Graph):
-    """An encoder, and what `read` makes of its hidden states.
+    """An encoder with a function `read` of its hidden states.
 
     Args:
         model: an `XLEncoderModel`.
@@ -131,20 +131,20 @@ class StepGraph(Graph):
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
         """Returns `outputs`."""
-        given, decoder = dict(zip(self.inputs, inputs)), self.model.decoder
+        tensors, decoder = dict(zip(self.inputs, inputs)), self.model.decoder
         caches = [
-            LayerCache(*(Cache(*(given[f"{kind}_{name}_{number}"] for name in ("key", "value"))) for kind in KINDS))
-            for number in range(len(decoder.layers))
+            LayerCache(*(Cache(*(tensors[f"{kind}_{name}_{layer}"] for name in ("key", "value"))) for kind in KINDS))
+            for layer in range(len(decoder.layers))
         ]
         # the memory itself is not read: its keys and values are in the caches
-        encoder_out = {"encoder_out": [given["memory_key_0"]], "encoder_padding_mask": [given["padding_mask"]]}
-        before = given["past_key_0"].size(2)
+        encoder_out = {"encoder_out": [tensors["memory_key_0"]], "encoder_padding_mask": [tensors["padding_mask"]]}
+        past = tensors["past_key_0"].size(2)
         state = {"caches": caches}
-        hidden = decoder.new_features(given["tokens"], given.get("languages"), before, encoder_out, state)
-        found = [decoder.output(hidden[:, -1])]
+        hidden = decoder.new_features(tensors["tokens"], tensors.get("languages"), past, encoder_out, state)
+        outputs = [decoder.output(hidden[:, -1])]
         for cache in caches:
-            found += cache.self_attention.key, cache.self_attention.value
-        return found
+            outputs += cache.self_attention.key, cache.self_attention.value
+        return outputs
 
 
 def encoder_inputs(encoder: Encoder) -> dict[str, Axes]:
@@ -160,4 +160,4 @@ def encoder_inputs(encoder: Encoder) -> dict[str, Axes]:
 def caches(kind: str, layers: int, cfg: Any, length: str) -> dict[str, Axes]:
     """{name: (B, H, length, D)} of the keys and values of each layer, named `KIND_key_N` or `key_N`."""
     prefix, axes = kind and f"{kind}_", ("batch", cfg.heads, length, cfg.embed_dim // cfg.heads)
-    return {f"{prefix}{name}_{number}": axes for number in range(layers) for name in ("key", "value")}
+    return {f"{prefix}{name}_{layer}": axes for layer in range(layers) for name in ("key", "value")}

@@ -36,13 +36,13 @@ class OnnxGraph:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # a damaged file ends in many of its exceptions, which have no common class
             raise UserError(f"{path} is not an ONNX file that onnxruntime reads, or it is damaged") from error
-        self.inputs = [each.name for each in self.session.get_inputs()]
-        self.outputs = [each.name for each in self.session.get_outputs()]
+        self.inputs = [node.name for node in self.session.get_inputs()]
+        self.outputs = [node.name for node in self.session.get_outputs()]
 
     def __call__(self, inputs: Arrays) -> Arrays:
         """The outputs by name; `inputs` may have more arrays than the graph reads."""
-        found = self.session.run(None, {name: inputs[name] for name in self.inputs})
-        return dict(zip(self.outputs, found))
+        outputs = self.session.run(None, {name: inputs[name] for name in self.inputs})
+        return dict(zip(self.outputs, outputs))
 
 
 class Exported:

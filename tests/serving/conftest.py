@@ -12,7 +12,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.io.files import write_json
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.serving.export import describe, graphs_of, ranges_of, write_graph
+from fairseq_xl.serving.export import build_graphs, describe, input_ranges, write_graph
 from fairseq_xl.serving.runtime import Exported
 
 SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, max_positions=24)
@@ -38,9 +38,9 @@ def randomized(model):
 
 def export(model, task, folder, output=None):
     """The `Exported` model, whose files are in `folder`."""
-    kind, graphs = graphs_of(model, task, output)
+    kind, graphs = build_graphs(model, task, output)
     for name, graph in graphs.items():
-        write_graph(graph, folder / f"{name}.onnx", ranges_of(task))
+        write_graph(graph, folder / f"{name}.onnx", input_ranges(task))
     write_json(folder / "model.json", describe(kind, graphs, model, task))
     return Exported(folder, threads=1)
 

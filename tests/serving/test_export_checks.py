@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.serving.export import graphs_of, ranges_of
+from fairseq_xl.serving.export import build_graphs, input_ranges
 from fairseq_xl.serving.export_checks import BOUND, differences
 from tests.serving.conftest import randomized
 from tests.serving.test_graphs import xlm
@@ -14,7 +14,7 @@ from tests.serving.test_graphs import xlm
 @pytest.fixture(scope="module")
 def graph(task):
     """The encoder as a graph of hidden states."""
-    return graphs_of(randomized(xlm(task.dictionary)), task)[1]["model"]
+    return build_graphs(randomized(xlm(task.dictionary)), task)[1]["model"]
 
 
 def compared(graph, task, change):
@@ -24,7 +24,7 @@ def compared(graph, task, change):
         hidden = graph(*(torch.from_numpy(arrays[name]) for name in graph.inputs)).numpy()
         return {"hidden": change(hidden, arrays["padding_mask"])}
 
-    return differences(graph, onnx, ranges_of(task))
+    return differences(graph, onnx, input_ranges(task))
 
 
 def test_a_difference_below_the_bound(graph, task):

@@ -14,7 +14,7 @@ from fairseq_xl.models.config import EncoderConfig, NgramDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
-from fairseq_xl.serving.export import graphs_of
+from fairseq_xl.serving.export import build_graphs
 from tests.serving.conftest import SIZES, export, make_task, randomized
 
 PAD, END = 1, 2
@@ -100,7 +100,7 @@ def test_a_head_that_reads_every_token(tmp_path):
 def test_a_head_that_reads_the_first_token(tmp_path):
     """In torch only: tests/tasks/test_onnx_export.py has such a head in onnxruntime."""
     model, task = with_head(Ranking, tmp_path)
-    kind, graphs = graphs_of(model, task)
+    kind, graphs = build_graphs(model, task)
     graph, (tensors, arrays) = graphs["model"], batches(ROWS[2])
     assert kind == "ranking" and graph.outputs == {"scores": ("batch",)}
     found = graph(*(torch.from_numpy(arrays[name]) for name in graph.inputs))
@@ -152,16 +152,16 @@ def test_sizes_have_names(translator):
 def test_outputs_that_are_not_there(task, translator):
     encoder = xlm(task.dictionary)
     with pytest.raises(UserError, match="--output head: the checkpoint has no fine-tuned head"):
-        graphs_of(encoder, task, "head")
+        build_graphs(encoder, task, "head")
     with pytest.raises(UserError, match="--output logits: an encoder-decoder has no choice of outputs"):
-        graphs_of(translator[0], task, "logits")
+        build_graphs(translator[0], task, "logits")
     similarity = SimpleNamespace(type=SimpleNamespace(name="similarity"))
     other = SimpleNamespace(dictionary=task.dictionary, labelled={"sts": similarity})
     with pytest.raises(UserError, match="a head of similarity cannot be exported: expected classification, ranking"):
-        graphs_of(encoder, other)
+        build_graphs(encoder, other)
     several = SimpleNamespace(dictionary=task.dictionary, labelled={"nc": None, "ner": None})
     with pytest.raises(UserError, match="several heads, nc, ner, cannot be exported: expected --output hidden"):
-        graphs_of(encoder, several)
-    assert graphs_of(encoder, several, "logits")[0] == "masked-lm"
+        build_graphs(encoder, several)
+    assert build_graphs(encoder, several, "logits")[0] == "masked-lm"
     with pytest.raises(UserError, match="Identity cannot be exported: expected an encoder or an encoder-decoder"):
-        graphs_of(torch.nn.Identity(), task)
+        build_graphs(torch.nn.Identity(), task)

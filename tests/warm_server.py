@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import copy
 import ctypes
 import fcntl
 import gc
@@ -21,6 +22,10 @@ import weakref
 from pathlib import Path
 from select import select
 
+from hydra.core.config_store import ConfigNode, ConfigStore
+from omegaconf import OmegaConf
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
 #: what most programs import, except for modules of ours
 SHARED = ["fairseq.options", "fairseq.trainer", "sacremoses", "safetensors.torch", "torch._dynamo"]
 SHARED += ["torch.distributed.optim"]
@@ -32,9 +37,30 @@ def _import_all():
     atexit.register(_keep_modules)
     for name in SHARED:
         importlib.import_module(name)
+    ConfigStore.store = _store
+    model = LanguageIdentifier.from_model_file(MODEL_FILE)  # it takes a second
+    LanguageIdentifier.from_model_file = lambda path: copy.copy(model)
     _imported.update(sys.modules)
     for finalizer in weakref.finalize._registry:  # of PyTorch's operators
         finalizer.atexit = False
+
+
+class _Structured:
+    """A dataclass of which hydra makes a config when it loads it: one of each architecture is half of our import."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def __deepcopy__(self, memo):
+        return OmegaConf.structured(self.node)
+
+
+def _store(self, name, node, group=None, package=None, provider=None):
+    """As `ConfigStore.store`, except that the config is made when it is loaded."""
+    configs, name = self.repo, f"{name.removesuffix('.yaml')}.yaml"
+    for part in group.split("/") if group else ():
+        configs = configs.setdefault(part, {})
+    configs[name] = ConfigNode(name, _Structured(node), group, package, provider)
 
 
 def _keep_modules():

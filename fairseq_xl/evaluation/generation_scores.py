@@ -1,5 +1,6 @@
 """Scores of generated text: sacreBLEU, ROUGE-L, and the share of outputs in a wrong language."""
 
+import copy
 import functools
 import unicodedata
 
@@ -57,7 +58,7 @@ def rouge_l_by_example(hypotheses, references, language):
 @functools.cache
 def identifier(candidates):
     """Returns a deterministic function text -> the most probable of `candidates`, codes of languages."""
-    model = language_model()
+    model = copy.copy(language_model())
     unknown = [code for code in candidates if code not in model.labels]
     if unknown:
         raise UserError(f"py3langid does not know {', '.join(unknown)}: name other languages in --among")

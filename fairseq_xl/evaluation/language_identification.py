@@ -22,8 +22,12 @@ Languages = dict[str, list[int]]  # language -> number of lines, number of the f
 logger = logging.getLogger(__name__)
 
 
+@functools.cache
 def language_model() -> Any:
-    """py3langid's model of all its languages; raises `UserError` without the package."""
+    """py3langid's model of all its languages; raises `UserError` without the package. Copy it before `set_languages`.
+
+    Loading it takes a second.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 

@@ -245,6 +245,7 @@ def test_lines_of_all_of_a_long_file_are_identified(tmp_path, monkeypatch):
 def test_without_the_identifier_there_is_one_word(tmp_path, caplog, monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     language_identification._model.cache_clear()
+    language_identification.language_model.cache_clear()
     with caplog.at_level(logging.INFO):
         prepare(described_as(tmp_path, ["en", "de"], {"en": "de", "de": "en"}), None, check_only=True)
     language_identification._model.cache_clear()

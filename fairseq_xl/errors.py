@@ -28,7 +28,8 @@ RANGES = {
 QUOTED_NAME = "a name is expected; fairseq-hydra-train reads no, on and off in YAML as false or true: quote it, 'no'"
 #: of a task, for messages
 GENERATES_NOTHING = (
-    "generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes, tags and answers of unlabeled text"
+    "generates no text: `fairseq-xl predict CHECKPOINT DATA` predicts classes, tags and answers of unlabeled text; a "
+    "model of the objective generation writes text with --task xl_generation"
 )
 #: a language code that a user gives: "-" separates the languages of a pair and "." the parts of fairseq's file names
 LANGUAGE = re.compile(r"[A-Za-z0-9_]+")

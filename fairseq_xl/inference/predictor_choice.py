@@ -24,18 +24,29 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     model = on_best_device(model, options.fp16)
     common = model, task, BatchLimits(options.max_tokens, options.batch_size), options.input or STANDARD_INPUT
     writes = bool(directions_of(task)) or isinstance(task, XLGenerationTask)
+    labelled = isinstance(task, TrainingTask) and bool(task.labelled)
+    if not writes and not labelled:
+        raise UserError(_no_predictor(options.checkpoint, task))
     _check(options, generation, writes)
     if directions_of(task):
         return TextPredictor(*common, _direction(options, task), generation)
     if options.source_lang or options.target_lang:
         raise UserError(f"--source-lang and --target-lang: {options.checkpoint} does not translate: use --lang")
-    if isinstance(task, TrainingTask) and task.labelled:
+    if labelled:
         return LabelPredictor(*common, _language(options, task), options.objective)
-    if isinstance(task, XLGenerationTask):
-        return TextPredictor(*common, (_language(options, task),) * 2, generation)
-    raise UserError(
-        f"{options.checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that translates "
-        "or generates text; one with the objective generation writes text with fairseq-generate --task xl_generation"
+    return TextPredictor(*common, (_language(options, task),) * 2, generation)
+
+
+def _no_predictor(checkpoint: str, task: Any) -> str:
+    """The error for a checkpoint without labelled objectives that does not translate and is not of xl_generation."""
+    if "writes" in task.identity():
+        return (
+            f"{checkpoint} was trained by xl_pretraining: text is written by `fairseq-interactive {task.cfg.data} "
+            f"--user-dir fairseq_xl --task xl_generation --path {checkpoint} --eval-langs LANGUAGE`"
+        )
+    return (
+        f"{checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that translates or "
+        "generates text"
     )
 
 

@@ -248,8 +248,9 @@ class Objective:
             text = "parallel text" if self.corpus_type.startswith("parallel") else "monolingual text"
             text += " of documents" if self.corpus_type.endswith("documents") else ""
             raise UserError(
-                f"{folder.folder}: no {text} for the split {split!r}, which --objectives {self.name} reads: add it to "
-                f"the corpus description and run `python -m preprocess`, or set {self.name}.weight=0"
+                f"{folder.folder}: no {text} for the split {split!r}, which the objective {self.name} reads: add it to "
+                "the corpus description and run `python -m preprocess`, or leave the objective out with "
+                f"--objective-options {self.name}.weight=0"
             )
         for corpus in corpora.values():
             self.check(corpus)

@@ -13,7 +13,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.search import BeamSearch
 
-from fairseq_xl.commands import score_generation
+from fairseq_xl.commands import predict, score_generation
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation_scores as scores
@@ -120,6 +120,15 @@ def test_it_is_an_objective_beside_others(data_bin, task_files, tmp_path):
     titles = (task_files / "test.de.tgt").read_text(encoding="utf-8").splitlines()
     right = [written[number][0].split("\t")[1] == title for number, title in enumerate(titles)]
     assert sum(right) > SPLITS["test"] / 2
+    with pytest.raises(
+        UserError, match="trained by xl_pretraining: text is written by `fairseq-interactive "
+    ) as refused:
+        predict.main([str(tmp_path / "checkpoint_last.pt"), str(data_bin), "--beam", "2"])
+    *command, language = str(refused.value).split("`")[1].split()[1:]
+    assert language == "LANGUAGE"
+    sources = (task_files / "test.de.src").read_text(encoding="utf-8").splitlines()
+    texts = run_interactive([*command, "de", "--max-len-b", 12], sources).lines("D").values()
+    assert [text.partition("\t")[2] for (text,) in texts] == titles
 
 
 def test_it_learns_and_is_scored_in_each_language(data_bin, task_files, learned, tmp_path):

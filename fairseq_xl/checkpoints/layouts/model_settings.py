@@ -40,6 +40,21 @@ OFFSETS = {
 }
 #: setting of a file -> the only value that our layers compute; absent settings have it
 _ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding_type": "absolute"}
+_STACKS, _RATES = ("encoder", "decoder"), ("dropout", "attention_dropout", "activation_dropout")
+#: kind of config of transformers -> its entries -> our options
+_ENTRIES: dict[str, dict[str, str]] = {
+    "xlm": {"emb_dim": "embed_dim", "n_heads": "heads", **{name: name for name in ("layer_norm_eps", *_RATES[:2])}},
+    "bart": {
+        **{"d_model": "embed_dim", "activation_function": "activation"} | dict(zip(_RATES, _RATES)),
+        **{f"{stack}_attention_heads": "heads" for stack in _STACKS},
+        **{f"{stack}_ffn_dim": "ffn_dim" for stack in _STACKS},
+    },
+    "bert": {
+        **{"hidden_size": "embed_dim", "intermediate_size": "ffn_dim", "num_attention_heads": "heads"},
+        **{"hidden_act": "activation", "layer_norm_eps": "layer_norm_eps"},
+        **{"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
+    },
+}
 #: entry of a config.json that this package wrote, with the framing of the model's inputs
 OURS = "fairseq_xl"
 
@@ -155,65 +170,31 @@ def to_config(layout: str, options: Settings, state: State, symbols: list[str], 
         symbols: of all rows of the token embeddings.
         languages: languages of the language embeddings; empty without them.
     """
+    kind = layout if layout in _ENTRIES else "bert"
     stack = "decoder" if layout.endswith("decoder") else "encoder"
-    positions = len(state[f"{stack}.embeddings.positions.weight"])
-    depth = {name: count_layers(state, name) for name in ("encoder", "decoder")}
-    tokens = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": len(symbols)}
-    rates = {name: options.get(name, 0.1) for name in ("dropout", "attention_dropout", "activation_dropout")}
-    if layout == "xlm":
-        return tokens | {
-            "model_type": "xlm",
-            "emb_dim": options["embed_dim"],
-            "n_layers": depth["encoder"],
-            "n_heads": options["heads"],
-            "max_position_embeddings": positions,
-            "gelu_activation": options["activation"] == "gelu",
-            "layer_norm_eps": options["layer_norm_eps"],
-            "dropout": rates["dropout"],
-            "attention_dropout": rates["attention_dropout"],
-            "causal": bool(options.get("causal")),
-            "is_encoder": True,
-            "use_lang_emb": bool(languages),
-            "n_langs": max(len(languages), 1),
-            "lang2id": {language: row for row, language in enumerate(languages)},
-            "id2lang": {str(row): language for row, language in enumerate(languages)},
-            "bos_index": BOS,
-            "pad_index": PAD,
-            "eos_index": EOS,
-            "unk_index": UNK,
-            "mask_index": symbols.index(MASK),
-            "mask_token_id": symbols.index(MASK),
+    depth = {f"{name}_layers": count_layers(state, name) for name in _STACKS}
+    positions = len(state[f"{stack}.embeddings.positions.weight"]) - (2 if kind == "bart" else 0)
+    options = {**dict.fromkeys(_RATES, 0.1), **options}
+    config: Settings = {entry: options[name] for entry, name in _ENTRIES[kind].items()}
+    config |= {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": len(symbols)}
+    config |= {"max_position_embeddings": positions}
+    if kind == "xlm":
+        rows, mask = range(len(languages)), symbols.index(MASK)
+        return config | {
+            **{"model_type": "xlm", "is_encoder": True, "causal": bool(options.get("causal"))},
+            **{"n_layers": depth["encoder_layers"], "gelu_activation": options["activation"] == "gelu"},
+            **{"use_lang_emb": bool(languages), "n_langs": max(len(languages), 1)},
+            **{"lang2id": dict(zip(languages, rows)), "id2lang": dict(zip(map(str, rows), languages))},
+            **{"bos_index": BOS, "pad_index": PAD, "eos_index": EOS, "unk_index": UNK},
+            **{"mask_index": mask, "mask_token_id": mask},
         }
-    if layout == "bart":
-        return tokens | {
-            "model_type": "mbart" if options["layer_norm"] == "pre" else "bart",
-            "d_model": options["embed_dim"],
-            **{f"{name}_layers": count for name, count in depth.items()},
-            **{f"{name}_attention_heads": options["heads"] for name in depth},
-            **{f"{name}_ffn_dim": options["ffn_dim"] for name in depth},
-            "activation_function": options["activation"],
-            "max_position_embeddings": positions - 2,
-            "scale_embedding": options["embedding_scale"] == "sqrt",
-            **rates,
-            "is_encoder_decoder": True,
-            "tie_word_embeddings": True,
-        }
+    config |= {"tie_word_embeddings": True}
+    if kind == "bart":
+        config |= {"model_type": "mbart" if options["layer_norm"] == "pre" else "bart", "is_encoder_decoder": True}
+        return config | depth | {"scale_embedding": options["embedding_scale"] == "sqrt"}
     generation = layout.startswith("bert_")
-    config = tokens | {
-        "model_type": "bert-generation" if generation else "bert" if layout == "bert" else "xlm-roberta",
-        "hidden_size": options["embed_dim"],
-        "intermediate_size": options["ffn_dim"],
-        "num_hidden_layers": depth[stack],
-        "num_attention_heads": options["heads"],
-        "hidden_act": options["activation"],
-        "layer_norm_eps": options["layer_norm_eps"],
-        "max_position_embeddings": positions,
-        "hidden_dropout_prob": rates["dropout"],
-        "attention_probs_dropout_prob": rates["attention_dropout"],
-        "tie_word_embeddings": True,
-    }
+    config["model_type"] = "bert-generation" if generation else "bert" if layout == "bert" else "xlm-roberta"
+    config["num_hidden_layers"] = depth[f"{stack}_layers"]
     if not generation:
         config["type_vocab_size"] = 2 if layout == "bert" else 1
-    if stack == "decoder":
-        config |= {"is_decoder": True, "add_cross_attention": True}
-    return config
+    return config | ({"is_decoder": True, "add_cross_attention": True} if stack == "decoder" else {})

@@ -116,12 +116,13 @@ def merge_scores(model: ModelProto) -> dict[str, float]:
 
 
 def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[str]]]:
-    """A function that segments a text by the merges of a BPE model: the final pieces, and all pieces merged on the way.
+    """Returns a function that segments text by the merges of a BPE model.
 
     Text is taken as it is, without normalization. `scores` come from `merge_scores`; pieces may be added to them.
     """
 
     def segment(text: str) -> tuple[list[str], list[str]]:
+        """The pieces of a text, and the pieces that were merged on the way, in the order of the merges."""
         parts, merged = list(text), []
         while True:
             pairs = [one + other for one, other in itertools.pairwise(parts)]

@@ -130,6 +130,7 @@ def masked_attention(mask: Tensor | None) -> Callable[..., Tensor]:
         causal: bool = False,  # no later keys exist
         dropout: float = 0.0,  # of training only
     ) -> Tensor:
+        """Queries (B, H, T, D), keys and values (B, H, S, D) -> (B, H, T, D)"""
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
     return attend

@@ -47,6 +47,7 @@ class MixedCorpus(Corpus):
         return sum(corpus.number_of_examples(length) for corpus in self.corpora)
 
     def sample_of_all(self, rng, count, length):
+        """Random `count` of `all_examples`, in the order of the corpora, and their sizes (count,)."""
         numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
         # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
         drawn = permutation(rng, sum(numbers))(np.arange(count))

@@ -37,6 +37,7 @@ def splitter(language: str) -> Callable[[str], list[str]]:
     apostrophes = _apostrophes(language)
 
     def split(line: str) -> list[str]:
+        """Splits a line into words; control characters are removed."""
         text = _SPACE.sub(" ", line)
         if _JUNK.search(text):
             text = _SPACE.sub(" ", _JUNK.sub("", text))

@@ -18,7 +18,7 @@ from fairseq_xl.io import bounds
 from fairseq_xl.io.literals import check_literals, literal
 from fairseq_xl.io.options import option_name
 
-TASKS = "xl_"  # the beginning of the names of this package's tasks
+TASKS = "xl_"  # prefix of the names of this package's tasks
 
 
 def check_arguments(args: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ def _value(arguments: list[str], option: str) -> str | None:
 
 
 def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> str | None:
-    """What to give in place of the first unknown argument."""
+    """Advice about the first unknown argument."""
     names = parser._option_string_actions
     if first.startswith("--"):
         name = first.partition("=")[0].replace("_", "-")
@@ -175,7 +175,7 @@ def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> 
 
 
 def refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], message: str) -> NoReturn:
-    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows ours.
+    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows this package's.
 
     Args:
         arguments: all arguments of the command line.

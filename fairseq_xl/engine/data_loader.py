@@ -1,4 +1,4 @@
-"""Loads the batches of an epoch: workers that outlive signals, and a thread that reads ahead."""
+"""Loads the batches of an epoch with workers that ignore signals, and a thread that reads ahead."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ _END = object()  # follows the last batch
 
 
 class ErrorsAsItems(Dataset[Any]):
-    """A dataset whose `UserError`s are items, which `read_ahead` raises: a worker would add its traceback to them."""
+    """A dataset that returns a `UserError` as an item, which `read_ahead` raises: a worker would add a traceback."""
 
     def __init__(self, dataset: Any):
         self.dataset = dataset
@@ -30,28 +30,28 @@ class ErrorsAsItems(Dataset[Any]):
 
 
 def read_ahead(loader: DataLoader, size: int) -> Iterator[Any]:
-    """Yields the batches of a loader of `ErrorsAsItems`, of which a thread reads `size`, at least one, ahead.
+    """Yields the batches of a loader of `ErrorsAsItems`; a thread reads `size` of them ahead, at least one.
 
     The workers of the loader end before its last batch is used. Python waits at its end for the thread of an executor;
-    it aborts where a thread is inside torch. An iteration that is given up may be collected in any thread, so nothing
-    here waits then: the thread ends when its executor is collected.
+    it aborts where a thread is inside torch. An abandoned iteration may be collected in any thread, so nothing waits
+    here then: the thread ends when its executor is collected.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
     try:
         batches = iter(loader)  # starts the workers, which a signal would end before they can ignore it
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
     thread = ThreadPoolExecutor(1)
     if torch.cuda.is_initialized():
         thread.submit(torch.cuda.set_device, torch.cuda.current_device())  # where memory is pinned
     ready = deque(thread.submit(next, batches, _END) for _ in range(max(1, size)))
     try:
-        for left in reversed(range(len(loader))):
+        for remaining in reversed(range(len(loader))):
             batch = ready.popleft().result()
             if isinstance(batch, UserError):
                 raise batch
             ready.append(thread.submit(next, batches, _END))
-            if not left:
+            if not remaining:
                 ready[0].result()  # ends the workers
             yield batch
     finally:

@@ -1,4 +1,4 @@
-"""What ends a training whose gradients or weights are no finite numbers, or differ between ranks."""
+"""Errors of a training whose gradients or weights are NaN or infinite, or differ between ranks."""
 
 import os
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ TOLERANCE = 1e-6
 
 
 def check_equal(norms: Sequence[float]) -> None:
-    """Raises `Diverged` for gradient norms of ranks, finite numbers, that differ."""
+    """Raises `Diverged` if the finite gradient norms of the ranks differ."""
     if max(abs(norm - norms[0]) for norm in norms) >= TOLERANCE * (norms[0] + TOLERANCE):
         ranks = ", ".join(f"rank {rank} = {norm:.8f}" for rank, norm in enumerate(norms))
         raise Diverged(f"gradients are inconsistent between workers: {ranks}")
 
 
 def error(trainer: "Trainer", samples: Sequence[Sample], reason: str) -> UserError:
-    """The error of an update that diverged: its number, its objectives and languages, and what may help."""
+    """The error of an update that diverged, with its number, objectives and languages, and with advice."""
     batches = dict.fromkeys(trainer.task.describe_batch(sample) for sample in samples if sample)
     update = f"update {trainer.get_num_updates() + 1} ({'; '.join(batches)})"
     return UserError(f"{update}: {reason}; {advice(trainer)}")
@@ -41,5 +41,5 @@ def advice(trainer: "Trainer") -> str:
     """The state of the last checkpoint and options to change, for messages."""
     cfg = trainer.cfg.checkpoint
     last = os.path.join(cfg.save_dir, f"checkpoint_last{cfg.checkpoint_suffix}.pt")
-    kept = f"{last} is unchanged" if os.path.exists(last) else "no checkpoint has been saved"
-    return f"{kept}; a lower --lr, more --warmup-updates or a --clip-norm may help"
+    status = f"{last} is unchanged" if os.path.exists(last) else "no checkpoint has been saved"
+    return f"{status}; a lower --lr, more --warmup-updates or a --clip-norm may help"

@@ -1,4 +1,4 @@
-"""Deals out the batches of a plan to the ranks, epoch by epoch, from any position of an epoch on."""
+"""Distributes the batches of a plan over ranks, epoch by epoch, from any position of an epoch on."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,27 +12,26 @@ from torch.utils.data import DataLoader, Sampler
 from fairseq_xl.engine.data_loader import ErrorsAsItems, leave_signals_to_the_parent, read_ahead
 from fairseq_xl.errors import UserError
 
-MOST_AHEAD = 20  # batches that are read ahead, as in fairseq
+MAX_READ_AHEAD = 20  # batches that are read ahead, as in fairseq
 
 #: batch specifications (dataclasses with `is_dummy`) of all ranks; None: a micro-step has no batch for a rank
 Plan = Sequence[Any]
 
 
 class Epochs(iterators.EpochBatchIterating):
-    """The batches of each epoch for one rank: of each micro-step's batches, one for each rank, its own.
+    """The batches of each epoch for one rank; a micro-step has one batch for each rank.
 
-    (epoch, micro-steps made) is the whole state of sampling. An epoch that is one pass over the data also keeps the
-    numbers of ranks and micro-steps with which it was begun, so that a resumed run reads the rest of it, also with
-    other numbers.
+    (epoch, number of micro-steps) is the whole state of sampling. An epoch that is one pass over the data also stores
+    the numbers of ranks and micro-steps with which it began, so that a run resumed with other numbers reads the rest.
 
     Args:
         dataset: maps a batch specification to a batch, and None to {}.
         plan: a function from an epoch, the number of ranks, and the number of micro-steps in an update to the plan.
         ranks, rank: the number of processes, and that of this one.
         micro_steps: of an update, by epoch (--update-freq); the last number applies to all later epochs.
-        keeps_layout: whether an epoch keeps the numbers with which it was begun.
-        keeps_updates: whether the rest of an epoch needs as many batches in an update as it was begun with.
-        pads: whether a rank without a batch gets a dummy of its micro-step, as training needs; otherwise it gets {}.
+        keeps_layout: whether an epoch stores the numbers with which it began.
+        keeps_updates: whether the rest of an epoch needs as many batches in an update as its beginning.
+        pads: whether a rank without a batch gets a dummy of its micro-step, for training; otherwise it gets {}.
         epoch: the epoch to begin with.
         num_workers: processes that collate; 0: this one does.
         buffer_size: batches that are read ahead.
@@ -56,15 +55,15 @@ class Epochs(iterators.EpochBatchIterating):
         self.dataset, self.plan, self.ranks, self.rank = dataset, plan, ranks, rank
         self.micro_steps, self.pads = micro_steps, pads
         self.keeps_layout, self.keeps_updates = keeps_layout, keeps_updates
-        self.num_workers, self.buffer_size = num_workers, min(buffer_size, MOST_AHEAD)
+        self.num_workers, self.buffer_size = num_workers, min(buffer_size, MAX_READ_AHEAD)
         self.epoch = max(epoch, 1)
-        self._batches: iterators.CountingIterator | None = None  # those of the epoch
-        self._is_resumed = False  # whether they follow a checkpoint's position, and are not handed out yet
+        self._batches: iterators.CountingIterator | None = None  # of the epoch
+        self._is_resumed = False  # whether the next epoch's batches are `_batches`, from a checkpoint's position on
         self._specs: tuple[int, Plan] | None = None  # the epoch, and its plan
         self._begun: tuple[int, int, int] | None = None  # epoch, ranks and micro-steps, from a checkpoint
 
     def _layout(self, epoch: int) -> tuple[int, int]:
-        """The numbers of ranks and of micro-steps of an update with which an epoch was begun."""
+        """The numbers of ranks and of micro-steps of an update with which an epoch began."""
         if self._begun is not None and self._begun[0] == epoch:
             return self._begun[1:]
         return self.ranks, int(self.micro_steps[min(epoch, len(self.micro_steps)) - 1])
@@ -82,13 +81,13 @@ class Epochs(iterators.EpochBatchIterating):
 
     @property
     def next_epoch_idx(self) -> int:
-        """The epoch of which `next_epoch_itr` gives the batches."""
+        """The epoch whose batches `next_epoch_itr` returns."""
         return self.epoch + (self._batches is not None and not self._is_resumed and self.end_of_epoch())
 
     def next_epoch_itr(
         self, shuffle: bool = True, fix_batches_to_gpus: bool = False, set_dataset_epoch: bool = True
     ) -> iterators.CountingIterator:
-        """The batches of the next epoch, or those that are left of a checkpoint's; the arguments are fairseq's."""
+        """The batches of the next epoch, or the rest of a checkpoint's epoch; the arguments are fairseq's."""
         self.epoch = self.next_epoch_idx
         if not self._is_resumed or self._batches is None:
             self._batches = self._from(0)
@@ -96,16 +95,16 @@ class Epochs(iterators.EpochBatchIterating):
         return self._batches
 
     def end_of_epoch(self) -> bool:
-        """Whether no batch of the epoch is left."""
+        """Whether all batches of the epoch are read."""
         return self._batches is not None and not self._batches.has_next()
 
     @property
     def iterations_in_epoch(self) -> int:
-        """The number of micro-steps made in the epoch."""
+        """The number of past micro-steps of the epoch."""
         return 0 if self._batches is None else int(self._batches.n)
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch and position where training goes on."""
+        """The epoch and position at which training continues."""
         if self.end_of_epoch():
             return {"epoch": self.epoch + 1, "iterations_in_epoch": 0}
         ranks, micro_steps = self._layout(self.epoch)
@@ -113,7 +112,7 @@ class Epochs(iterators.EpochBatchIterating):
         return {"epoch": self.epoch, "iterations_in_epoch": self.iterations_in_epoch} | layout
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continues an epoch after the micro-steps that were made; if none is left, the next epoch begins.
+        """Continues an epoch after its past micro-steps; after the last one, the next epoch begins.
 
         Raises `LookupError` if the epoch has fewer of them, and `UserError` if it was no pass over the data.
         """
@@ -123,13 +122,13 @@ class Epochs(iterators.EpochBatchIterating):
         if self.keeps_layout and "micro_steps" not in state_dict:
             raise UserError(f"epoch {self.epoch} was no pass over the data: restart it with --reset-dataloader")
         if self.keeps_layout:
-            now, begun = self._layout(self.epoch), (int(state_dict["ranks"]), int(state_dict["micro_steps"]))
-            if self.keeps_updates and math.prod(now) != math.prod(begun):
+            layout, begun_layout = self._layout(self.epoch), (int(state_dict["ranks"]), int(state_dict["micro_steps"]))
+            if self.keeps_updates and math.prod(layout) != math.prod(begun_layout):
                 raise UserError(
-                    f"epoch {self.epoch} was begun with {math.prod(begun)} batches in an update, this run has "
-                    f"{math.prod(now)}: set --update-freq for as many, or restart the epoch with --reset-dataloader"
+                    f"epoch {self.epoch} was begun with {math.prod(begun_layout)} batches in an update, this run has "
+                    f"{math.prod(layout)}: set --update-freq for as many, or restart the epoch with --reset-dataloader"
                 )
-            self._begun, self._specs = (self.epoch, *begun), None
+            self._begun, self._specs = (self.epoch, *begun_layout), None
         if position > len(self):
             raise LookupError(f"epoch {self.epoch} has {len(self)} micro-steps, {position} were made")
         if position == len(self):
@@ -145,7 +144,7 @@ class Epochs(iterators.EpochBatchIterating):
             ErrorsAsItems(self.dataset),
             batch_size=None,  # an item is a batch
             sampler=specs,
-            collate_fn=_as_it_is,
+            collate_fn=_identity,
             num_workers=self.num_workers,
             pin_memory=torch.cuda.is_initialized(),
             worker_init_fn=leave_signals_to_the_parent,
@@ -154,7 +153,7 @@ class Epochs(iterators.EpochBatchIterating):
 
 
 class _RankSpecs(Sampler[Any]):
-    """The specifications of a rank in micro-steps; where it has none, a dummy of those of the others, or None."""
+    """The specifications of a rank in micro-steps; where it has none, a dummy of another rank's, or None."""
 
     def __init__(self, specs: Plan, steps: range, ranks: int, rank: int, pads: bool):
         self.specs, self.steps, self.ranks, self.rank, self.pads = specs, steps, ranks, rank, pads
@@ -165,18 +164,18 @@ class _RankSpecs(Sampler[Any]):
     def __iter__(self) -> Iterator[Any]:
         latest = None
         for step in self.steps:
-            own = self._at(step * self.ranks + self.rank)
-            if own is None and self.pads:
-                of_ranks = (self._at(step * self.ranks + rank) for rank in range(self.ranks))
-                latest = next((spec for spec in of_ranks if spec is not None), latest)
+            spec = self._at(step * self.ranks + self.rank)
+            if spec is None and self.pads:
+                candidates = (self._at(step * self.ranks + rank) for rank in range(self.ranks))
+                latest = next((candidate for candidate in candidates if candidate is not None), latest)
                 yield None if latest is None else replace(latest, is_dummy=True)
             else:
-                latest = own or latest
-                yield own
+                latest = spec or latest
+                yield spec
 
     def _at(self, position: int) -> Any:
         return self.specs[position] if position < len(self.specs) else None
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

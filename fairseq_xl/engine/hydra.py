@@ -8,8 +8,8 @@ import fairseq_xl
 
 
 class Registering(Callback):
-    """A callback of hydra, which a YAML file names: ``hydra.callbacks.fairseq_xl._target_``."""
+    """A callback of hydra, named in a YAML file: ``hydra.callbacks.fairseq_xl._target_``."""
 
-    def on_job_start(self, config: Any, **more: Any) -> None:
+    def on_job_start(self, config: Any, **kwargs: Any) -> None:
         """Registers the package at the start of each job."""
         fairseq_xl.register()

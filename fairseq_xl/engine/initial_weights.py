@@ -1,4 +1,4 @@
-"""The initial weights of a new model: those of checkpoints, published models and word vectors."""
+"""The initial weights of a new model, from checkpoints, published models and word vectors."""
 
 import logging
 import os
@@ -48,7 +48,7 @@ def initial_weights(cfg: Any) -> dict[str, str | None]:
 
 
 def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
-    """Whether a task's new model is trained from its initial weights, so that no checkpoint replaces them.
+    """Whether a task's new model is trained from its initial weights, and no checkpoint replaces them.
 
     Args:
         from_checkpoint: whether the model is built for a checkpoint.
@@ -66,7 +66,7 @@ def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
 def transfer_weights(
     task: Any, model: Any, files: dict[str, str | None], layers: str = "all", tokens: bool = True
 ) -> list[Report]:
-    """Gives a task's new model the weights of checkpoints, with `tokens` their embeddings too.
+    """Copies the weights of checkpoints to a task's new model, with `tokens` also their embeddings.
 
     Args:
         files, layers: as in `fairseq_xl.checkpoints.transfer.initialize`, whose reports it returns.

@@ -1,4 +1,4 @@
-"""What the training loop asks of a task."""
+"""The interface of a task to the training loop."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from fairseq_xl.io.inputs import Inputs
 
 #: a batch, as the task's data set collates it; None or empty where a rank has none
 Sample = Any
-#: statistics of a step: numbers and tensors, of the same names on all ranks
+#: statistics of a step: numbers and tensors, with the same names on all ranks
 Logged = dict[str, Any]
 
 
@@ -32,7 +32,7 @@ class Task(Protocol):
     begin_valid_epoch: Callable[[int, nn.Module], None]
 
     def stored_options(self) -> dict[str, Any]:
-        """Values of options that replace those of the command line in the run and its checkpoints."""
+        """{option: value} that replaces the command line's in the run and its checkpoints."""
 
     def begin_training(self) -> None:
         """Called once, before a checkpoint is restored."""

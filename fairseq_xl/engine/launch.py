@@ -1,4 +1,4 @@
-"""Starts a training in the processes that its options and its launcher ask for, with and without CUDA."""
+"""Starts a training in one or several processes, by its options and its launcher, with and without CUDA."""
 
 import logging
 import os
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 #: environment variables that torchrun and recipes/cluster/slurm.sh set for each process
 LAUNCHER = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-#: environment variable: the exit status of a training that a signal stopped, instead of 0
+#: environment variable with the exit status of a training that a signal stopped, instead of 0
 STOPPED_STATUS = "XL_STOPPED_STATUS"
-#: how long ranks may take to end once another one has failed
+#: time that ranks have to end after another one has failed
 SECONDS_OF_GRACE = 30
 
 
 def train(cfg: DictConfig) -> None:
-    """Trains in this process, as one of several that a launcher started, or in processes that are started here.
+    """Trains in this process, as one of several of a launcher, or in new processes.
 
     If a signal ended the training, the exit status is that of the environment variable `STOPPED_STATUS`.
     """
@@ -53,10 +53,10 @@ def train(cfg: DictConfig) -> None:
 
 
 def join(cfg: DictConfig) -> None:
-    """Joins the process group, whose rank it sets, and connects the ranks through gloo.
+    """Joins the process group, sets the rank, and connects the ranks through gloo.
 
     A failure is one sentence on each rank, before data and model are loaded. If only some ranks fail, the others wait
-    at most `io.ranks.SECONDS_TO_CONNECT`; with gloo's own process group they wait until the launcher ends them.
+    at most `io.ranks.SECONDS_TO_CONNECT`; with the backend gloo they wait until the launcher ends them.
 
     Raises `UserError` if the ranks cannot reach each other through gloo.
     """
@@ -75,7 +75,7 @@ def join(cfg: DictConfig) -> None:
 
 
 def _unreachable(error: RuntimeError) -> UserError:
-    """The error of ranks that gloo cannot connect, with the reason that torch gives."""
+    """The error of ranks that gloo cannot connect, with torch's reason."""
     reason = re.sub(r"^\[enforce fail at [^\]]+\] ", "", str(error).strip().partition("\n")[0]).rstrip(". ")
     return UserError(
         f"the processes cannot reach each other through gloo ({reason}): set GLOO_SOCKET_IFNAME to the network "
@@ -101,7 +101,7 @@ def _run_rank(cfg: DictConfig, device: int) -> bool:
 
 
 def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
-    """Starts the ranks of this machine, passes SIGTERM and a first SIGINT on to them, and waits for their end.
+    """Starts the ranks of this machine, forwards SIGTERM and a first SIGINT to them, and waits for their end.
 
     Returns whether such a signal came.
     """
@@ -110,36 +110,37 @@ def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
     if on_cpu and first:
         raise UserError(f"--distributed-rank {first} is one process of {count}: add --distributed-no-spawn")
     count = count if on_cpu else min(count, torch.cuda.device_count())
-    ranks = spawn(_spawned, (cfg, first), count, join=False)
+    ranks = spawn(_run_spawned, (cfg, first), count, join=False)
     stopped = False
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        """Sends the signal to the ranks."""
+    def pass_on(signal_number: int, frame: FrameType | None) -> None:
         nonlocal stopped
         stopped = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for process in ranks.processes:
             process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    handlers = {
+        signal_number: signal.signal(signal_number, pass_on) for signal_number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         while not ranks.join(grace_period=SECONDS_OF_GRACE):
             pass
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
     return stopped
 
 
-def _spawned(number: int, cfg: DictConfig, first: int) -> None:
+def _run_spawned(local_rank: int, cfg: DictConfig, first: int) -> None:
     """Trains in a process that `_spawn` starts; workers of its DataLoader are forked, as in other launches.
 
     A spawned worker would import everything first, and a Ctrl-C would end it before it can ignore the signal.
     """
     fairseq_xl.register()
     torch.multiprocessing.set_start_method("fork", force=True)
-    cfg.distributed_training.distributed_rank = first + number
-    _run_rank(cfg, number)
+    cfg.distributed_training.distributed_rank = first + local_rank
+    _run_rank(cfg, local_rank)
 
 
 def _set_init_method(training: DictConfig, on_cpu: bool) -> None:
@@ -166,5 +167,5 @@ def _set_init_method(training: DictConfig, on_cpu: bool) -> None:
 
 def only_counts_gpus(training: DictConfig) -> bool:
     """Whether the number of processes is fairseq's default, the number of GPUs, also with --cpu."""
-    given = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
-    return bool(training.distributed_world_size == torch.cuda.device_count() > 1 and not given)
+    is_set = any(re.match("--distributed-w|.*distributed_world_size=", argument) for argument in sys.argv[1:])
+    return bool(training.distributed_world_size == torch.cuda.device_count() > 1 and not is_set)

@@ -1,4 +1,4 @@
-"""What a training writes: lines on the console, JSON in a file, and the records of TensorBoard and its like."""
+"""The log of a training: lines on the console, JSON in a file, and records of TensorBoard and similar services."""
 
 import contextlib
 import datetime
@@ -28,14 +28,14 @@ FORMAT, DATES = "%(asctime)s | %(levelname)s | %(name)s | %(message)s", "%Y-%m-%
 FIRST_METRICS = ("loss", "nll_loss", "ppl", "accuracy")
 #: statistics of every training; they come last
 RUN_METRICS = "wps ups wpb bsz num_updates lr gnorm clip loss_scale gb_free wall ema_decay".split()
-#: loggers and beginnings of messages whose INFO records are for the file only
+#: loggers whose INFO records are for the file only
 FILE_ONLY_LOGGERS = ("fairseq.data.data_utils", "fairseq.data.iterators", "fairseq.tasks.fairseq_task")
-JSON = '{"epoch": '  # the beginning of the JSON of statistics
+JSON = '{"epoch": '  # prefix of the JSON of statistics
 
 
 @contextlib.contextmanager
 def written_to(path: str | None) -> Iterator[None]:
-    """All loggers write to a file too, in this block; None: to none.
+    """Context in which all loggers also write to a file; None: no file.
 
     Raises `UserError` for a file that cannot be opened.
     """
@@ -72,7 +72,7 @@ class _LogFile(logging.FileHandler):
 
 
 def shorten_console() -> None:
-    """Filters the records that the console shows, and adds their times; fairseq's commands set the format too late."""
+    """Filters the records of the console, and adds their times; fairseq's commands set the format too late."""
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler:
             handler.filters = [is_for_console]
@@ -108,7 +108,7 @@ class Log:
             logger.info(line)
 
     def _start(self) -> Iterator[str]:
-        """Yields five lines: parameters, device, processes, the size of an update, and what is left to do."""
+        """Yields five lines: parameters, device, processes, the size of an update, and the updates to do."""
         cfg, trainer = self.cfg, self.trainer
         sizes = [(parameter.numel(), parameter.requires_grad) for parameter in trainer.get_model().parameters()]
         total, trained = sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
@@ -119,8 +119,8 @@ class Log:
         steps = cfg.optimization.update_freq
         batches = trainer.world_size * steps[min(self.epoch, len(steps)) - 1]
         limits = {"tokens": cfg.dataset.max_tokens, "examples": cfg.dataset.batch_size}
-        of_batch = " and ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit)
-        yield f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {of_batch}"
+        batch_limits = " and ".join(f"{limit:,} {name}" for name, limit in limits.items() if limit)
+        yield f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {batch_limits}"
         last, updates = cfg.optimization.max_update, trainer.get_num_updates()
         until = [f"update {last:,}"] if last else []
         until += [f"epoch {cfg.optimization.max_epoch}"] if cfg.optimization.max_epoch else []
@@ -133,11 +133,7 @@ class Log:
         return tqdm(batches, f"validation on {split}", leave=False, disable=None if shown else True)
 
     def interval(self, batches: Any) -> None:
-        """Logs the statistics of the updates since the last interval, if one ends.
-
-        Args:
-            batches: the batches of the epoch, grouped by update, which know their number and how many were read.
-        """
+        """Logs the statistics since the last interval, if one ends; `batches` are those of the epoch, by update."""
         updates = self.trainer.get_num_updates()
         if updates % self.cfg.common.log_interval:
             return
@@ -146,8 +142,8 @@ class Log:
             limits.append(updates + len(batches) * (self.cfg.optimization.max_epoch - self.epoch + 1) - batches.n)
         progress = {}
         if limits:
-            last, made = max(min(limits), updates), updates - self._first_update
-            seconds = (last - updates) * (time.monotonic() - self._started) / made
+            last, done_updates = max(min(limits), updates), updates - self._first_update
+            seconds = (last - updates) * (time.monotonic() - self._started) / done_updates
             progress = {"max_update": str(last), "seconds_left": str(round(seconds))}
         position = {"epoch": self.epoch, "update": round(self.epoch - 1 + batches.n / len(batches), 3)}
         statistics = ordered(self.trainer.metrics.values(INTERVAL))
@@ -155,13 +151,13 @@ class Log:
         logging.getLogger(INTERVAL).info(json.dumps(position | _formatted(statistics) | progress))
         self._writers.log(statistics, tag=INTERVAL, step=updates)
         speed = [f"{float(statistics['wps']):,.0f} tokens/s"] if statistics.get("wps") else []
-        left = [f"{datetime.timedelta(seconds=round(seconds))} left"] if limits else []
+        remaining = [f"{datetime.timedelta(seconds=round(seconds))} left"] if limits else []
         self._show(
             INTERVAL,
             f"update {updates:,}" + (f" of {last:,}" if limits else ""),
             self._losses(statistics),
             speed,
-            left,
+            remaining,
             [f"lr {statistics['lr']:g}", f"gradient norm {statistics['gnorm']:g}"],
         )
 
@@ -186,14 +182,14 @@ class Log:
         self._show(split, title, [f"{name} {_text(value)}" for name, value in shown.items()])
 
     def _losses(self, statistics: Mapping[str, Any]) -> list[str]:
-        """The losses and metrics of an update, without those of single languages."""
+        """The losses and metrics of an update over all languages."""
         languages = set(self.trainer.task.dictionary.languages)
 
-        def is_of_language(name: str) -> bool:
+        def names_language(name: str) -> bool:
             return any(set(part.split("-")) <= languages for part in name.split("_"))
 
         names = [name for name in statistics if name not in RUN_METRICS and not name.endswith("ppl")]
-        names = [name for name in names if statistics[name] is not None and not is_of_language(name)]
+        names = [name for name in names if statistics[name] is not None and not names_language(name)]
         return [f"{name} {_text(statistics[name])}" for name in names]
 
     def _write(self, name: str, statistics: dict[str, Any]) -> None:
@@ -212,7 +208,7 @@ class Log:
 
 
 def _writers(cfg: DictConfig, is_master: bool) -> Any:
-    """fairseq's writers for TensorBoard, W&B, Aim and Azure ML, as the options of the first rank ask for them."""
+    """fairseq's writers for TensorBoard, W&B, Aim and Azure ML, by the options, on the first rank."""
     names = ("aim_repo", "aim_run_hash", "tensorboard_logdir", "wandb_project", "azureml_logging")
     writers = progress_bar.progress_bar(
         [],
@@ -226,7 +222,7 @@ def _writers(cfg: DictConfig, is_master: bool) -> Any:
 
 
 def _formatted(statistics: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Statistics as fairseq writes them in JSON, numbers as text of six digits; integers have all of theirs."""
+    """Statistics as fairseq writes them in JSON: floats as text of six digits, integers with all digits."""
     return {f"{prefix}{name}": None if value is None else _text(value) for name, value in statistics.items()}
 
 
@@ -235,7 +231,7 @@ def _text(value: Any) -> str:
 
 
 def log_batches(metrics: Metrics, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
-    """Logs the statistics of the batches of an update or of a validation step: sizes, and what the criterion logs.
+    """Logs the sizes of the batches of an update or a validation step, and the statistics of the criterion.
 
     Args:
         logging_outputs: those of all micro-steps, or their sum over ranks.
@@ -248,7 +244,7 @@ def log_batches(metrics: Metrics, logging_outputs: Sequence[Mapping[str, Any]], 
 
 
 def ordered(stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Statistics in the order shown: `FIRST_METRICS`, the others by name, then `RUN_METRICS` and best values."""
+    """Sorts statistics: `FIRST_METRICS`, the rest by name, then `RUN_METRICS` and best values."""
     measured = [name for name in stats if name not in RUN_METRICS and not name.startswith("best_")]
     measured.sort(key=lambda name: (FIRST_METRICS.index(name) if name in FIRST_METRICS else len(FIRST_METRICS), name))
     last = [name for name in (*RUN_METRICS, *stats) if name in stats and name not in measured]

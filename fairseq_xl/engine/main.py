@@ -26,10 +26,10 @@ logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which progr
 
 
 def main(cfg: DictConfig) -> bool:
-    """Trains as a configuration says, or goes on from the last checkpoint of --save-dir.
+    """Trains a model by a configuration, or continues from the last checkpoint of --save-dir.
 
     Args:
-        cfg: the configuration of fairseq-train, of this process alone or of one of several ranks.
+        cfg: the configuration of fairseq-train, for this process or for one of several ranks.
 
     Returns: whether a signal ended the training, whose last checkpoint is saved.
 
@@ -59,7 +59,7 @@ class Run:
     """A training, from its first update or from its last checkpoint on.
 
     Attributes:
-        trainer: what makes the updates.
+        trainer: makes the updates.
         epochs: the batches of the epoch, from the position of the checkpoint on.
         selection: the choice of the best checkpoint.
         stopping: the end of the run by a signal.
@@ -86,7 +86,7 @@ class Run:
         self.epochs = resume.restore(self.trainer, self.selection)
 
     def train(self) -> bool:
-        """Trains until --max-epoch, --max-update, --stop-min-lr, --stop-time-hours, --patience or a signal ends it.
+        """Trains until --max-epoch, --max-update, --stop-min-lr, --stop-time-hours, --patience or a signal.
 
         Returns: whether a signal ended the training.
         """
@@ -138,14 +138,14 @@ class Run:
         return value, is_last
 
     def batches_by_update(self) -> iterators.GroupedIterator:
-        """The batches of an epoch that are left, grouped by update."""
+        """The batches of the rest of an epoch, grouped by update."""
         batches = self.epochs.next_epoch_itr()
         options = self.cfg.optimization
         steps = options.update_freq[min(self.epochs.epoch, len(options.update_freq)) - 1]
         return iterators.GroupedIterator(batches, steps, skip_remainder_batch=options.skip_remainder_batch)
 
     def _validate_and_save(self, end_of_epoch: bool) -> tuple[float | None, bool]:
-        """Validates and saves where it is time for it; returns the validation value, and whether the run ends."""
+        """Validates and saves where either is due; returns the validation value, and whether the run ends."""
         cfg, updates, epoch = self.cfg, self.trainer.get_num_updates(), self.epochs.epoch
         is_last = self.stopping.agreed or self._is_last_update()
         saves = is_last or (end_of_epoch and epoch % cfg.checkpoint.save_interval == 0)
@@ -184,8 +184,8 @@ class Run:
         values = []
         for subset in self.subsets:
             metrics = Metrics()
-            for number, sample in enumerate(self.log.batches(self._validation_batches(subset), subset)):
-                if cfg.dataset.max_valid_steps is not None and number > cfg.dataset.max_valid_steps:
+            for step, sample in enumerate(self.log.batches(self._validation_batches(subset), subset)):
+                if cfg.dataset.max_valid_steps is not None and step > cfg.dataset.max_valid_steps:
                     break  # after one more than --max-valid-steps, as in fairseq
                 trainer.valid_step(sample, metrics)
             value = self.selection.validation_value(metrics.values(), trainer)

@@ -1,4 +1,4 @@
-"""Statistics of a training: means, rates and sums, which stay on their device until they are read."""
+"""Statistics of a training: means, rates and sums, on their device until they are read."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +12,6 @@ from fairseq_xl.errors import UserError
 INTERVAL, EPOCH = "train_inner", "train"  # the periods of a training, with fairseq's names
 #: a function from {name: its R sums} to {name in the log: value}
 Values = Callable[[dict[str, tuple[float, ...]]], dict[str, float]]
-
-
 #: a function from {name: meter} to {name in the log: value}
 Derived = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -26,13 +24,13 @@ class Mean:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all values."""
+        """Removes all values."""
         self.latest: Any = None
         self.sum: Any = 0
         self.count: Any = 0
 
     def add(self, value: Any, weight: Any = 1) -> None:
-        """Adds a value; if the weight is a tensor, nothing waits for its device, and a weight of 0 leaves it out."""
+        """Adds a value, unless its weight is 0; a weight that is a tensor is not read."""
         if value is None:
             return
         self.latest = value
@@ -80,7 +78,7 @@ class Rate(Mean):
         return super().state_dict() | {"start": self.start - time.perf_counter()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state: the time between two runs does not count."""
+        """Restores a state, without the time between the runs."""
         super().load_state_dict(state)
         self.start += time.perf_counter()
 
@@ -88,7 +86,7 @@ class Rate(Mean):
 class Sums:
     """Sums of N names with R numbers each, such as a sum and a count.
 
-    An update adds a tensor (R, N) on its device. Reading copies all of it to the host, once per update.
+    An update adds a tensor (R, N) on its device. Reading copies the sums to the host, once per update.
     """
 
     def __init__(self) -> None:
@@ -115,8 +113,8 @@ class Sums:
             columns = [] if self.sums is None else zip(self.names, self.sums.t().tolist(), strict=True)
             for name, column in columns:
                 if any(column):
-                    before = self._by_name.get(name, (0.0,) * len(column))
-                    self._by_name[name] = tuple(old + new for old, new in zip(before, column, strict=True))
+                    previous = self._by_name.get(name, (0.0,) * len(column))
+                    self._by_name[name] = tuple(old + new for old, new in zip(previous, column, strict=True))
         return self._by_name
 
     def values(self, name: str) -> dict[str, float | None]:
@@ -140,11 +138,7 @@ KINDS: dict[str, Callable[[], Any]] = {"Mean": Mean, "Rate": Rate, "Sums": Sums}
 
 
 class Metrics:
-    """Statistics that are averaged over periods, each of which ends with a record of its own.
-
-    Args:
-        periods: their names, such as the updates of an interval and those of an epoch.
-    """
+    """Statistics that are averaged over periods, such as the updates of an interval and those of an epoch."""
 
     def __init__(self, *periods: str):
         self.periods: dict[str, dict[str, Any]] = {period: {} for period in periods or ("",)}
@@ -172,9 +166,9 @@ class Metrics:
 
         Args:
             name: that of the meter.
-            sums: (R, N) float64, added up over ranks and micro-steps.
+            sums: (R, N) float64, summed over ranks and micro-steps.
             names: N names; the same object in each call.
-            function: makes the values that are logged under names of their own.
+            function: computes the logged values from the sums.
         """
         for meters in self.periods.values():
             if name not in meters:
@@ -182,7 +176,7 @@ class Metrics:
             meters[name].add(sums, names, function)
 
     def derived(self, key: str, function: Derived) -> None:
-        """Logs what a function computes when values are read; it replaces the one with the same key."""
+        """Logs the results of a function, called when values are read; it replaces a function with the same key."""
         self.functions[key] = function
 
     def values(self, period: str = "") -> dict[str, Any]:
@@ -201,7 +195,7 @@ class Metrics:
         return {} if meter is None else dict(meter.read())
 
     def reset(self, period: str) -> None:
-        """Begins a period anew."""
+        """Begins a new period."""
         for meter in self.periods[period].values():
             meter.reset()
 
@@ -213,7 +207,7 @@ class Metrics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned; raises `UserError` for anything else."""
+        """Restores a state; raises `UserError` if it is damaged."""
         try:
             for period, meters in self.periods.items():
                 for name, (kind, stored) in state[period].items():

@@ -1,4 +1,4 @@
-"""Checks of a training's options that fairseq does not check, or checks late."""
+"""Checks of a training's options that fairseq omits, or makes too late."""
 
 import re
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from fairseq_xl.modules.data_parallel import BACKENDS
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
 PRECISIONS = ("fp16", "bf16", "amp")
-#: options of fairseq's loop that this one does not have, with the values that ask for nothing
+#: options of fairseq's loop that this one does not have, with their values without effect
 UNSUPPORTED: dict[str, dict[str, tuple[Any, ...]]] = {
     "common": {
         "tpu": (False,),
@@ -48,7 +48,7 @@ NUMBERS: dict[str, dict[str, str]] = {
 def check(cfg: DictConfig) -> None:
     """Raises `UserError` for options of a run that are missing, contradict each other, or are not supported.
 
-    Of two precisions of fairseq-hydra-train, that of its command line stays.
+    With fairseq-hydra-train, a precision on the command line replaces that of a file.
     """
     if cfg.optimizer is None:
         raise UserError("--optimizer is missing: choose one, such as xl_adam")
@@ -76,7 +76,7 @@ def check_command(run: Any, task: str, criterions: Collection[str]) -> None:
     """Raises `UserError` for wrong options that fairseq accepts.
 
     Args:
-        run: the configuration of a command, or of a checkpoint, which may lack some options; None: there is none.
+        run: the configuration of a command, or of a checkpoint, which may lack some options, or None.
         task: name of the task.
         criterions: names of the criterions that can train it.
     """
@@ -93,8 +93,8 @@ def check_command(run: Any, task: str, criterions: Collection[str]) -> None:
             value = OmegaConf.select(run, f"{section}.{name}")
             if OmegaConf.is_list(value) and not value:
                 raise UserError(f"{option_name(name)}: expected one or more numbers, found none")
-            for number in value if OmegaConf.is_list(value) else [] if value is None else [value]:
-                check_number(option_name(name), number, expected)
+            for element in value if OmegaConf.is_list(value) else [] if value is None else [value]:
+                check_number(option_name(name), element, expected)
 
 
 def check_arch(arch: str | None, task: str | None) -> None:
@@ -139,8 +139,8 @@ def _is_set_in_hydra(key: str) -> bool:
     overrides = list(job.overrides.task)
     if any(override.lstrip("+").startswith(f"{key}=") for override in overrides):
         return True
-    chosen = loader.compute_defaults_list(job.job.config_name, overrides + list(job.overrides.hydra), RunMode.RUN)
-    files = [loader.repository.load_config(default.config_path) for default in chosen.defaults]
+    tree = loader.compute_defaults_list(job.job.config_name, overrides + list(job.overrides.hydra), RunMode.RUN)
+    files = [loader.repository.load_config(default.config_path) for default in tree.defaults]
     return any(file.provider != "structured" and OmegaConf.select(file.config, key) is not None for file in files)
 
 

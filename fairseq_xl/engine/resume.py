@@ -1,4 +1,4 @@
-"""Where a training begins: from its last checkpoint, from weights that --finetune-from-model names, or anew."""
+"""The start of a training: from its last checkpoint, from the weights of --finetune-from-model, or from scratch."""
 
 import logging
 import math
@@ -24,18 +24,18 @@ from fairseq_xl.io.ranks import broadcast
 
 logger = logging.getLogger(__name__)
 
-#: options on which it depends whether two validation results can be compared
+#: options that two runs must share so that their validation results can be compared
 COMPARED = [
     ("checkpoint", "best_checkpoint_metric"),
     ("checkpoint", "maximize_best_checkpoint_metric"),
     ("dataset", "valid_subset"),
 ]
-#: options of precision; the first one that is set names the precision, since the last two are set with the first
+#: options of precision; the first that is set names the precision, since the last two are set with the first two
 PRECISIONS = ("memory_efficient_bf16", "memory_efficient_fp16", "amp", "bf16", "fp16")
 
 
 def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchIterating:
-    """Restores the run's checkpoint into a trainer and its choice of checkpoints; returns the batches from there on.
+    """Restores the run's checkpoint into a trainer and a selection; returns the batches from its position on.
 
     Raises `UserError` for a checkpoint that is damaged, or of another training.
     """
@@ -78,19 +78,19 @@ def _read_on_all_ranks(trainer: Trainer, path: str, resets: Mapping[str, bool]) 
 
 
 def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> dict[str, Any]:
-    """Reads a checkpoint; checks it against the run, and changes its position to this number of processes."""
+    """Reads a checkpoint, checks that it fits the run, and converts its position to this number of processes."""
     cfg, task = trainer.cfg, trainer.task
-    is_of_folder = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
+    in_save_dir = os.path.dirname(os.path.abspath(path)) == os.path.abspath(cfg.checkpoint.save_dir)
     try:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(path, load_on_all_ranks=False)
     except UserError as error:
-        if not is_of_folder or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
+        if not in_save_dir or not any(reason in str(error) for reason in (NO_CHECKPOINT, NOT_FINITE)):
             raise
         raise UserError(f"{error}; continue from another checkpoint of its folder with --restore-file") from error
     check_training(state, path)
     if path != cfg.checkpoint.finetune_from_model:
         _forget_incomparable(state, cfg)
-    if is_of_folder and (changes := other_settings(state["cfg"], cfg)):
+    if in_save_dir and (changes := other_settings(state["cfg"], cfg)):
         logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
     _scale_position(state, cfg)
     if not resets["optimizer"] and state.get("last_optimizer_state") is not None:
@@ -123,7 +123,7 @@ def _optimizer_options(cfg: Any) -> str:
 
 
 def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
-    """Changes a checkpoint's position in the epoch, a number of batches of each process, to this number of processes.
+    """Converts a checkpoint's position in the epoch, in batches per process, to this number of processes.
 
     Where an epoch is a number of updates, the run continues after the same update, also with another --update-freq.
     Otherwise it continues after the batches that all processes have read together.
@@ -133,23 +133,23 @@ def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
     if not batches:
         return
     if isinstance(cfg.task.get("updates_per_epoch"), int):
-        before, now = (_micro_steps(each, position["epoch"]) for each in (state["cfg"], cfg))
+        before, now = (_micro_steps(run, position["epoch"]) for run in (state["cfg"], cfg))
         position["iterations_in_epoch"] = batches // before * now
     else:
-        before, now = (each.distributed_training.distributed_world_size for each in (state["cfg"], cfg))
+        before, now = (run.distributed_training.distributed_world_size for run in (state["cfg"], cfg))
         position["iterations_in_epoch"] = -(-batches * before // now)
 
 
 def _micro_steps(cfg: DictConfig, epoch: int) -> int:
-    """The batches that each process accumulates for an update of an epoch."""
+    """The number of batches per process and update of an epoch."""
     frequencies = cfg.optimization.update_freq
     return int(frequencies[min(epoch, len(frequencies)) - 1])
 
 
 def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
-    """Removes state of another scheduler, and the best value of another validation metric or split.
+    """Removes the state of another scheduler, and the best value of another validation metric or split.
 
-    fairseq would load the state of any scheduler, and compare values of one metric with the best of another.
+    fairseq would load the state of any scheduler, and compare values of different metrics.
     """
     before, extra = state["cfg"], state["extra_state"]
     worst = -math.inf if now.checkpoint.maximize_best_checkpoint_metric else math.inf
@@ -163,7 +163,7 @@ def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
 
 
 def _go_to(position: dict[str, Any], epochs: iterators.EpochBatchIterating, path: str) -> None:
-    """Skips the batches that were read; raises `UserError` if the epoch, with other settings, has no more than them."""
+    """Skips the past batches; raises `UserError` if the epoch, with other settings, has no further ones."""
     try:
         epochs.load_state_dict(position)
     except LookupError as error:
@@ -174,20 +174,20 @@ def _go_to(position: dict[str, Any], epochs: iterators.EpochBatchIterating, path
 
 
 def is_finished(trainer: Trainer, selection: Selection) -> bool:
-    """Whether a run that is started again has made all of its updates, or --patience has ended it.
+    """Whether a resumed run has made all of its updates, or --patience has ended it.
 
     Raises `UserError` if --continue-once names a checkpoint with --max-update updates or more.
     """
-    cfg, made, limit = trainer.cfg.checkpoint, trainer.get_num_updates(), trainer.cfg.optimization.max_update
-    if limit and made >= limit:
+    cfg, updates, limit = trainer.cfg.checkpoint, trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    if limit and updates >= limit:
         last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"
         if cfg.continue_once and not os.path.exists(os.path.join(cfg.save_dir, last)):
             raise UserError(
-                f"--continue-once {cfg.continue_once}: it has {made} updates, --max-update must be above {made}"
+                f"--continue-once {cfg.continue_once}: it has {updates} updates, --max-update must be above {updates}"
             )
-        logger.info("nothing to do: %d updates are made, --max-update is %d", made, limit)
+        logger.info("nothing to do: %d updates are made, --max-update is %d", updates, limit)
         return True
-    if made and 0 < cfg.patience <= selection.waited:
+    if updates and 0 < cfg.patience <= selection.waited:
         logger.info("nothing to do: %d validations were no better, --patience is %d", selection.waited, cfg.patience)
         return True
     return False

@@ -22,7 +22,7 @@ CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 
 
 def choose_checkpoint(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
-    """Chooses the checkpoint to restore, as fairseq does, and which of its states are left out.
+    """Chooses the checkpoint to restore, as fairseq does, and the states that are not restored.
 
     Args:
         cfg: the run's `checkpoint` options.
@@ -73,7 +73,7 @@ def _check_overwrites_none(cfg: DictConfig, last: str) -> None:
 
 @contextlib.contextmanager
 def lock(cfg: DictConfig) -> Iterator[None]:
-    """Makes --save-dir and locks it for this run, in this block; what holds nothing at the end is removed again.
+    """Creates and locks --save-dir for this run, in this block; a new folder that stays empty is removed.
 
     The first rank holds the lock for all. It is a POSIX record lock: the system releases it when the process ends, by
     `kill -9` too, and forked data loaders do not inherit it.
@@ -103,7 +103,7 @@ def _remove(function: Callable[[str], None], path: str) -> None:
 
 
 def _lock(folder: str, path: str) -> TextIO:
-    """Opens a file and locks it; raises `UserError` if another process has done so."""
+    """Opens a file and locks it; raises `UserError` if another process holds the lock."""
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         stream = os.fdopen(file, "r+", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Which checkpoints a training keeps, written whole or not at all."""
+"""Saves the checkpoints of a training, each whole or not at all, and removes old ones."""
 
 import logging
 import os
@@ -21,17 +21,17 @@ from fairseq_xl.io.files import replacing
 
 logger = logging.getLogger("fairseq.checkpoint_utils")  # its name in logs, which programs read
 
-LOOP = "fairseq_xl.engine"  # what a checkpoint names as the loop that wrote it
+LOOP = "fairseq_xl.engine"  # name of the training loop in its checkpoints
 ATTEMPTS, SECONDS_BETWEEN_ATTEMPTS = 3, 2.5
 
 
 def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None) -> None:
-    """Saves the checkpoints that are due, and removes those that are too many. All ranks call it.
+    """Saves the checkpoints that are due, and removes old ones. All ranks call it.
 
     Args:
         value: the validation value of these weights, if they were validated.
 
-    Raises `UserError` for weights that are NaN or infinite: the last checkpoint is kept.
+    Raises `UserError` for weights that are NaN or infinite, and leaves the last checkpoint.
     """
     divergence.check_weights(trainer)
     selection.add(value)
@@ -53,7 +53,7 @@ def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Sel
 def _names(
     cfg: DictConfig, epochs: iterators.EpochBatchIterating, updates: int, selection: Selection, value: float | None
 ) -> list[str]:
-    """The names of the checkpoints that are due, as fairseq has them."""
+    """The names of the checkpoints that are due, which are fairseq's."""
     suffix, epoch, ended = cfg.checkpoint_suffix, epochs.epoch, epochs.end_of_epoch()
     names = []
     if ended and not cfg.no_epoch_checkpoints and epoch % cfg.save_interval == 0:
@@ -87,7 +87,7 @@ def _write(
     value: float | None,
     paths: list[str],
 ) -> None:
-    """Writes a checkpoint to the first path, and copies it to the others."""
+    """Writes a checkpoint to the first path, and copies it to the rest."""
     started = time.monotonic()
     state = utils.move_to_cpu(trainer.state_dict())
     state["extra_state"] |= {
@@ -108,7 +108,7 @@ def _write(
 
 
 def persist(state: dict[str, Any], path: str) -> None:
-    """Writes a state; tries again after an error of the file system, such as one of a network."""
+    """Writes a state; retries after an error of the file system, such as one of a network."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return save_checkpoint(state, path)
@@ -129,9 +129,9 @@ def _remove_old(cfg: DictConfig, end_of_epoch: bool) -> None:
     """Removes checkpoints beyond --keep-interval-updates, --keep-last-epochs and --keep-best-checkpoints."""
     suffix, old = cfg.checkpoint_suffix, []
     if not end_of_epoch and cfg.keep_interval_updates > 0:
-        pattern, every = rf"checkpoint_\d+_(\d+){suffix}\.pt", cfg.keep_interval_updates_pattern
+        pattern, interval = rf"checkpoint_\d+_(\d+){suffix}\.pt", cfg.keep_interval_updates_pattern
         paths = checkpoint_paths(cfg.save_dir, pattern=pattern, keep_match=True)
-        paths = [path for path, updates in paths if every == -1 or updates % every]
+        paths = [path for path, updates in paths if interval == -1 or updates % interval]
         old += paths[cfg.keep_interval_updates :]
     if cfg.keep_last_epochs > 0:
         old += checkpoint_paths(cfg.save_dir, pattern=rf"checkpoint(\d+){suffix}\.pt")[cfg.keep_last_epochs :]

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: validation metrics, and beginnings of their names by language or direction
+#: validation metrics, and prefixes of their names by language or direction
 HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip_bleu", "score")
 
 
 class Selection:
-    """The best validation value, and how long --patience has waited for a better one.
+    """The best validation value, and the number of validations since then for --patience.
 
     Args:
         cfg: the run's `checkpoint` options.
@@ -36,12 +36,12 @@ class Selection:
         self.patience: int = cfg.patience
         self._higher: bool = cfg.maximize_best_checkpoint_metric
         self.best: float | None = None
-        self._patience_best: float | None = None  # what a value must exceed
+        self._patience_best: float | None = None  # the value to exceed
         self.waited = 0
 
-    def is_no_worse(self, value: float, other: float) -> bool:
-        """Whether a value is at least as good as another."""
-        return value >= other if self._higher else value <= other
+    def is_no_worse(self, value: float, reference: float) -> bool:
+        """Whether a value is at least as good as the reference."""
+        return value >= reference if self._higher else value <= reference
 
     def ends(self, value: float | None) -> bool:
         """Whether --patience ends the run after this validation value; None: there was no validation."""
@@ -54,7 +54,7 @@ class Selection:
         return self.waited >= self.patience
 
     def add(self, value: float | None) -> None:
-        """Takes the value of the checkpoint that is saved next into account."""
+        """Updates the best value by that of the next checkpoint."""
         if value is not None and (self.best is None or self.is_no_worse(value, self.best)):
             self.best = value
 
@@ -89,12 +89,12 @@ class Selection:
         return {} if self._patience_best is None else {"best": self._patience_best, "num_runs": self.waited}
 
     def restore(self, best: Any, waiting: Any) -> None:
-        """Takes over what a checkpoint stores: `best`, and what `waiting` returned. Drops what are no numbers."""
+        """Restores the best value and the result of `waiting` from a checkpoint, unless they are no numbers."""
         self.best = float(best) if isinstance(best, numbers.Real) else None
-        found = waiting if isinstance(waiting, dict) else {}
-        awaited, waited = found.get("best"), found.get("num_runs")
-        if isinstance(awaited, numbers.Real) and isinstance(waited, numbers.Integral):
-            self._patience_best, self.waited = float(awaited), int(waited)
+        state = waiting if isinstance(waiting, dict) else {}
+        patience_best, waited = state.get("best"), state.get("num_runs")
+        if isinstance(patience_best, numbers.Real) and isinstance(waited, numbers.Integral):
+            self._patience_best, self.waited = float(patience_best), int(waited)
 
 
 def check_selection(run: Any, task: Task) -> None:
@@ -103,12 +103,12 @@ def check_selection(run: Any, task: Task) -> None:
     Args:
         run: the configuration of the training; None for a task created without a command.
     """
-    known = None if run is None or run.dataset.disable_validation else task.metrics()
-    if known is None:
+    metrics = None if run is None or run.dataset.disable_validation else task.metrics()
+    if metrics is None:
         return
     metric, maximize = run.checkpoint.best_checkpoint_metric, run.checkpoint.maximize_best_checkpoint_metric
-    if metric not in known:
-        raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(known)}")
+    if metric not in metrics:
+        raise UserError(f"--best-checkpoint-metric {metric}: choose one of {', '.join(metrics)}")
     if not maximize and any(metric == name or metric.startswith(f"{name}_") for name in HIGHER_IS_BETTER):
         raise UserError(
             f"--best-checkpoint-metric {metric}: higher is better, so it needs --maximize-best-checkpoint-metric"

@@ -24,7 +24,7 @@ class Stopping:
     def __init__(self) -> None:
         self.signal: str | None = None
         self.agreed = self.is_over = False
-        self._before: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}
 
     @property
     def requested(self) -> bool:
@@ -32,19 +32,21 @@ class Stopping:
         return self.agreed or self.signal is not None
 
     def __enter__(self) -> "Stopping":
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._handlers = {
+            signal_number: signal.signal(signal_number, self._note) for signal_number in (signal.SIGTERM, signal.SIGINT)
+        }
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in self._handlers.items():
+            signal.signal(signal_number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:  # no log record: it may interrupt another one
-        self.signal = signal.Signals(number).name
+    def _note(self, signal_number: int, frame: FrameType | None) -> None:  # no log record: it may interrupt another one
+        self.signal = signal.Signals(signal_number).name
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def agree(self, is_over: bool = False) -> None:
-        """Exchanges between ranks whether one of them stops; all of them call this after each update.
+        """Sets `agreed` and `is_over` on all ranks if one of them stops; all call this after each update.
 
         Args:
             is_over: whether --stop-time-hours are over on this rank.

@@ -39,9 +39,9 @@ class Trainer:
 
     Attributes:
         device: where the model is.
-        world_size, rank: the number of processes, and that of this one; 0 is the first.
-        model: the model as it is trained: wrapped, in a run of several processes.
-        optimizer: makes updates of gradients, in the precision of the run.
+        world_size, rank: the number of processes, and the index of this one.
+        model: the trained model, wrapped in a run of several processes.
+        optimizer: makes updates from gradients, in the precision of the run.
         metrics: statistics since the last record of an interval and of an epoch.
     """
 
@@ -67,10 +67,10 @@ class Trainer:
         self._build_optimizer()
 
     def _build_optimizer(self) -> None:
-        """Builds the optimizer and its schedule, for the parameters that are trained."""
-        every = [*self.model.parameters(), *self.criterion.parameters()]
-        trained = [parameter for parameter in every if parameter.requires_grad]
-        self.optimizer = precision.build(self.cfg, trained)
+        """Builds the optimizer of the trained parameters, and its schedule."""
+        parameters = [*self.model.parameters(), *self.criterion.parameters()]
+        trainable = [parameter for parameter in parameters if parameter.requires_grad]
+        self.optimizer = precision.build(self.cfg, trainable)
         if self.cfg.distributed_training.zero_sharding == "os":
             from fairseq_xl.optimizers._sharded import shard  # the import takes half a second
 
@@ -80,7 +80,7 @@ class Trainer:
 
     @functools.cached_property
     def ema(self) -> EMA:
-        """The average of the weights over updates (--store-ema), which begins with those after the first one."""
+        """The average of the weights over updates (--store-ema), from those after the first update on."""
         return build_ema(self._model, self.cfg.ema, self.device)
 
     # --- updates -----------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Trainer:
         return True
 
     def _begin_update(self) -> None:
-        """Seeds dropout by the number of the update, so that a resumed run draws the same, and frees gradients."""
+        """Frees gradients, and seeds dropout by the number of the update, so that a resumed run has the same."""
         utils.set_torch_seed(self.cfg.common.seed + self._num_updates)
         self.model.train()
         self.criterion.train()
@@ -124,9 +124,9 @@ class Trainer:
         logged, size = [], 0
         if self.world_size == 1:
             samples = [sample for sample in samples if not sample["is_dummy"]] or samples  # no other rank waits
-        for number, sample in enumerate(samples):
+        for step, sample in enumerate(samples):
             sample, is_dummy = self._to_device(sample)
-            is_last = number == len(samples) - 1  # whose backward pass averages the gradients over ranks
+            is_last = step == len(samples) - 1  # whose backward pass averages the gradients over ranks
             with contextlib.nullcontext() if is_last or self.world_size == 1 else self.model.no_sync():
                 _, step_size, statistics = self.task.train_step(
                     sample, self.model, self.criterion, self.optimizer, self._num_updates, ignore_grad=is_dummy
@@ -146,10 +146,10 @@ class Trainer:
         size = sums.pop("size")
         return [sums], torch.where(size == 0, 1, size)
 
-    def _sum_over_ranks(self, logged: list[Logged], **more: Any) -> dict[str, Any]:
-        """Statistics of this rank's steps, and `more` numbers, summed over ranks; {name: float64 tensor}."""
-        totals = {key: sum(each[key] for each in logged if key in each) for key in logged[0]}
-        return sum_over_ranks(totals | more, self.device)
+    def _sum_over_ranks(self, logged: list[Logged], **numbers: Any) -> dict[str, Any]:
+        """Statistics of this rank's steps, and further numbers, summed over ranks; {name: float64 tensor}."""
+        totals = {key: sum(statistics[key] for statistics in logged if key in statistics) for key in logged[0]}
+        return sum_over_ranks(totals | numbers, self.device)
 
     def _reduce_gradients(self, size: Any) -> None:
         """Divides the sum of the gradients of all ranks by their sample size."""
@@ -158,20 +158,20 @@ class Trainer:
         self.optimizer.multiply_grads(self.world_size / size)
 
     def _check_norm(self, norm: Tensor) -> None:
-        """Raises `Overflow` or `Diverged` if gradients of a rank are not finite, or differ from another rank's.
+        """Raises `Overflow` or `Diverged` if the gradients of a rank are not finite, or differ from another rank's.
 
-        This is where an update waits for the device.
+        Only here an update waits for the device.
         """
         norms = [float(norm)]
         if self.world_size > 1 and self.device.type == "cuda":
-            mine = norm.new_zeros(self.world_size, dtype=torch.double)
-            mine[self.rank] = norm
-            norms = distributed_utils.all_reduce(mine, distributed_utils.get_data_parallel_group()).tolist()
-        self.optimizer.check(next((each for each in norms if not math.isfinite(each)), norms[0]))
+            rank_norms = norm.new_zeros(self.world_size, dtype=torch.double)
+            rank_norms[self.rank] = norm
+            norms = distributed_utils.all_reduce(rank_norms, distributed_utils.get_data_parallel_group()).tolist()
+        self.optimizer.check(next((value for value in norms if not math.isfinite(value)), norms[0]))
         divergence.check_equal(norms)
 
     def _retry(self, samples: Sequence[Sample]) -> bool:
-        """After an overflow: with --amp the same batches again, --amp-batch-retries times; else False."""
+        """Retries an update after an overflow, with --amp at most --amp-batch-retries times; else returns False."""
         if self.cfg.common.amp and self._retries < self.cfg.common.amp_batch_retries:
             self._retries += 1
             return self.train_step(samples)
@@ -274,24 +274,24 @@ class Trainer:
         return rate
 
     def get_model(self) -> Any:
-        """The model that is not wrapped."""
+        """The model without its wrapper."""
         return self._model
 
     def get_num_updates(self) -> int:
         """The number of updates since the first training of the model."""
         return self._num_updates
 
-    def _set_num_updates(self, number: int) -> None:
-        self._num_updates = number
+    def _set_num_updates(self, count: int) -> None:
+        self._num_updates = count
         self._update_lr()
-        self.metrics.latest("num_updates", number)
+        self.metrics.latest("num_updates", count)
 
     def seconds(self) -> float:
-        """The time of training, that of earlier runs included."""
+        """The time of training in seconds, with that of earlier runs."""
         return self.wall() + self._seconds_before
 
     def wall(self) -> float:
-        """The time since this run began to train, in seconds."""
+        """The time since the start of this run's training, in seconds."""
         return time.time() - self._started
 
     # --- checkpoints -------------------------------------------------------------------------------------------
@@ -305,7 +305,7 @@ class Trainer:
             self.optimizer.torch_optimizer.consolidate_state_dict()
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the training, as fairseq has it in checkpoints."""
+        """The state of the training in fairseq's format of checkpoints."""
         extra = {"statistics": self.metrics.state_dict(), "previous_training_time": self.seconds()}
         if self.cfg.ema.store_ema:
             extra["ema"] = self.ema.get_model().state_dict()
@@ -333,11 +333,11 @@ class Trainer:
         return state
 
     def load_state_dict(self, state: dict[str, Any], resets: Mapping[str, bool], overrides: Mapping[str, Any]) -> None:
-        """Restores what `state_dict` returned.
+        """Restores a state.
 
         Args:
-            state: the checkpoint, which loses its weights.
-            resets: whether the states of `optimizer`, `lr_scheduler` and `meters` are left as they are.
+            state: the checkpoint, whose weights are removed.
+            resets: whether the states of `optimizer`, `lr_scheduler` and `meters` are skipped.
             overrides: --optimizer-overrides.
         """
         last, extra = state["optimizer_history"][-1], state["extra_state"]
@@ -363,7 +363,7 @@ class Trainer:
         self._restore_ema(extra)
 
     def _restore_ema(self, extra: Mapping[str, Any]) -> None:
-        """Restores the average of --store-ema; that of a checkpoint without one begins with its weights."""
+        """Restores the average of --store-ema; without one in the checkpoint it begins with the weights."""
         if not self.cfg.ema.store_ema:
             return
         self.ema.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)

@@ -31,7 +31,7 @@ UNUSED: dict[str, dict[str, str]] = {
         **dict.fromkeys(("num_shards", "shard_id"), "--distributed-world-size is the number of processes"),
     },
 }
-#: section -> option -> options of the section, without one of which it has no effect
+#: section -> option -> options of the section, one of which it needs to have an effect
 NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
     "common": {
         **dict.fromkeys(("fp16_init_scale", "fp16_scale_window", "fp16_scale_tolerance"), ("fp16",)),
@@ -45,12 +45,12 @@ NEEDED: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 _ORDER = ("curriculum", "grouped_shuffling", "update_ordered_indices_seed")
-#: section -> options without effect, since batches are planned: where an epoch is a number of updates, or a pass
+#: whether an epoch is a pass over the data -> section -> options without effect, since batches are planned
 PLANNED: dict[bool, dict[str, tuple[str, ...]]] = {
     False: {"dataset": _ORDER, "optimization": ("skip_remainder_batch",)},
     True: {"dataset": _ORDER},
 }
-#: options of a section that have no effect with a flag of a section -> the flag
+#: (section, flag) -> section -> options without effect if the flag is set
 REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("dataset", "disable_validation"): {
         "dataset": ("validate_interval_updates", "max_valid_steps"),
@@ -59,9 +59,9 @@ REPLACED: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("checkpoint", "no_epoch_checkpoints"): {"checkpoint": ("keep_last_epochs",)},
     ("checkpoint", "no_save"): {"checkpoint": ("save_interval_updates", "keep_last_epochs", "keep_best_checkpoints")},
 }
-#: options that say which examples an epoch has, where it is a pass over the data
+#: options that select the examples of an epoch that is a pass over the data
 PASS_OPTIONS = ("examples_per_epoch", "upsample_primary")
-HARMLESS = {("required_batch_size_multiple", 1)}  # option and value that ask for what is done
+HARMLESS = {("required_batch_size_multiple", 1)}  # (option, value) that is the behavior anyway
 
 
 def warn_of_unused(run: Any, task: Task) -> None:
@@ -83,22 +83,22 @@ def without_effect(run: Any, passes: bool) -> dict[str, str]:
     for section in {**UNUSED, **NEEDED, **PLANNED[passes]}:
         values, kind = run.get(section), FairseqConfig.__dataclass_fields__[section].type
         for name in changed(values, kind) if values is not None else ():
-            reason, others = UNUSED.get(section, {}).get(name), NEEDED.get(section, {}).get(name)
-            if others and not any(_is_set(values, other, kind) for other in others):
-                reason = f"{' or '.join(map(option_name, others))} is needed"
+            reason, needed = UNUSED.get(section, {}).get(name), NEEDED.get(section, {}).get(name)
+            if needed and not any(_is_set(values, option, kind) for option in needed):
+                reason = f"{' or '.join(map(option_name, needed))} is needed"
             if name in PLANNED[passes].get(section, ()):
                 reason = "an epoch is a planned number of updates" if not passes else "batches are planned"
             if reason and (name, values[name]) not in HARMLESS:
                 reasons[f"{option_name(name)} {values[name]}"] = reason
     for (section, flag), sections in REPLACED.items():
-        for other, names in sections.items() if run[section][flag] else ():
-            for name in changed(run[other], FairseqConfig.__dataclass_fields__[other].type):
+        for target, names in sections.items() if run[section][flag] else ():
+            for name in changed(run[target], FairseqConfig.__dataclass_fields__[target].type):
                 if name in names:
-                    reasons[f"{option_name(name)} {run[other][name]}"] = f"{option_name(flag)} is given"
-    decay, most = run.lr_scheduler or {}, run.optimization.max_update
+                    reasons[f"{option_name(name)} {run[target][name]}"] = f"{option_name(flag)} is given"
+    decay, max_update = run.lr_scheduler or {}, run.optimization.max_update
     total = decay.get("total_num_update")
-    if total and total < most and not decay.get("end_learning_rate"):
-        reasons[f"--max-update {most}"] = f"the learning rate is 0 after --total-num-update {total:g}"
+    if total and total < max_update and not decay.get("end_learning_rate"):
+        reasons[f"--max-update {max_update}"] = f"the learning rate is 0 after --total-num-update {total:g}"
     if run.optimization.sentence_avg and "sentence_avg" not in run.criterion:
         reasons["--sentence-avg"] = "a loss is a mean over predictions"
     for name in () if passes else changed(run.task, TASK_DATACLASS_REGISTRY[run.task._name]):

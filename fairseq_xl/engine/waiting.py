@@ -1,4 +1,4 @@
-"""Logs which share of an epoch's batches is padding, and how long ranks wait for each other. n batches."""
+"""Logs the shares of padding and of waiting ranks in the n batches of an epoch."""
 
 import logging
 
@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 def padding_share(tokens: np.ndarray, padded_tokens: np.ndarray) -> float:
-    """Share of the tokens of batches that is padding, from their numbers without and with padding (n,)."""
+    """Share of padding in batches, from their numbers of tokens without and with padding, (n,) each."""
     return float(1 - tokens.sum() / padded_tokens.sum())
 
 
@@ -19,7 +19,7 @@ def waiting_share(sizes: np.ndarray, world_size: int) -> float:
     wait too.
 
     Args:
-        sizes: (n,) tokens of the batches in the order in which they are dealt out to ranks.
+        sizes: (n,) tokens of the batches in the order of the epoch.
         world_size: number of ranks.
     """
     largest = np.maximum.reduceat(sizes, np.arange(0, len(sizes), world_size))
@@ -27,12 +27,17 @@ def waiting_share(sizes: np.ndarray, world_size: int) -> float:
 
 
 def log_padding_and_waiting(
-    epoch: int, ranks: int, drawn: np.ndarray | None, balanced: np.ndarray, padded_tokens: np.ndarray, sample: str = ""
+    epoch: int,
+    ranks: int,
+    unordered: np.ndarray | None,
+    balanced: np.ndarray,
+    padded_tokens: np.ndarray,
+    sample: str = "",
 ) -> None:
-    """Logs the shares of padding and of waiting in the batches of an epoch, as drawn and as the ranks get them.
+    """Logs the shares of padding and of waiting in the batches of an epoch, before and after reordering by size.
 
     Args:
-        drawn: (n,) tokens of the batches without padding, in the order drawn; None: they are not reordered.
+        unordered: (n,) tokens of the batches without padding, before reordering; None: they are not reordered.
         balanced: (n,) tokens without padding, in the order of the epoch.
         padded_tokens: (n,) tokens with padding, in any order.
         sample: end of the message, which names the batches counted; empty: all.
@@ -43,7 +48,7 @@ def log_padding_and_waiting(
             f"; estimated from token counts, the {ranks} ranks wait {100 * waiting_share(balanced, ranks):.1f} % of "
             "the time for the largest batch of a micro-step"
         )
-    if ranks > 1 and drawn is not None:
-        waiting += f" ({100 * waiting_share(drawn, ranks):.1f} % without reordering batches by size)"
+    if ranks > 1 and unordered is not None:
+        waiting += f" ({100 * waiting_share(unordered, ranks):.1f} % without reordering batches by size)"
     share = 100 * padding_share(balanced, padded_tokens)
     logger.info("batches of epoch %d: %.1f %% of the tokens are padding%s%s", epoch, share, waiting, sample)

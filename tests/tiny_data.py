@@ -11,6 +11,11 @@ import random
 
 import numpy as np
 
+from fairseq_xl.data.corpora.negatives import negatives_file
+from fairseq_xl.io.files import write_json
+from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.format_numbers import FORMATS
+
 LANGUAGES = ["de", "en", "fr"]
 PAIRS = ["de-en", "en-fr"]
 WORDS = {
@@ -86,3 +91,16 @@ def write_data_bin(root):
         beside = "dict.txt" if folder == language else f"dict.{language}.txt"
         (root / folder / beside).write_bytes((root / "dict.txt").read_bytes())
     return root
+
+
+def write_mined(pairs, lines):
+    """Writes mined negatives of `SentencePairs`, a row of lines of the second side for each pair, and their note."""
+    np.save(negatives_file(pairs.prefix), np.array(lines, dtype=np.int32))
+    write_note_of_mined(pairs)
+
+
+def write_note_of_mined(pairs):
+    """Writes the note of the mined negatives that are there."""
+    path = negatives_file(pairs.prefix)
+    note = {"made_with": {"text": pairs.fingerprint}, "fingerprints": {path.name: fingerprint(path)}}
+    write_json(path.with_suffix(".json"), {"format": FORMATS["note of added files"]} | note)

@@ -1,6 +1,6 @@
 """Finds hard negatives for paraphrase classification (Huang et al. 2019, section 3).
 
-Writes DATA/en-de/train.en-de.negatives.npz, which `paraphrase.negatives=mined` reads, and prints one JSON line of
+Writes DATA/en-de/train.en-de.negatives.npy, which `paraphrase.negatives=mined` reads, and prints one JSON line of
 statistics for every pair and split. A stopped run continues; finished files are not mined again.
 """
 

@@ -2,10 +2,8 @@
 
 import math
 import os
-import struct
 import zipfile
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -35,35 +33,6 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
     except MemoryError:
         raise
     except Exception:  # a damaged file ends in nearly any exception, NotImplementedError and KeyError included
-        return None
-
-
-def map_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
-    """As `read_arrays`, but memory-mapped: what is used of the arrays is read, and no checksum is compared.
-
-    None also for a compressed file.
-    """
-    try:
-        with open(path, "rb") as stream, zipfile.ZipFile(stream) as parts:
-            if not _sizes_agree(parts, os.fstat(stream.fileno()).st_size):
-                return None
-            found: dict[str, np.ndarray] = {}
-            for part in parts.infolist():
-                with parts.open(part) as array:
-                    shape, fortran, kind = _HEADERS[npy.read_magic(array)](array)
-                    header = array.tell()
-                if part.compress_type != zipfile.ZIP_STORED:
-                    return None
-                stream.seek(part.header_offset + 26)  # zip's header of a file has 30 bytes, its name, and extra bytes
-                begin = part.header_offset + 30 + sum(struct.unpack("<HH", stream.read(4))) + header
-                order: Literal["C", "F"] = "F" if fortran else "C"
-                found[part.filename.removesuffix(".npy")] = np.memmap(path, kind, "r", begin, shape, order)
-            return found
-    except PermissionError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except MemoryError:
-        raise
-    except Exception:  # as above
         return None
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -13,6 +13,7 @@ from fairseq_xl.io.files import replacing
 
 Append = Callable[[np.ndarray], None]
 
+KINDS = {"floats": "f", "whole numbers": "iu"}  # numbers -> kinds of numpy
 CHECKED = 1 << 22  # numbers that `check_finite` reads at a time
 
 
@@ -44,8 +45,8 @@ def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
     npy.write_array_header_1_0(file, {**shape, "shape": (rows, columns)})
 
 
-def open_matrix(path: str) -> Any:
-    """The matrix (n, C) of floats of an .npy file, as a memory map.
+def open_matrix(path: str, numbers: Literal["floats", "whole numbers"] = "floats") -> Any:
+    """The matrix (n, C) of an .npy file, as a memory map.
 
     Raises `UserError` for a missing, damaged or truncated file, for one with bytes after the matrix, and for other
     content, such as rows of no number.
@@ -56,12 +57,15 @@ def open_matrix(path: str) -> Any:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or 'not an .npy file'}") from None
-    except (ValueError, EOFError):
+    except MemoryError:
+        raise
+    except Exception:  # a damaged header ends in nearly any exception
         raise UserError(f"{path} is not an .npy file of numbers, or it is damaged or cut short") from None
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or not found.shape[1] or found.dtype.kind != "f":
+    is_matrix = isinstance(found, np.ndarray) and found.ndim == 2 and found.shape[1]
+    if not is_matrix or found.dtype.kind not in KINDS[numbers]:
         shown = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else "an archive"
-        raise UserError(f"{path}: expected a matrix of floats, a row for each sentence, found {shown}")
-    expected, size = found.offset + found.nbytes, os.stat(path).st_size  # type: ignore[attr-defined]
+        raise UserError(f"{path}: expected a matrix of {numbers}, a row for each sentence, found {shown}")
+    expected, size = found.offset + found.nbytes, os.stat(path).st_size
     if size != expected:
         raise UserError(f"{path} is damaged: expected {expected} bytes, as its header says, found {size}")
     return found

@@ -379,7 +379,7 @@ def _write(pairs, negatives, result):
     """Writes the negatives (lines, k) of all lines, then their statistics: old statistics are removed first."""
     _statistics_file(pairs.prefix).unlink(missing_ok=True)
     with replacing(negatives_file(pairs.prefix)) as file:
-        np.savez(file, negatives=negatives, text=result["made_with"]["text"])
+        np.save(file, negatives)
     path = negatives_file(pairs.prefix)
     note = {"format": FORMATS["note of added files"], **result, "fingerprints": {path.name: fingerprint(path)}}
     write_json(_statistics_file(pairs.prefix), note)

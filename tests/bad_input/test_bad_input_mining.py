@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from fairseq_xl.commands import main as fairseq_xl_command, mine_negatives
+from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.fingerprints import fingerprint
 from tests.bad_input.every_command import fails
 from tests.bad_input.test_bad_input_disk import one_line, with_small_files
 from tests.commands import dan, pretraining, run_train
@@ -50,9 +52,9 @@ DATA = {
         ["lines of 'en' but"],
     ),
     "a folder in its place": (
-        "en-de/train.en-de.negatives.npz",
+        "en-de/train.en-de.negatives.npy",
         lambda path: path.mkdir(),
-        ["negatives.npz was not written", "not a file"],
+        ["negatives.npy was not written", "not a file"],
     ),
 }
 
@@ -86,24 +88,23 @@ def test_disk_that_gets_full(network, data):
     assert status == 1
     one_line(shown, "fairseq_xl: error: ", "was not written", "the limit on file sizes")
     mine_negatives.main(line)  # with room again it goes on
-    assert (data / "en-de/train.en-de.negatives.npz").is_file()
+    assert (data / "en-de/train.en-de.negatives.npy").is_file()
 
 
 @pytest.mark.parametrize("line", [-2, 90, 10**6])
 def test_training_on_lines_that_are_not_there(network, data, tmp_path, line):
     mine_negatives.main([str(network), str(data), "--pairs", "en-de"])
-    path = data / "en-de/train.en-de.negatives.npz"
-    with np.load(path) as found:
-        arrays = dict(found)
-    arrays["negatives"][0, 0] = line
-    np.savez(path, **arrays)
+    path = data / "en-de/train.en-de.negatives.npy"
+    negatives, note = np.load(path), path.with_suffix(".json")
+    negatives[0, 0] = line
+    np.save(path, negatives)
     options = ["--pairs", "en-de", "--objective-options", "paraphrase.length=32", "--max-update", 1]
 
     def train():
         run_train(pretraining(data, tmp_path / "model", *options, objectives="paraphrase"))
 
     fails(train, f"{path} is not the file that `fairseq-xl mine-negatives` wrote")
-    path.with_suffix(".json").unlink()  # without the fingerprint
+    write_json(note, read_json(note) | {"fingerprints": {path.name: fingerprint(path)}})
     fails(
         train,
         f"{path} is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA` writes it again",

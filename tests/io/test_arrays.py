@@ -1,4 +1,4 @@
-"""Files of numpy: mapped, damaged, without room on the disk."""
+"""Files of numpy: without room on the disk."""
 
 import errno
 import os
@@ -7,23 +7,7 @@ import numpy as np
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io import arrays
 from fairseq_xl.io.arrays import new_array
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_arrays_are_mapped(tmp_path, order):
-    arrays_of_file = {"negatives": np.asarray(np.arange(30).reshape(6, 5), order=order), "text": np.array(7)}
-    np.savez(tmp_path / "file.npz", **arrays_of_file)
-    found = arrays.map_arrays(tmp_path / "file.npz")
-    assert {name: array.tolist() for name, array in found.items()} == {
-        name: array.tolist() for name, array in arrays_of_file.items()
-    }
-    assert all(isinstance(array, np.memmap) for array in found.values())
-    whole = (tmp_path / "file.npz").read_bytes()
-    for content in (whole + b"x", b"x" + whole, whole * 2):
-        (tmp_path / "file.npz").write_bytes(content)
-        assert arrays.map_arrays(tmp_path / "file.npz") is arrays.read_arrays(tmp_path / "file.npz") is None
 
 
 def test_an_array_without_room_is_one_sentence(tmp_path, monkeypatch):

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_data import write_items
+from tiny_data import write_items, write_mined
 
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
-from fairseq_xl.data.corpora.negatives import negatives_file
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.plan.epoch_plan import ObjectiveSampler, training_plan
@@ -93,7 +92,7 @@ def test_mined_negatives_are_the_default(build, pairs, spec):
     objective = build("paraphrase")
     with pytest.raises(UserError, match="no mined negatives; recipes/unicoder/mine.sh trains the model"):
         objective.collate(spec([0], [0]), pairs)
-    np.savez(negatives_file(pairs.prefix), negatives=np.array([[0], [0]]), text=pairs.fingerprint)
+    write_mined(pairs, [[0], [0]])
     batch = objective.collate(spec([0, 1], [0, 0]), pairs)  # not what a miner would write: it tells the two apart
     assert batch["tokens"].tolist() == [[0, 4, 5, 6, 2, 2, 14, 2], [0, 7, 2, 2, 14, 2, PAD, PAD]]
 
@@ -110,7 +109,7 @@ def test_batches_keep_their_limit_whatever_negatives_are_drawn(build, tmp_path, 
     mined_lines = np.argsort(-pairs.sizes[:, 1])[:3000, None]  # the shortest gets the longest
     lines = np.empty((3000, 1), dtype=np.int32)
     lines[np.argsort(pairs.sizes[:, 1])] = mined_lines
-    np.savez(negatives_file(pairs.prefix), negatives=lines, text=pairs.fingerprint)
+    write_mined(pairs, lines)
     objective = build("paraphrase", f"paraphrase.length=64 paraphrase.negatives={'mined' if mined else 'random'}")
     corpus = MixedCorpus({"en-de": pairs}, 0) if mixed else pairs
     sampler = ObjectiveSampler("paraphrase", {"any": corpus}, InputLength(64, 2, 65), 512, None, 0, objective.lengths)

@@ -187,8 +187,8 @@ def test_negatives_are_mined_in_every_shard(shards, tmp_path, capsys):
     capsys.readouterr()
     mine_negatives.main([str(tmp_path / "checkpoint_last.pt"), str(shards)])
     found = sorted(str(path.relative_to(shards)) for path in shards.glob("*/en-de/*.npz"))
-    expected = [f"{shard}/en-de/train.en-de.negatives.npz" for shard in range(SHARDS)]
-    assert found == sorted([*expected, "0/en-de/valid.en-de.negatives.npz"])
+    expected = [f"{shard}/en-de/train.en-de.negatives.npy" for shard in range(SHARDS)]
+    assert found == sorted([*expected, "0/en-de/valid.en-de.negatives.npy"])
 
 
 def test_incomplete_shards_are_refused(tmp_path):

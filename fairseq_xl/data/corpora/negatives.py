@@ -1,6 +1,6 @@
 """Negatives of sentence pairs: sentences of the second language that do not translate the first sentence.
 
-Huang et al. 2019, section 3. Mined negatives are in PREFIX.negatives.npz beside the text; random ones are sampled.
+Huang et al. 2019, section 3. Mined negatives are in PREFIX.negatives.npy beside the text; random ones are sampled.
 Legend: B pairs. X is the first sentence of a pair.
 """
 
@@ -12,9 +12,10 @@ import numpy as np
 from fairseq_xl.data.noise.randomness import NEGATIVE_SENTENCE, mix, uniforms
 from fairseq_xl.data.store.binarized_text import BLOCK_TOKENS
 from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
-from fairseq_xl.data.store.manifest import check_fingerprint
+from fairseq_xl.data.store.manifest import check_fingerprint, read_note, stored_fingerprint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.arrays import map_arrays, read_arrays
+from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.matrices import open_matrix
 
 # A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
 # twentieth (SHARE) of all, but at least LEAST_REACH.
@@ -183,7 +184,7 @@ class MinedNegatives:
 
 def negatives_file(prefix):
     """Path of the mined negatives of the pairs `prefix`."""
-    return Path(f"{prefix}.negatives.npz")
+    return Path(f"{prefix}.negatives.npy")
 
 
 def read_negatives(pairs):
@@ -195,15 +196,22 @@ def read_negatives(pairs):
     path = negatives_file(pairs.prefix)
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
-    check_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
-    found = (read_arrays if pairs.lines <= IN_MEMORY_LINES else map_arrays)(path) or {}
-    negatives, text = found.get("negatives"), found.get("text")
-    kinds = [getattr(each, "dtype", np.dtype(object)).kind for each in (negatives, text)]
-    if not set(kinds) <= set("iu") or negatives.ndim != 2 or text.shape != (4,):
-        raise UserError(f"{path} is damaged; {AGAIN}")
-    if len(negatives) != pairs.lines or text.tolist() != pairs.fingerprint:
+    place = path.parent.parent, f"{path.parent.name}/{path.name}"
+    check_fingerprint(*place)
+    note = read_note(path.with_suffix(".json"))
+    if note is None:
+        raise UserError(f"{path.with_suffix('.json')} is missing or damaged; {AGAIN}")
+    try:
+        negatives = open_matrix(str(path), "whole numbers")
+    except UserError as error:
+        raise UserError(f"{error}; {AGAIN}") from None
+    made_with = note.get("made_with")
+    if len(negatives) != pairs.lines or not isinstance(made_with, dict) or made_with.get("text") != pairs.fingerprint:
         raise UserError(f"{path} was mined from another text; {AGAIN}")
     if len(negatives) <= IN_MEMORY_LINES:
+        negatives = np.array(negatives)
+        if (stored_fingerprint(*place) or {}).get("blocks") != fingerprint(path)["blocks"]:
+            raise UserError(f"{path} is damaged; {AGAIN}")
         _check_lines(negatives, pairs)
     return negatives
 

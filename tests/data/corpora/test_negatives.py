@@ -1,21 +1,21 @@
 """Negatives of sentence pairs (U5): never a translation, never the same sentence; mined ones and their file."""
 
+import contextlib
 import itertools
-import zipfile
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.lib import format as npy
-from tiny_data import write_items
+from tiny_data import write_items, write_mined, write_note_of_mined
 
 from fairseq_xl.data.corpora import negatives, sentence_pairs
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.negatives import LengthRange, negatives_file, read_negatives
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.store import cached_tables
+from fairseq_xl.data.store import cached_tables, manifest
 from fairseq_xl.errors import UserError
-from fairseq_xl.io import arrays
 
 # Lines 0 and 1 have one source, 0 and 2 one target; line 4's target is line 0's source; line 3 is a boundary.
 ENGLISH = [[5, 2], [5, 2], [7, 2], [2], [8, 2], [9, 9, 2]]
@@ -199,10 +199,6 @@ def test_text_without_another_sentence(tmp_path):
         pairs.negatives([1], 9, np.zeros(1, dtype=np.uint64), False)
 
 
-def write_mined(pairs, lines):
-    np.savez(negatives_file(pairs.prefix), negatives=np.array(lines, dtype=np.int32), text=pairs.fingerprint)
-
-
 def test_mined_negatives_are_drawn_uniformly(pairs):
     write_mined(pairs, [[4, 5], [5, -1], [1, 4], [-1, -1], [1, 2], [0, 1]])
     assert drawn(pairs, 0, mined=True) == {(5, 2), (17, 17, 2)}
@@ -240,39 +236,17 @@ def test_mixed_languages_have_their_own_negatives(pairs, tmp_path):
     "damage, message",
     [
         (lambda path: path.unlink(), "no mined negatives"),
-        (lambda path: path.write_bytes(path.read_bytes()[:100]), "damaged"),
-        (lambda path: path.write_bytes(b""), "damaged"),
-        (lambda path: np.savez(path, other=np.zeros(3)), "damaged"),
-        (lambda path: np.savez(path, negatives=np.array([{}]), text=3), "damaged"),
-        (lambda path: np.savez(path, negatives=np.zeros(6, dtype=np.int32), text=3), "damaged"),
-        (lambda path: np.savez(path, negatives=np.zeros((6, 1)), text=3), "damaged"),
-        (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32)), "damaged"),
-        (
-            lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=np.zeros(2, dtype=int)),
-            "damaged",
-        ),
-        (lambda path: one_array(path), "damaged"),
-        (lambda path: asking_for(path, (2**41, 3)), "damaged"),
-        (lambda path: asking_for(path, (7, 1)), "damaged"),
-        (lambda path: np.savez_compressed(path, negatives=np.zeros((6, 10**6), dtype=np.int32), text=3), "damaged"),
-        (lambda path: np.savez(path, negatives=np.zeros((6, 1), dtype=np.int32), text=[1, 2, 3, 4]), "another text"),
+        (lambda path: path.write_bytes(path.read_bytes()[:100]), "damaged or cut short; `fairseq-xl mine-negatives"),
+        (lambda path: path.write_bytes(b""), "negatives.npy is not an .npy file of numbers"),
+        (lambda path: np.save(path, np.array([{}])), "negatives.npy is not an .npy file of numbers"),
+        (lambda path: np.save(path, np.zeros(6, dtype=np.int32)), "expected a matrix of whole numbers, .*found int32"),
+        (lambda path: np.save(path, np.zeros((6, 1))), "expected a matrix of whole numbers, .*found float64"),
+        (lambda path: np.savez(path.open("wb"), np.zeros((6, 1), dtype=np.int32)), "found an archive"),
+        (lambda path: asking_for(path, (2**41, 3)), "not an .npy file of numbers"),
+        (lambda path: asking_for(path, (7, 1)), "not an .npy file of numbers"),
+        (lambda path: np.save(path, np.zeros((7, 1), dtype=np.int32)), "another text"),
     ],
-    ids=[
-        "missing",
-        "cut",
-        "empty",
-        "foreign",
-        "pickled",
-        "one row",
-        "no lines",
-        "no text",
-        "two texts",
-        "one array",
-        "terabytes",
-        "one row more",
-        "compressed",
-        "other",
-    ],
+    ids=["missing", "cut", "empty", "pickled", "one row", "no lines", "archive", "terabytes", "one row more", "other"],
 )
 @pytest.mark.parametrize("mapped", [False, True])
 def test_a_file_that_is_not_of_this_text(pairs, monkeypatch, damage, message, mapped):
@@ -280,6 +254,8 @@ def test_a_file_that_is_not_of_this_text(pairs, monkeypatch, damage, message, ma
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
     assert read_negatives(pairs).shape == (6, 1)
     damage(negatives_file(pairs.prefix))
+    if negatives_file(pairs.prefix).exists():
+        write_note_of_mined(pairs)
     with pytest.raises(UserError, match=message):
         read_negatives(pairs)
 
@@ -308,55 +284,66 @@ def test_mined_negatives_of_a_long_text_are_mapped(pairs, long):
 def test_lines_that_are_no_sentences_of_a_long_text(pairs, long, line):
     write_mined(pairs, [[4], [5], [line], [-1], [1], [0]])
     assert len(drawn(pairs, 0, mined=True)) == 1
-    with pytest.raises(UserError, match="negatives.npz is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
+    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
         drawn(pairs, 2, mined=True)
 
 
 def asking_for(path, shape):
     """A file whose header names a shape that its array does not have."""
-    with zipfile.ZipFile(path, "w") as parts, parts.open("negatives.npy", "w") as file:
+    with open(path, "wb") as file:
         npy.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": shape})
         file.write(bytes(24))
-
-
-def one_array(path):
-    """An .npy file under the name of an .npz file."""
-    with open(path, "wb") as file:
-        np.save(file, np.zeros((6, 1), dtype=np.int32))
 
 
 @pytest.mark.parametrize("line", [6, 1000, -2, 3], ids=["behind the last", "far behind it", "below -1", "empty line"])
 def test_lines_that_are_no_sentences(pairs, line):
     write_mined(pairs, [[4, -1], [5, -1], [1, line], [-1, -1], [1, -1], [0, -1]])
-    with pytest.raises(UserError, match="negatives.npz is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
+    with pytest.raises(UserError, match="negatives.npy is damaged; `fairseq-xl mine-negatives CHECKPOINT DATA`"):
         read_negatives(pairs)
 
 
-def test_every_flipped_byte_is_refused_or_changes_nothing(pairs):
-    """Also in headers of the archive, which have no checksum."""
+def test_every_flipped_byte_is_refused(pairs):
+    """Those of the header also where the note was written after it."""
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
-    path, expected, refused = negatives_file(pairs.prefix), read_negatives(pairs).tolist(), 0
+    path, expected = negatives_file(pairs.prefix), read_negatives(pairs).tolist()
     whole = path.read_bytes()
     for place in range(len(whole)):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
-        try:
-            assert read_negatives(pairs).tolist() == expected
-        except UserError as error:
-            assert "is damaged" in str(error)
-            refused += 1
-    assert refused > len(whole) / 2
+        with pytest.raises(UserError, match="is not the file that"):
+            read_negatives(pairs)
+        if place < len(whole) - 6 * 4:
+            write_note_of_mined(pairs)
+            with contextlib.suppress(UserError):
+                assert read_negatives(pairs).tolist() == expected
+            path.write_bytes(whole)
+            write_note_of_mined(pairs)
+
+
+def test_a_change_between_the_samples_is_found_in_a_text_in_memory(pairs, monkeypatch):
+    write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
+    path = negatives_file(pairs.prefix)
+    monkeypatch.setattr(manifest, "sampled", lambda path: json.loads(note)["fingerprints"][path.name]["sampled"])
+    note = path.with_suffix(".json").read_text()
+    path.write_bytes(path.read_bytes()[:-4] + bytes([1, 0, 0, 0]))
+    with pytest.raises(UserError, match="negatives.npy is damaged"):
+        read_negatives(pairs)
+
+
+def test_a_file_without_a_note(pairs):
+    write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
+    negatives_file(pairs.prefix).with_suffix(".json").unlink()
+    with pytest.raises(UserError, match="negatives.json is missing or damaged; `fairseq-xl mine-negatives"):
+        read_negatives(pairs)
 
 
 def test_a_file_that_may_not_be_read(pairs, monkeypatch):
     write_mined(pairs, [[4], [5], [1], [-1], [1], [0]])
 
-    def refusing(path, *more, **named):
-        if str(path).endswith(".npz"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return open(path, *more, **named)
+    def refusing(path, **named):
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(arrays, "open", refusing, raising=False)
-    with pytest.raises(UserError, match="negatives.npz cannot be read: Permission denied"):
+    monkeypatch.setattr(np, "load", refusing)
+    with pytest.raises(UserError, match="negatives.npy: Permission denied"):
         read_negatives(pairs)
 
 

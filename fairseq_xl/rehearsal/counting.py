@@ -21,7 +21,7 @@ from fairseq_xl.io.options import AUTO, UPDATES, number_of_updates
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import precision
 from fairseq_xl.rehearsal.memory import MemoryCount, count_as_loss, count_gradients, cuda_kernels
-from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, objectives_of, prepared
+from fairseq_xl.rehearsal.setting import PRETRAINING, Setting, prepare, pretraining_objectives
 
 SMALL_VOCABULARY = 65500  # symbols from which on fairseq-preprocess writes four bytes a token and not two
 LEGACY_BUFFER = 2**28  # most elements of the buffer that fairseq's legacy_ddp exchanges gradients through
@@ -103,13 +103,13 @@ def bucket_bytes(modules: Iterable[nn.Module], backend: str, as_views: bool = Fa
     size = 0
     for module in modules:
         parameters = list(module.parameters())
-        trained = [each for each in parameters if each.requires_grad]
-        if not trained:
+        trainable = [p for p in parameters if p.requires_grad]
+        if not trainable:
             continue
         if backend in ("legacy_ddp", "no_c10d"):
-            size += min(LEGACY_BUFFER, sum(each.numel() for each in parameters)) * parameters[0].element_size()
+            size += min(LEGACY_BUFFER, sum(p.numel() for p in parameters)) * parameters[0].element_size()
         elif backend in ("pytorch_ddp", "c10d"):
-            size += 0 if as_views else sum(each.nbytes for each in trained)
+            size += 0 if as_views else sum(p.nbytes for p in trainable)
         else:
             raise UserError(f"--ddp-backend {backend}: its memory cannot be counted, use pytorch_ddp or legacy_ddp")
     return size
@@ -117,38 +117,39 @@ def bucket_bytes(modules: Iterable[nn.Module], backend: str, as_views: bool = Fa
 
 def count(setting: Setting, folder: Path) -> Counts:
     """Counts a training of a setting; writes generated text to the new folder `folder`. Raises `UserError`."""
-    made = prepared(setting, folder)
-    cfg = made.cfg
+    training = prepare(setting, folder)
+    cfg = training.cfg
     if cfg.common.amp:
         raise UserError("--amp: its memory cannot be counted, use --fp16 or --bf16")
     task = tasks.setup_task(_with_short_plan(cfg))
-    model, criterion, used = _one_update(task, cfg, setting)
-    tokens, read, updates = _tokens_and_updates(cfg, used.batches, setting, objectives_of(cfg, task.dictionary))
+    model, criterion, update = _one_update(task, cfg, setting)
+    objectives = pretraining_objectives(cfg, task.dictionary)
+    tokens, read, updates = _tokens_and_updates(cfg, update.batches, setting, objectives)
     parameters = list(chain(model.parameters(), criterion.parameters()))
-    trained = [each.numel() for each in parameters if each.requires_grad]
-    distributed, state, buckets = cfg.distributed_training, used.optimizer, 0
+    trainable = [p.numel() for p in parameters if p.requires_grad]
+    distributed, state, buckets = cfg.distributed_training, update.optimizer, 0
     if distributed.zero_sharding == "os":
-        state = math.ceil(state * largest_share(trained, distributed.distributed_world_size))
+        state = math.ceil(state * largest_share(trainable, distributed.distributed_world_size))
     if distributed.distributed_world_size > 1:
         buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
     return Counts(
         precision=_precision(cfg.common),
-        parameters=sum(each.numel() for each in parameters),
-        trained=sum(trained),
-        weights=used.weights,
-        master_weights=used.master_weights,
-        gradients=used.gradients,
+        parameters=sum(p.numel() for p in parameters),
+        trained=sum(trainable),
+        weights=update.weights,
+        master_weights=update.master_weights,
+        gradients=update.gradients,
         optimizer=state,
         buckets=buckets,
-        batches=used.batches,
-        peak=used.peak - (used.optimizer - state) + buckets,
+        batches=update.batches,
+        peak=update.peak - (update.optimizer - state) + buckets,
         processes=distributed.distributed_world_size,
         micro_steps=_micro_steps(cfg),
         tokens=tokens,
         updates=updates,
         read_tokens=read,
         read_bytes=None if read is None else read * (2 if setting.vocabulary < SMALL_VOCABULARY else 4),
-        notes=tuple(made.notes),
+        notes=tuple(training.notes),
     )
 
 
@@ -182,15 +183,15 @@ def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Updat
     """
     memory = MemoryCount()
     with memory, cuda_kernels(), torch.device("meta"):
-        model, criterion = _built(task, cfg, setting)
+        model, criterion = _build(task, cfg, setting)
         memory.forget_peaks()
         weights = memory.total
         with memory.as_part("master_weights"):
-            trained = [each for each in chain(model.parameters(), criterion.parameters()) if each.requires_grad]
-            optimizer = precision.build(cfg, trained)
+            parameters = chain(model.parameters(), criterion.parameters())
+            optimizer = precision.build(cfg, [p for p in parameters if p.requires_grad])
         count_gradients(memory, model)
         _separate_loss(memory, model, criterion)
-    samples = _largest(task, cfg, model)
+    samples = _largest_batches(task, cfg, model)
     copies = memory.bytes["master_weights"]
     half = torch.float16 if cfg.common.fp16 else torch.bfloat16 if cfg.common.bf16 else torch.float32
     with memory, cuda_kernels():
@@ -199,14 +200,14 @@ def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Updat
         step = _step(memory, optimizer, model, cfg.optimization.clip_norm)
         state, master_weights = memory.bytes["optimizer"], memory.bytes["master_weights"]
         optimizer.zero_grad()
-    kept = memory.bytes["master_weights"] - copies  # FP32 gradients that are there in the next update
-    accumulates = cfg.optimization.update_freq[0] > 1  # all gradients are there from an update's second micro-step on
-    present = state + kept + (gradients if accumulates else 0)
+    fp32_gradients = memory.bytes["master_weights"] - copies  # they stay for the next update
+    accumulates = cfg.optimization.update_freq[0] > 1  # all gradients exist from an update's second micro-step on
+    present = state + fp32_gradients + (gradients if accumulates else 0)
     batches = {
-        name: replace(each, peak=present + (others if accumulates else each.peak))
-        for name, (each, others) in run.items()
+        name: replace(count, peak=present + (without_gradients if accumulates else count.peak))
+        for name, (count, without_gradients) in run.items()
     }
-    peak = max(step, *(each.peak for each in batches.values()))
+    peak = max(step, *(count.peak for count in batches.values()))
     return model, criterion, _Update(batches, weights, gradients, master_weights, state, peak)
 
 
@@ -227,7 +228,7 @@ def _with_short_plan(cfg: Any) -> Any:
     return options
 
 
-def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
+def _build(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
     """The model, with the setting's vocabulary and in the precision of training, and the criterion."""
     for objective in task.objectives.values():
         objective.scorer = None  # it would read translations, which have no values here
@@ -237,12 +238,12 @@ def _built(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any]:
         model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
     finally:
         task.dictionary = dictionary
-    for each in (model, criterion):
+    for module in (model, criterion):
         if cfg.common.fp16:
-            each.half()
+            module.half()
         elif cfg.common.bf16:
-            each.bfloat16()
-        each.train()
+            module.bfloat16()
+        module.train()
     return model, criterion
 
 
@@ -257,7 +258,7 @@ def _separate_loss(memory: MemoryCount, model: Any, criterion: Any) -> None:
         count_as_loss(memory, criterion, "compute_loss")
 
 
-def _largest(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
+def _largest_batches(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
     """{objective, or the task's name: its largest batch among the first ones}."""
     task.load_dataset("train")
     longest = utils.resolve_max_positions(task.max_positions(), model.max_positions(), cfg.dataset.max_tokens)
@@ -269,23 +270,22 @@ def _largest(task: Any, cfg: Any, model: Any) -> dict[str, Any]:
         seed=cfg.common.seed,
         training=True,
     ).next_epoch_itr(shuffle=False)
-    found: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
     planned = cfg.task._name in PRETRAINING
     for sample in iterator if planned else itertools.islice(iterator, BATCHES):
         name = sample["objective"] if planned else str(cfg.task._name)
-        if name not in found or sample["ntokens"] > found[name]["ntokens"]:
-            found[name] = sample
-    return found
+        if name not in largest or sample["ntokens"] > largest[name]["ntokens"]:
+            largest[name] = sample
+    return largest
 
 
 def _run_batch(
     memory: MemoryCount, sample: dict[str, Any], model: Any, criterion: Any, optimizer: Any, dtype: torch.dtype
 ) -> tuple[BatchCount, int]:
-    """Runs forward and backward pass of a batch; its counts, and the most bytes at a time without gradients."""
+    """Runs forward and backward pass of a batch; returns its counts and its peak without gradients."""
 
     def to_meta(tensor: torch.Tensor) -> torch.Tensor:
-        made = tensor.to("meta")
-        return made.to(dtype) if made.is_floating_point() else made
+        return tensor.to("meta", dtype if tensor.is_floating_point() else tensor.dtype)
 
     memory.forget_peaks()
     with memory.as_part("activations"):
@@ -298,29 +298,29 @@ def _run_batch(
     del moved
     with memory.as_part("temporary"):
         optimizer.backward(loss)
-    made = BatchCount(
+    count = BatchCount(
         tokens=int(sample["ntokens"]),
         examples=int(sample["nsentences"] if "nsentences" in sample else len(sample["id"])),
         activations=activations,
         loss=memory.largest["loss"],
         peak=memory.peak,
     )
-    return made, memory.peak_of_others
+    return count, memory.peak_without_gradients
 
 
 def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> int:
     """Clips and steps twice, as the first step makes the optimizer's state; the peak of the second one."""
-    of_model = {id(parameter) for parameter in model.parameters()}
+    model_ids = {id(parameter) for parameter in model.parameters()}
     for part in ("optimizer", "temporary"):
         memory.forget_peaks()
         with memory.as_part(part):
             optimizer.multiply_grads(0.5)
             optimizer.clip_grad_norm(clip_norm)
             optimizer.step()
-        copies = [each for group in optimizer.torch_optimizer.param_groups for each in group["params"]]
-        made = [each.grad for each in copies if id(each) not in of_model and each.grad is not None]
-        memory.move(made, "master_weights")
-        del copies, made  # the second step makes new gradients
+        copies = [p for group in optimizer.torch_optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in copies if id(p) not in model_ids and p.grad is not None]
+        memory.move(gradients, "master_weights")
+        del copies, gradients  # the second step makes new gradients
     return memory.peak
 
 
@@ -330,18 +330,16 @@ def _tokens_and_updates(
     """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch."""
     micro_steps = _micro_steps(cfg) * cfg.distributed_training.distributed_world_size  # over all processes
     updates_per_epoch = number_of_updates(cfg.task.get("updates_per_epoch")) or UPDATES
-    by_name = {name: each.tokens for name, each in batches.items()}
+    by_name = {name: batch.tokens for name, batch in batches.items()}
     if objectives and updates_per_epoch != AUTO:
         if str(cfg.task.get("schedule")) == "cycle":
             tokens = {"all": sum(by_name.values()) * micro_steps // len(by_name)}
         else:
-            tokens = {name: each * micro_steps for name, each in by_name.items()}
+            tokens = {name: count * micro_steps for name, count in by_name.items()}
         return tokens, sum(tokens.values()) * updates_per_epoch // len(tokens), updates_per_epoch
-    tokens = {name: each * micro_steps for name, each in by_name.items()}
+    tokens = {name: count * micro_steps for name, count in by_name.items()}
     examples = cfg.task.get("examples_per_epoch") or setting.examples
-    if examples is None:
-        return tokens, None, None
-    if len(batches) > 1:
+    if examples is None or len(batches) > 1:
         return tokens, None, None
     (batch,) = batches.values()
     updates = math.ceil(math.ceil(examples / batch.examples) / micro_steps)

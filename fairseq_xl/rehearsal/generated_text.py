@@ -26,7 +26,7 @@ LabeledLines = dict[str, Iterable[str]]
 
 @dataclass(frozen=True)
 class Size:
-    """What the generated text holds. Lengths are in tokens and count ``</s>``."""
+    """The languages and sizes of generated text. Lengths are in tokens and count ``</s>``."""
 
     languages: tuple[str, ...]
     pairs: tuple[str, ...]  # as in en-de
@@ -62,10 +62,10 @@ def write_text(folder: Path, size: Size) -> None:
             for code in pair.split("-"):
                 lines = _lines(rng, eos, size.sides, count * len(size.sides))
                 _write_items(folder / pair / f"{split}.{pair}.{code}", lines)
-    for place in (*size.languages, *size.pairs):
-        for code in place.split("-"):
-            name = "dict.txt" if code == place else f"dict.{code}.txt"
-            (folder / place / name).write_bytes((folder / "dict.txt").read_bytes())
+    for folder_name in (*size.languages, *size.pairs):
+        for code in folder_name.split("-"):
+            name = "dict.txt" if code == folder_name else f"dict.{code}.txt"
+            (folder / folder_name / name).write_bytes((folder / "dict.txt").read_bytes())
 
 
 def write_labeled(folder: Path, task: str, languages: Sequence[str], words: int, examples: int, texts: int) -> None:
@@ -79,10 +79,10 @@ def write_labeled(folder: Path, task: str, languages: Sequence[str], words: int,
 
 def _lines(rng: np.random.Generator, eos: int, lengths: Sequence[int], count: int) -> Iterable[np.ndarray]:
     """`count` lines of these lengths in turn, with an empty line after every 64."""
-    for number in range(count):
-        if number and number % 64 == 0:
+    for index in range(count):
+        if index and index % 64 == 0:
             yield np.array([eos])
-        pieces = rng.integers(FIRST, FIRST + len(WORDS), lengths[number % len(lengths)] - 1)
+        pieces = rng.integers(FIRST, FIRST + len(WORDS), lengths[index % len(lengths)] - 1)
         yield np.append(pieces, eos)
 
 
@@ -102,30 +102,30 @@ def _text(rng: random.Random, words: int) -> str:
 
 
 def _classification(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    return {"tsv": (f"{LABELS[number % 3]}\t{_text(rng, words)}\t{_text(rng, words)}" for number in range(count))}
+    return {"tsv": (f"{LABELS[index % 3]}\t{_text(rng, words)}\t{_text(rng, words)}" for index in range(count))}
 
 
 def _ranking(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
     rows: list[str] = []
-    for number in range(count):
-        query = f"{WORDS[number % len(WORDS)]} {_text(rng, 3)}"
+    for index in range(count):
+        query = f"{WORDS[index % len(WORDS)]} {_text(rng, 3)}"
         rows += [f"{relevance}\t{query}\t{_text(rng, words)}" for relevance in range(texts)]
     return {"tsv": rows}
 
 
 def _tagging(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    sentence = (f"{word}\t{TAGS[place % 3]}" for place, word in enumerate(rng.choices(WORDS, k=words)))
+    sentence = (f"{word}\t{TAGS[index % 3]}" for index, word in enumerate(rng.choices(WORDS, k=words)))
     return {"tsv": [*sentence, ""] * count}
 
 
 def _questions(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
     """Contexts of `words` words with one question each, in SQuAD's format."""
     paragraphs: list[dict[str, Any]] = []
-    for number in range(count):
+    for index in range(count):
         context = _text(rng, words)
         answer = context.split(" ")[words // 2]
-        found = {"text": answer, "answer_start": context.index(f" {answer}") + 1}
-        question = {"id": str(number), "question": _text(rng, 8), "answers": [found]}
+        entry = {"text": answer, "answer_start": context.index(f" {answer}") + 1}
+        question = {"id": str(index), "question": _text(rng, 8), "answers": [entry]}
         paragraphs.append({"context": context, "qas": [question]})
     return {"json": [json.dumps({"version": "1.1", "data": [{"title": "generated", "paragraphs": paragraphs}]})]}
 

@@ -33,7 +33,7 @@ from omegaconf import open_dict
 from fairseq_xl import register
 from fairseq_xl.engine import launch
 from fairseq_xl.io.error_reporting import message
-from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
+from fairseq_xl.rehearsal.setting import Prepared, Setting, prepare
 from fairseq_xl.rehearsal.updates import PROCESSES, RESULTS, SETTINGS, UpdateResult
 
 
@@ -42,10 +42,10 @@ def main(name: str) -> None:
     register()
     gc.freeze()  # collecting garbage would copy in each fork what all share
     folder = Path(name)
-    described = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    for values in described["settings"]:
+    content = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    for values in content["settings"]:
         setting = Setting(**values | {"arguments": tuple(values["arguments"])})
-        result = _update(setting, folder / "training", described["deadline"])
+        result = _update(setting, folder / "training", content["deadline"])
         with open(folder / RESULTS, "a", encoding="utf-8") as file:
             file.write(json.dumps(dataclasses.asdict(result)) + "\n")
 
@@ -56,18 +56,18 @@ def _update(setting: Setting, folder: Path, deadline: float) -> UpdateResult:
     try:
         try:
             with redirect_stderr(printed):
-                made = prepared(setting, folder, small=True)
+                training = prepare(setting, folder, small=True)
         except SystemExit:  # of argparse, which has printed the error of a flag; others end the launcher
             return UpdateResult(error=printed.getvalue().strip().rpartition("\n")[2])
-        result = train_together(made, deadline)
-        return dataclasses.replace(result, notes=tuple(made.notes))
+        result = train_together(training, deadline)
+        return dataclasses.replace(result, notes=tuple(training.notes))
     except Exception as error:
         return UpdateResult(error=_sentence(error))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def train_together(made: Prepared, deadline: float) -> UpdateResult:
+def train_together(training: Prepared, deadline: float) -> UpdateResult:
     """Trains in `PROCESSES` forks and ends them all: at their end, at the first error, or after `deadline` seconds."""
     context = multiprocessing.get_context("fork")
     with socket.create_server(("localhost", 0)) as free:
@@ -78,7 +78,7 @@ def train_together(made: Prepared, deadline: float) -> UpdateResult:
     try:
         for rank in range(PROCESSES):
             reader, writer = context.Pipe(duplex=False)
-            processes[reader] = context.Process(target=_rank, args=(rank, port, made, writer))
+            processes[reader] = context.Process(target=_rank, args=(rank, port, training, writer))
             processes[reader].start()
             writer.close()
         while len(losses) < PROCESSES:
@@ -90,7 +90,7 @@ def train_together(made: Prepared, deadline: float) -> UpdateResult:
             if sys.stdin.fileno() in ready:
                 sys.exit("the process that started the launcher has ended")
             for reader in waiting.intersection(ready):
-                result = _received(reader, processes[reader])
+                result = _receive(reader, processes[reader])
                 if result.error is not None:
                     return result
                 losses[reader] = result.losses
@@ -101,7 +101,7 @@ def train_together(made: Prepared, deadline: float) -> UpdateResult:
     return UpdateResult(losses=losses[next(iter(processes))])  # of rank 0, the only one that logs them
 
 
-def _received(reader: Connection, process: Any) -> UpdateResult:
+def _receive(reader: Connection, process: Any) -> UpdateResult:
     """The result that a rank sent; an error if it ended without sending one."""
     try:
         return reader.recv()
@@ -110,7 +110,7 @@ def _received(reader: Connection, process: Any) -> UpdateResult:
         return UpdateResult(error=f"a process ended without a message, with status {process.exitcode}")
 
 
-def _rank(rank: int, port: int, made: Prepared, writer: Connection) -> None:
+def _rank(rank: int, port: int, training: Prepared, writer: Connection) -> None:
     """Trains as one of the processes, and sends the result; then it waits until the launcher ends it.
 
     A rank that ended after an error would cause another error in the other one, whose connection is lost.
@@ -119,7 +119,7 @@ def _rank(rank: int, port: int, made: Prepared, writer: Connection) -> None:
     launched = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": PROCESSES}  # as torchrun sets them
     os.environ.update({key: str(value) for key, value in {**launched, "RANK": rank, "LOCAL_RANK": rank}.items()})
     try:
-        result = UpdateResult(losses=tuple(_train(made)))
+        result = UpdateResult(losses=tuple(_train(training)))
     except Exception as error:
         result = UpdateResult(error=_sentence(error))
     writer.send(result)
@@ -151,14 +151,14 @@ class _Losses(logging.Handler):
             self.losses.append(float(json.loads(record.getMessage())["loss"]))
 
 
-def _train(made: Prepared) -> list[float]:
+def _train(training: Prepared) -> list[float]:
     """Trains, and returns the losses of the updates on rank 0; other ranks log none."""
-    cfg, handler = made.cfg, _Losses()
+    cfg, handler = training.cfg, _Losses()
     with open_dict(cfg):
         common, checkpoint = cfg.common, cfg.checkpoint
         common.cpu = torch.cuda.device_count() < PROCESSES
         common.log_format, common.log_interval, common.log_file, common.tensorboard_logdir = "none", 1, None, None
-        checkpoint.save_dir, checkpoint.no_save = str(made.folder / "save"), True
+        checkpoint.save_dir, checkpoint.no_save = str(training.folder / "save"), True
         cfg.dataset.num_workers = 0
         cfg.distributed_training.distributed_init_method = None
     logging.basicConfig(handlers=[handler], force=True)

@@ -30,7 +30,7 @@ class MemoryCount(TorchDispatchMode):
     "optimizer" and "temporary"; `part` is that of tensors allocated from now on.
 
     `bytes`: {part: bytes at present}; `largest`: {part: the most bytes at a time}; `peak`: the most bytes of all parts
-    together; `peak_of_others`: the most bytes of all parts but the gradients.
+    together; `peak_without_gradients`: the most bytes of all parts but the gradients.
     """
 
     def __init__(self) -> None:
@@ -38,14 +38,14 @@ class MemoryCount(TorchDispatchMode):
         self.part = "weights"
         self.bytes: Counter[str] = Counter()
         self.largest: Counter[str] = Counter()
-        self.total = self.peak = self.peak_of_others = 0
+        self.total = self.peak = self.peak_without_gradients = 0
         self._results: dict[Any, tuple[Any, Any, torch.dtype]] = {}  # operator and arguments: shape, strides, type
         self._live: dict[int, tuple[Any, int, str]] = {}  # address of a storage: reference to it, bytes, part
 
     def forget_peaks(self) -> None:
-        """Sets `peak`, `peak_of_others` and `largest` to the present bytes."""
+        """Sets `peak`, `peak_without_gradients` and `largest` to the present bytes."""
         self.peak, self.largest = self.total, Counter(self.bytes)
-        self.peak_of_others = self.total - self.bytes["gradients"]
+        self.peak_without_gradients = self.total - self.bytes["gradients"]
 
     def move(self, tensors: Iterable[Tensor], part: str) -> None:
         """Counts the storages of tensors as `part` from now on."""
@@ -70,7 +70,7 @@ class MemoryCount(TorchDispatchMode):
         self.total += size
         self.largest[part] = max(self.largest[part], self.bytes[part])
         self.peak = max(self.peak, self.total)
-        self.peak_of_others = max(self.peak_of_others, self.total - self.bytes["gradients"])
+        self.peak_without_gradients = max(self.peak_without_gradients, self.total - self.bytes["gradients"])
 
     def _remove(self, part: str, size: int) -> None:
         self.bytes[part] -= size
@@ -100,72 +100,72 @@ class MemoryCount(TorchDispatchMode):
         Results are cached by (operator, argument shapes, strides, dtypes), since torch's checks on the meta device
         would take most of the time of a rehearsal.
         """
-        tensors = [each for each in args if isinstance(each, Tensor)]
-        if any(each.layout != torch.strided for each in tensors):  # a sparse gradient that is added in place
+        tensors = [tensor for tensor in args if isinstance(tensor, Tensor)]
+        if any(tensor.layout != torch.strided for tensor in tensors):  # a sparse gradient that is added in place
             return args[0] if func._schema.name.endswith("_") else func(*args, **kwargs)
-        if not tensors or any(each.device.type != "meta" for each in tensors) or "out" in kwargs:
+        if not tensors or any(tensor.device.type != "meta" for tensor in tensors) or "out" in kwargs:
             return func(*args, **kwargs)
         if func._schema.name.endswith("_"):
             return args[0]
-        key = func, tuple(map(_described, args)), tuple(kwargs.items())
+        key = func, tuple(map(_signature, args)), tuple(kwargs.items())
         try:
-            known = self._results.get(key)
+            cached = self._results.get(key)
         except TypeError:  # a list among the arguments
             return func(*args, **kwargs)
-        if known is not None:
-            return torch.empty_strided(*known[:2], dtype=known[2], device="meta")
-        made = func(*args, **kwargs)
-        if isinstance(made, Tensor):
-            self._results[key] = made.shape, made.stride(), made.dtype
-        return made
+        if cached is not None:
+            return torch.empty_strided(*cached[:2], dtype=cached[2], device="meta")
+        result = func(*args, **kwargs)
+        if isinstance(result, Tensor):
+            self._results[key] = result.shape, result.stride(), result.dtype
+        return result
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs an operator, or a stand-in for one that needs values, and counts what it allocates."""
         kwargs = kwargs or {}
         if torch.Tag.pointwise in func.tags:
-            made = self._pointwise(func, args, kwargs)
+            result = self._pointwise(func, args, kwargs)
         else:
             stand_in = _STAND_INS.get(func)
-            made = stand_in(*args, **kwargs) if stand_in is not None else NotImplemented
-            if made is NotImplemented:
-                made = func(*args, **kwargs)
-        for tensor in (made,) if isinstance(made, Tensor) else tree_leaves(made):
+            result = stand_in(*args, **kwargs) if stand_in is not None else NotImplemented
+            if result is NotImplemented:
+                result = func(*args, **kwargs)
+        for tensor in (result,) if isinstance(result, Tensor) else tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._count(tensor)
-        return made
+        return result
 
 
-def _described(argument: Any) -> Any:
-    """What the result of a pointwise operator depends on: shape, strides and type of a tensor, or a value."""
+def _signature(argument: Any) -> Any:
+    """The part of an argument that determines the result of a pointwise operator: shape, strides and type, or value."""
     if isinstance(argument, Tensor):
         return argument.shape, argument.stride(), argument.dtype
     return type(argument), argument
 
 
-def _selected(tensor: Tensor, indices: list[Tensor | None]) -> Any:
+def _select(tensor: Tensor, indices: list[Tensor | None]) -> Any:
     """Rows that a mask selects, here all of them: the gradient of embeddings leaves out padding in this way."""
     if len(indices) != 1 or indices[0] is None or indices[0].dtype != torch.bool:
         return NotImplemented
     return tensor.new_empty((indices[0].numel(), *tensor.shape[indices[0].dim() :]))
 
 
-def _dense(tensor: Tensor, *more: Any, **options: Any) -> Tensor:
+def _to_dense(tensor: Tensor, *args: Any, **options: Any) -> Tensor:
     """A sparse tensor as a dense one."""
     return tensor._values().new_empty(tensor.shape)
 
 
-def _copied(tensor: Tensor, *, device: Any = None, **options: Any) -> Any:
+def _to_meta(tensor: Tensor, *, device: Any = None, **options: Any) -> Any:
     """A copy on the meta device where fairseq copies to the CPU, for the norm of gradients."""
     if tensor.device.type != "meta" or device is None or torch.device(device).type == "meta":
         return NotImplemented
     return aten._to_copy.default(tensor, **options)
 
 
-#: operators that need values: what is done instead; it returns NotImplemented for arguments that need none
+#: operators that need values -> stand-ins, which return NotImplemented for arguments that need none
 _STAND_INS: dict[Any, Callable] = {
-    aten.index.Tensor: _selected,
-    aten._to_dense.default: _dense,
-    aten._to_copy.default: _copied,
+    aten.index.Tensor: _select,
+    aten._to_dense.default: _to_dense,
+    aten._to_copy.default: _to_meta,
 }
 
 
@@ -182,14 +182,14 @@ def cuda_kernels() -> Iterator[None]:
 
 
 class _FakeValues(TorchFunctionMode):
-    """Context in which values that meta tensors lack are made up."""
+    """Context in which meta tensors have values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Runs a function of torch, or gives a value."""
-        return _MADE_UP[func] if func in _MADE_UP else func(*args, **(kwargs or {}))
+        return _FAKE_VALUES[func] if func in _FAKE_VALUES else func(*args, **(kwargs or {}))
 
 
-_MADE_UP: dict[Any, Any] = {Tensor.__int__: 1, Tensor.item: 1.0, Tensor.__float__: 1.0, Tensor.__bool__: False}
+_FAKE_VALUES: dict[Any, Any] = {Tensor.__int__: 1, Tensor.item: 1.0, Tensor.__float__: 1.0, Tensor.__bool__: False}
 
 
 def _attention(
@@ -207,9 +207,9 @@ def _attention(
     bias = None
     if attn_mask is not None:
         bias = query.new_empty(attn_mask.shape).expand(*query.shape[:3], key.size(2))
-    with_gradient = any(each.requires_grad for each in (query, key, value))
-    made = aten._scaled_dot_product_efficient_attention(query, key, value, bias, with_gradient, dropout_p, is_causal)
-    return made[0]
+    with_gradient = any(tensor.requires_grad for tensor in (query, key, value))
+    args = query, key, value, bias, with_gradient, dropout_p, is_causal
+    return aten._scaled_dot_product_efficient_attention(*args)[0]
 
 
 def _dropout(hidden: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
@@ -228,13 +228,15 @@ def count_as_loss(count: MemoryCount, owner: Any, name: str) -> None:
     @functools.wraps(method)
     def counted(*args: Any, **kwargs: Any) -> Any:
         with count.as_part("loss"):
-            made = method(*args, **kwargs)
-        given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor) and each.requires_grad]
-        found = [each for each in tree_leaves(made) if isinstance(each, Tensor) and each.requires_grad]
-        if found and given and not any(found[0] is each for each in given):
-            found[0].register_hook(functools.partial(_enter, count, "loss"))
-            given[0].register_hook(functools.partial(_enter, count, "temporary"))
-        return made
+            result = method(*args, **kwargs)
+        inputs, outputs = (
+            [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.requires_grad]
+            for tree in ((args, kwargs), result)
+        )
+        if outputs and inputs and not any(outputs[0] is tensor for tensor in inputs):
+            outputs[0].register_hook(functools.partial(_enter, count, "loss"))
+            inputs[0].register_hook(functools.partial(_enter, count, "temporary"))
+        return result
 
     setattr(owner, name, counted)
 

@@ -43,47 +43,45 @@ class Entry:
     listed_files: tuple[str, ...] = ()  # the files as the list names them, relative to its folder
 
     def setting(self) -> Setting:
-        """What is rehearsed; raises `UserError` for a wrong file."""
+        """The setting of the entry; raises `UserError` for a wrong file."""
         return Setting(tuple(overridden(list(self.files), list(self.flags))), **self.values)
 
 
 def read_list(path: Path) -> list[Entry]:
     """Reads a list of configurations, ``SYSTEM: {NAME: {files: […], …}}``; raises `UserError` for another file."""
-    found = load(path)
+    content = load(path)
     entries = []
-    for system, named in _mapping(found, path, "SYSTEM").items():
-        for name, described in _mapping(named, path, str(system)).items():
+    for system, configurations in _mapping(content, path, "SYSTEM").items():
+        for name, entry in _mapping(configurations, path, str(system)).items():
             where = f"{path}: {system}: {name}"
-            for key, value in _mapping(described, path, f"{system}: {name}").items():
+            for key, value in _mapping(entry, path, f"{system}: {name}").items():
                 if key not in KEYS:
                     raise UserError(f"{where}: there is no key {quoted(key)}: expected one of {', '.join(KEYS)}")
                 if type(value) is not KEYS[key]:
                     raise UserError(f"{where}: {key} should be {KEYS[key].__name__}, found {quoted(value)}")
-            if not described.get("files"):
+            if not entry.get("files"):
                 raise UserError(f"{where}: the key 'files' is missing")
-            files = tuple(str(path.parent / file) for file in described["files"])
-            values = {key.replace("-", "_"): described[key] for key in NUMBERS if key in described}
-            flags = tuple(shlex.split(described.get("flags", "")))
-            paper, listed = described.get("parameters"), tuple(described["files"])
+            files = tuple(str(path.parent / file) for file in entry["files"])
+            values = {key.replace("-", "_"): entry[key] for key in NUMBERS if key in entry}
+            flags = tuple(shlex.split(entry.get("flags", "")))
+            paper, listed = entry.get("parameters"), tuple(entry["files"])
             entries.append(Entry(str(system), str(name), files, flags, paper, values, listed))
     return entries
 
 
-def _mapping(found: Any, path: Path, where: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: {where}: expected a mapping, found {quoted(found)}")
-    return found
+def _mapping(value: Any, path: Path, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: {where}: expected a mapping, found {quoted(value)}")
+    return value
 
 
 def find_entry(files: list[str], flags: list[str], name: str = "papers.yaml") -> Entry | None:
     """The entry of these files in a list `name` in a folder above them, one with the same flags if there is one."""
-    wanted = [Path(file).resolve() for file in files]
-    for folder in wanted[-1].parents[:4] if wanted else ():
+    paths = [Path(file).resolve() for file in files]
+    for folder in paths[-1].parents[:4] if paths else ():
         if (folder / name).is_file():
-            found = [
-                each for each in read_list(folder / name) if [Path(file).resolve() for file in each.files] == wanted
-            ]
-            return next((each for each in found if list(each.flags) == flags), found[0] if found else None)
+            entries = [e for e in read_list(folder / name) if [Path(file).resolve() for file in e.files] == paths]
+            return next((entry for entry in entries if list(entry.flags) == flags), entries[0] if entries else None)
     return None
 
 
@@ -92,38 +90,38 @@ def gib(size: int) -> str:
     return f"{size / GIB:.2f}"
 
 
-def largest(counted: Counts, part: str) -> tuple[str, int]:
+def largest(counts: Counts, part: str) -> tuple[str, int]:
     """The objective whose batch has the most bytes of a part, "activations" or "loss", and the bytes."""
-    name = max(counted.batches, key=lambda each: getattr(counted.batches[each], part))
-    return name, getattr(counted.batches[name], part)
+    sizes = {name: getattr(batch, part) for name, batch in counts.batches.items()}
+    return max(sizes.items(), key=lambda item: item[1])
 
 
-def counts_text(counted: Counts, paper: str | None) -> str:
+def counts_text(counts: Counts, paper: str | None) -> str:
     """The counts as lines of text."""
-    activations, loss = largest(counted, "activations"), largest(counted, "loss")
-    processes = f"{counted.processes} process{'es' if counted.processes > 1 else ''}"
+    activations, loss = largest(counts, "activations"), largest(counts, "loss")
+    processes = f"{counts.processes} process{'es' if counts.processes > 1 else ''}"
     rows = [
-        ("parameters", f"{counted.parameters:,}" + (f" (published: {paper})" if paper else "")),
-        *([("trained", f"{counted.trained:,}")] if counted.trained < counted.parameters else []),
-        ("peak memory per GPU", f"{gib(counted.peak)} GiB"),
-        ("  weights", gib(counted.weights)),
-        ("  gradients", gib(counted.gradients)),
-        ("  FP32 master weights", f"{gib(counted.master_weights)} (with their gradients)"),
-        ("  optimizer state", gib(counted.optimizer)),
+        ("parameters", f"{counts.parameters:,}" + (f" (published: {paper})" if paper else "")),
+        *([("trained", f"{counts.trained:,}")] if counts.trained < counts.parameters else []),
+        ("peak memory per GPU", f"{gib(counts.peak)} GiB"),
+        ("  weights", gib(counts.weights)),
+        ("  gradients", gib(counts.gradients)),
+        ("  FP32 master weights", f"{gib(counts.master_weights)} (with their gradients)"),
+        ("  optimizer state", gib(counts.optimizer)),
         ("  activations", f"{gib(activations[1])} ({activations[0]})"),
         ("  loss", f"{gib(loss[1])} ({loss[0]})"),
         *(
-            [("  DDP buckets", f"{gib(counted.buckets)} (copies of gradients that processes exchange)")]
-            if counted.buckets
+            [("  DDP buckets", f"{gib(counts.buckets)} (copies of gradients that processes exchange)")]
+            if counts.buckets
             else []
         ),
         *(
-            (f"batch of {name}", f"{each.examples:,} examples, {each.tokens:,} tokens: peak {gib(each.peak)} GiB")
-            for name, each in counted.batches.items()
+            (f"batch of {name}", f"{batch.examples:,} examples, {batch.tokens:,} tokens: peak {gib(batch.peak)} GiB")
+            for name, batch in counts.batches.items()
         ),
-        ("tokens of an update", f"{_tokens(counted)} ({processes}, --update-freq {counted.micro_steps})"),
-        ("epoch", _epoch(counted)),
-        *(("note", note) for note in counted.notes),
+        ("tokens of an update", f"{_tokens(counts)} ({processes}, --update-freq {counts.micro_steps})"),
+        ("epoch", _epoch(counts)),
+        *(("note", note) for note in counts.notes),
     ]
     width = max(len(name) for name, _ in rows) + 2
     return "".join(f"{name:<{width}}{value}\n" for name, value in rows)
@@ -137,29 +135,29 @@ def updates_text(updated: UpdateResult) -> str:
     return f"two updates done in {PROCESSES} processes: loss {losses} bits ({'; '.join(updated.notes)})\n"
 
 
-def _tokens(counted: Counts) -> str:
-    return ", ".join(f"{tokens:,} {name}" for name, tokens in counted.tokens.items())
+def _tokens(counts: Counts) -> str:
+    return ", ".join(f"{tokens:,} {name}" for name, tokens in counts.tokens.items())
 
 
-def _epoch(counted: Counts) -> str:
-    if counted.updates is None:
+def _epoch(counts: Counts) -> str:
+    if counts.updates is None:
         return "all text once (pass --examples N for the number of updates)"
-    read = f"{counted.read_tokens:,} tokens, {(counted.read_bytes or 0) / 1e6:,.0f} MB"
-    return f"{counted.updates:,} updates, which read {read}"
+    volume = f"{counts.read_tokens:,} tokens, {(counts.read_bytes or 0) / 1e6:,.0f} MB"
+    return f"{counts.updates:,} updates, which read {volume}"
 
 
 TITLES = {"xlm": "XLM", "unicoder": "Unicoder", "veco": "VECO", "xglue": "Unicoder for XGLUE", "monotrans": "MonoTrans"}
 
 
-def markdown(system: str, counted_entries: Iterable[tuple[Entry, Counts]]) -> str:
+def markdown(system: str, entry_counts: Iterable[tuple[Entry, Counts]]) -> str:
     """A page with the table of a system's configurations."""
     rows = []
-    for entry, counted in counted_entries:
-        parts = (counted.weights, counted.gradients, counted.master_weights, counted.optimizer)
-        held = (largest(counted, "activations")[1], largest(counted, "loss")[1], counted.peak)
-        epoch = ("" if each is None else f"{each:,}" for each in (counted.updates, counted.read_tokens))
-        name = (row_name(entry), counted.precision, f"{counted.parameters:,}", entry.paper or "")
-        rows.append([*name, *map(gib, (*parts, *held)), _tokens(counted), *epoch])
+    for entry, counts in entry_counts:
+        parts = (counts.weights, counts.gradients, counts.master_weights, counts.optimizer)
+        held = (largest(counts, "activations")[1], largest(counts, "loss")[1], counts.peak)
+        epoch = ("" if value is None else f"{value:,}" for value in (counts.updates, counts.read_tokens))
+        name = (row_name(entry), counts.precision, f"{counts.parameters:,}", entry.paper or "")
+        rows.append([*name, *map(gib, (*parts, *held)), _tokens(counts), *epoch])
     template = jinja2.Template(
         Path(__file__).with_name("page.jinja").read_text(encoding="utf-8"), trim_blocks=True, keep_trailing_newline=True
     )

@@ -1,7 +1,7 @@
 """Input of a rehearsal: the flags of a training, the size of its text, and generated text that fits them.
 
 An `Entry` of a list (`rehearsal/report.py`) has files and flags. It gives a `Setting`: flags and size of the text.
-`prepared` makes a `Prepared` from a setting: fairseq's configuration, and a folder of generated text.
+`prepare` makes a `Prepared` of a setting: fairseq's configuration and a folder of generated text.
 """
 
 from dataclasses import dataclass, field
@@ -52,33 +52,33 @@ class Prepared:
     notes: list[str] = field(default_factory=list)  # how it differs from the flags
 
 
-def parsed(arguments: list[str]) -> Any:
+def parse_flags(arguments: list[str]) -> Any:
     """The configuration of flags of fairseq-train; a wrong one ends the program with a sentence, as fairseq-train does.
 
     --warmup-share is left out, and a linear decay gets a --total-num-update if it has none.
     """
-    known, *_ = split_warmup_share(arguments)
-    decays = any(each.rpartition("=")[2] == "polynomial_decay" for each in known)
-    if decays and not any(each.startswith("--total-num-update") for each in known):
-        known += ["--total-num-update", "1000"]
-    parser = options.get_training_parser()
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, ["data", *known]))
+    flags, *_ = split_warmup_share(arguments)
+    decays = any(flag.rpartition("=")[2] == "polynomial_decay" for flag in flags)
+    if decays and not any(flag.startswith("--total-num-update") for flag in flags):
+        flags += ["--total-num-update", "1000"]
+    namespace = options.parse_args_and_arch(options.get_training_parser(), ["data", *flags])
+    cfg = convert_namespace_to_omegaconf(namespace)
     if not str(cfg.task._name).startswith("xl_"):
         raise UserError(f"--task {cfg.task._name}: a rehearsal is of this package's tasks, xl_pretraining and the like")
     return cfg
 
 
-def prepared(setting: Setting, folder: Path, small: bool = False) -> Prepared:
+def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
     """Writes text for the flags of a setting and points their configuration to it; raises `UserError`.
 
     Args:
         folder: the new folder of the text.
         small: whether model and batches are tiny (`shrink`).
     """
-    cfg = parsed(list(setting.arguments))
+    cfg = parse_flags(list(setting.arguments))
     if cfg.task._name in PRETRAINING:
         _check_objectives(str(cfg.task.objectives))
-    found = Prepared(cfg, folder)
+    training = Prepared(cfg, folder)
     with open_dict(cfg):
         task = cfg.task
         removed = [f"--{name.replace('_', '-')}" for name in FILES if task.get(name)]
@@ -89,19 +89,19 @@ def prepared(setting: Setting, folder: Path, small: bool = False) -> Prepared:
             task.new_language_module = False
             removed.append("--new-language-module")
         if removed:
-            found.notes.append(f"random weights: {', '.join(removed)} left out")
+            training.notes.append(f"random weights: {', '.join(removed)} left out")
         if task._name == "xl_translation" and not task.lang_pairs and not task.source_lang:
             task.source_lang, task.target_lang = "en", "de"
         cfg.dataset.disable_validation = True
         task.data = str(folder)
-    languages, pairs = _named(cfg, setting.languages)
+    languages, pairs = _languages_and_pairs(cfg, setting.languages)
     write_vocabulary(folder, languages)
     dictionary = XLDictionary.load(folder / "dict.txt")
     with open_dict(cfg):
         if task._name in PRETRAINING:
-            _random_negatives(found)
+            _random_negatives(training)
         if small:
-            shrink(found, objectives_of(cfg, dictionary))
+            shrink(training, pretraining_objectives(cfg, dictionary))
         if "task_files" in task:
             task.task_files = str(folder / "labeled")
     write_text(folder, _size(cfg, dictionary, languages, pairs, setting))
@@ -114,7 +114,7 @@ def prepared(setting: Setting, folder: Path, small: bool = False) -> Prepared:
         most = 2 if small else (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit
         words = length - QUESTION if kind == "xl_question_answering" else length
         write_labeled(folder / "labeled", kind, languages, words, 4 * batch, max(2, most))
-    return found
+    return training
 
 
 def _check_objectives(names: str) -> None:
@@ -127,9 +127,9 @@ def _check_objectives(names: str) -> None:
             )
 
 
-def shrink(found: Prepared, objectives: dict[str, Any]) -> None:
+def shrink(training: Prepared, objectives: dict[str, Any]) -> None:
     """Makes model and batches tiny, for two updates in seconds: one layer, `CHANNELS` channels, `EXAMPLES` examples."""
-    cfg, model = found.cfg, found.cfg.model
+    cfg, model = training.cfg, training.cfg.model
     heads = max(count for count in (1, 2, 4) if count <= model.get("heads", 1))
     sizes = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "embed_dim": CHANNELS, "ffn_dim": 4 * CHANNELS}
     for name, size in (sizes | {"heads": heads}).items():
@@ -151,48 +151,48 @@ def shrink(found: Prepared, objectives: dict[str, Any]) -> None:
     elif cfg.dataset.max_tokens and not limits:
         cfg.dataset.max_tokens = min(cfg.dataset.max_tokens, 16 * LINE if not objectives else cfg.dataset.max_tokens)
     cycle = str(cfg.task.get("schedule")) == "cycle"
-    trained = sum(objective.is_trained for objective in objectives.values())
-    cfg.optimization.update_freq = [trained if cycle else min(2, int(cfg.optimization.update_freq[0]))]
+    trained_count = sum(objective.is_trained for objective in objectives.values())
+    cfg.optimization.update_freq = [trained_count if cycle else min(2, int(cfg.optimization.update_freq[0]))]
     if "update_freq" in cfg.task:
         cfg.task.update_freq = cfg.optimization.update_freq
     cfg.optimization.max_update = UPDATES
     with_heads = f", {heads} heads" if "heads" in model else ""
-    found.notes.append(
+    training.notes.append(
         f"one layer, {CHANNELS} channels{with_heads}, batches of {EXAMPLES} examples, "
         f"--update-freq {cfg.optimization.update_freq[0]}"
     )
 
 
-def _random_negatives(found: Prepared) -> None:
-    """Takes random negatives, which need no mining and as much memory."""
-    task = found.cfg.task
+def _random_negatives(training: Prepared) -> None:
+    """Replaces mined negatives by random ones, which need as much memory."""
+    task = training.cfg.task
     if "paraphrase" in str(task.objectives).split(","):
         settings = [] if task.objective_options is None else [str(task.objective_options)]
         task.objective_options = " ".join([*settings, "paraphrase.negatives=random"])
-        found.notes.append("random negatives in place of mined ones")
+        training.notes.append("random negatives in place of mined ones")
 
 
-def _named(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _languages_and_pairs(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The languages and pairs that the options name, and German and English if they name fewer than `count`."""
     task = cfg.task
-    named = dict.fromkeys(code for name in LANGUAGES for code in (task.get(name) or "").split(",") if code)
+    languages = dict.fromkeys(code for name in LANGUAGES for code in (task.get(name) or "").split(",") if code)
     left_out = [
         part.partition("=")[2] for part in str(task.get("objective_options") or "").split() if "leave_out=" in part
     ]
     pairs = [name for option in PAIRS for name in (task.get(option) or "").split(",") if name]
     pairs += [name for names in left_out for name in names.split(",") if "-" in name]
-    named |= dict.fromkeys(name for names in left_out for name in names.split(",") if "-" not in name)
-    named |= dict.fromkeys(code for name in pairs for code in name.split("-"))
+    languages |= dict.fromkeys(name for names in left_out for name in names.split(",") if "-" not in name)
+    languages |= dict.fromkeys(code for name in pairs for code in name.split("-"))
     for code in ("en", "de"):
-        if len(named) < min(count, 2):
-            named[code] = None
-    codes = sorted(named)
+        if len(languages) < min(count, 2):
+            languages[code] = None
+    codes = sorted(languages)
     if not task.get("pairs") and len(codes) > 1:
-        pairs += [f"{one}-{other}" for one in codes for other in codes if one < other]
+        pairs += [f"{first}-{second}" for first in codes for second in codes if first < second]
     return tuple(codes), tuple(dict.fromkeys("-".join(sorted(pair.split("-"))) for pair in pairs))
 
 
-def objectives_of(cfg: Any, dictionary: XLDictionary) -> dict[str, Any]:
+def pretraining_objectives(cfg: Any, dictionary: XLDictionary) -> dict[str, Any]:
     """{name: `Objective`} of a pre-training; {} for another task."""
     if cfg.task._name not in PRETRAINING:
         return {}
@@ -202,7 +202,7 @@ def objectives_of(cfg: Any, dictionary: XLDictionary) -> dict[str, Any]:
 
 def _size(cfg: Any, dictionary: XLDictionary, languages: Any, pairs: Any, setting: Setting) -> Size:
     """The size of text whose lines are as long as objectives read them, with more examples than a batch has."""
-    objectives = objectives_of(cfg, dictionary).values()
+    objectives = pretraining_objectives(cfg, dictionary).values()
     line, sides, most = LINE, set(), 64
     for objective in objectives:
         length, limits = objective.input_length.text, objective.cfg

@@ -37,25 +37,25 @@ def run_two_updates(
     """
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
         folder = Path(name)
-        described = {"deadline": deadline, "settings": [dataclasses.asdict(setting) for setting in settings]}
-        (folder / SETTINGS).write_text(json.dumps(described), encoding="utf-8")
+        content = {"deadline": deadline, "settings": list(map(dataclasses.asdict, settings))}
+        (folder / SETTINGS).write_text(json.dumps(content), encoding="utf-8")
         last_line = _launch(folder, python)
         lines = (folder / RESULTS).read_text(encoding="utf-8").splitlines() if (folder / RESULTS).is_file() else []
-    found = [UpdateResult(**json.loads(line)) for line in lines]
-    return found + [UpdateResult(error=last_line)] * (len(settings) - len(found))
+    results = [UpdateResult(**json.loads(line)) for line in lines]
+    return results + [UpdateResult(error=last_line)] * (len(settings) - len(results))
 
 
 def _launch(folder: Path, python: str) -> str:
     """Runs `rehearsal/launcher.py` for the settings of a folder; returns the last line that it or a rank printed."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "XL_STOPPED"))}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "XL_STOPPED"))}
     paths = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
     # NVML: looking for GPUs in the launcher must not initialize CUDA, which would then not work in its forks
-    kept |= {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-    kept |= {"OMP_NUM_THREADS": "1"}
+    environment |= {"PYTHONPATH": paths, "PYTHONWARNINGS": "ignore", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    environment["OMP_NUM_THREADS"] = "1"
     with open(folder / LOG, "wb") as log:
         process = subprocess.Popen(
             [python, "-m", "fairseq_xl.rehearsal.launcher", str(folder)],
-            env=kept,
+            env=environment,
             stdin=subprocess.PIPE,  # the launcher ends when this process has ended
             stdout=log,
             stderr=subprocess.STDOUT,

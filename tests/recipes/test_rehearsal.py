@@ -12,7 +12,7 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.io.flags import merge_objective_options
 from fairseq_xl.rehearsal import report, updates
 from fairseq_xl.rehearsal.counting import count
-from fairseq_xl.rehearsal.setting import UPDATES, objectives_of, prepared
+from fairseq_xl.rehearsal.setting import UPDATES, prepare, pretraining_objectives
 from tests.warm_python import python
 
 fairseq_xl.register()
@@ -98,7 +98,7 @@ def test_rehearse_two_updates_of_every_configuration():
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "pretrain" in entry.files[0]], ids=str)
 def test_rehearse_limits_batches_of_pretraining_once(entry, tmp_path):
     """By tokens or by sentences; and its inputs fit the positions."""
-    cfg = prepared(entry.setting(), tmp_path / "text").cfg
-    for objective in objectives_of(cfg, XLDictionary.load(tmp_path / "text/dict.txt")).values():
+    cfg = prepare(entry.setting(), tmp_path / "text").cfg
+    for objective in pretraining_objectives(cfg, XLDictionary.load(tmp_path / "text/dict.txt")).values():
         assert (objective.cfg.batch_tokens is None) != (objective.cfg.batch_sentences is None)
         assert objective.input_length.positions <= cfg.model.max_positions

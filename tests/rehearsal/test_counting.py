@@ -8,7 +8,7 @@ import fairseq_xl
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import overridden
 from fairseq_xl.rehearsal.counting import count
-from fairseq_xl.rehearsal.setting import Setting, parsed
+from fairseq_xl.rehearsal.setting import Setting, parse_flags
 
 fairseq_xl.register()
 
@@ -130,7 +130,7 @@ def test_rehearse_refuses_in_one_sentence(more, sentence, tmp_path):
 
 def test_rehearse_refuses_other_tasks_and_files(tmp_path):
     with pytest.raises(UserError, match="--task masked_lm: a rehearsal is of this package's tasks"):
-        parsed(["--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam"])
+        parse_flags(["--task", "masked_lm", "--arch", "roberta", "--optimizer", "adam"])
     with pytest.raises(UserError, match="absent.yaml: no such file"):
         overridden([str(tmp_path / "absent.yaml")], [])
     wrong = tmp_path / "wrong.yaml"

@@ -17,7 +17,7 @@ from fairseq_xl.modules.data_parallel import wrap
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import _sharded as sharded, precision
 from fairseq_xl.rehearsal import counting
-from fairseq_xl.rehearsal.setting import Setting, prepared
+from fairseq_xl.rehearsal.setting import Setting, prepare
 from tests.rehearsal.test_counting import PRETRAIN
 
 fairseq_xl.register()
@@ -34,7 +34,7 @@ def size(tensors):
 
 def built(arguments, folder):
     """Configuration, task, model and criterion of a real training, in 32 bits."""
-    cfg = prepared(Setting(tuple(arguments), vocabulary=VOCABULARY), folder).cfg
+    cfg = prepare(Setting(tuple(arguments), vocabulary=VOCABULARY), folder).cfg
     task = tasks.setup_task(cfg.task)
     return cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion)
 

@@ -17,7 +17,7 @@ import fairseq_xl
 from fairseq_xl import commands
 from fairseq_xl.errors import UserError
 from fairseq_xl.rehearsal import launcher, updates
-from fairseq_xl.rehearsal.setting import Prepared, Setting, prepared
+from fairseq_xl.rehearsal.setting import Prepared, Setting, prepare
 from tests.rehearsal.test_counting import PRETRAIN
 from tests.warm_python import python
 
@@ -141,7 +141,7 @@ def _is_running(process):
 @pytest.fixture
 def two_settings(tmp_path, monkeypatch):
     """A folder with two settings for the launcher, which prepares nothing and whose ranks are done at once."""
-    monkeypatch.setattr(launcher, "prepared", lambda setting, folder, small: Prepared(None, None))
+    monkeypatch.setattr(launcher, "prepare", lambda setting, folder, small: Prepared(None, None))
     monkeypatch.setattr(launcher, "_train", lambda made: [8.0, 7.5])
     settings = [dataclasses.asdict(Setting(PRETRAIN))] * 2
     (tmp_path / updates.SETTINGS).write_text(json.dumps({"deadline": 60, "settings": settings}), encoding="utf-8")
@@ -193,14 +193,14 @@ def test_rehearse_goes_on_after_an_unexpected_error_before_the_processes(
             raise errors.pop()
         return Prepared(None, None)
 
-    monkeypatch.setattr(launcher, "prepared", prepare)
+    monkeypatch.setattr(launcher, "prepare", prepare)
     status, (first, second) = launched(two_settings, open_input)
     assert status == 0 and first["error"].startswith(sentence) and "\n" not in first["error"]
     assert second["error"] is None and second["losses"] == [8.0, 7.5]
 
 
 def test_rehearse_shrinks_model_and_batches_and_keeps_the_rest(tmp_path):
-    made = prepared(Setting((*PRETRAIN, "--init-from", "absent.pt", "--dropout", "0.3")), tmp_path / "text", small=True)
+    made = prepare(Setting((*PRETRAIN, "--init-from", "absent.pt", "--dropout", "0.3")), tmp_path / "text", small=True)
     cfg = made.cfg
     model = cfg.model
     assert (model.layers, model.embed_dim, model.ffn_dim, model.heads, model.dropout) == (1, 64, 256, 4, 0.3)

@@ -461,8 +461,9 @@ def build_objectives(
         for name, given in settings.items()
         if given or name in chosen
     }
+    arguments = {name: (configs[name], dictionary, framing) for name in chosen}
     return {
-        name: OBJECTIVES[kind](configs[name], dictionary, framing, *([] if name == kind else [name]))
+        name: OBJECTIVES[kind](*arguments[name]) if name == kind else OBJECTIVES[kind](*arguments[name], name)
         for name, kind in chosen.items()
     }
 

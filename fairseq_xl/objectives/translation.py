@@ -90,11 +90,12 @@ class Translation(SourceTargetObjective):
 
     def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
         """The `Lengths` of sources and targets; of pairs in both directions, those of both sentences together."""
-        return (super() if self.directions else super(SourceTargetObjective, self)).lengths(examples, sizes, corpus)
+        base = SourceTargetObjective if self.directions else Objective
+        return base.lengths(self, examples, sizes, corpus)
 
     def num_tokens(self, batch: Batch) -> int:
         """The number of tokens of the targets; in both directions, that of the sources."""
-        return (super() if self.directions else super(SourceTargetObjective, self)).num_tokens(batch)
+        return (SourceTargetObjective if self.directions else Objective).num_tokens(self, batch)
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """The batch of the base class; in both directions the pairs, then the pairs swapped: tokens (2B, S)."""
@@ -206,12 +207,12 @@ class Translation(SourceTargetObjective):
                 for each in {name, BACK + name} & repeats.keys():
                     repeats[each] *= more
         for generated in [name for name in parts if name.startswith(BACK)]:
-            names = generated.removeprefix(BACK), generated
-            every = [parts[name].sentences for name in names]
-            read = [max(1, round(repeats[name] * count)) for name, count in zip(names, every, strict=True)]
+            pair = generated.removeprefix(BACK), generated
+            every = [parts[name].sentences for name in pair]
+            read = [max(1, round(repeats[name] * count)) for name, count in zip(pair, every, strict=True)]
             logger.info(
                 "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
-                *(names[0], *every, *read, read[0] / read[1]),
+                *(pair[0], *every, *read, read[0] / read[1]),
             )
         return repeats
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.compressed import stored
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.yaml_files import load
 from preprocess.config import read_config
 from recipes import corpus, settings
@@ -60,7 +61,8 @@ class Step:
             own = self.folder in (absolute, *absolute.parents)
             if path.startswith(prefix) and os.path.exists(absolute) and not own and not path.endswith(CODE):
                 files[relative(path)] = digests.of(absolute)
-        return {"commands": [list(map(relative, command)) for command in self.commands], "files": files}
+        commands = [list(map(relative, command)) for command in self.commands]
+        return {"format": FORMATS["record of settings"], "commands": commands, "files": files}
 
     @property
     def absolute_paths(self) -> list[Path]:

@@ -19,13 +19,14 @@ from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.format_numbers import FORMATS, check_format
 from recipes.entry_point import call
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
 DESCRIPTION = "corpus.yaml"  # in a corpus folder: changes with each language or pair; counts only as a file argument
 LIMITS = ("--max-epoch", "--max-update")  # of a training
-Record = dict[str, Any]  # "commands": lists of arguments; "files": path of a file or folder -> its digest
+Record = dict[str, Any]  # "format"; "commands": lists of arguments; "files": path of a file or folder -> its digest
 
 
 class Digests:
@@ -42,7 +43,8 @@ class Digests:
     def of(self, path: Path) -> str | dict[str, str]:
         """Hash of a file; of a folder the hash of each file by name, of a data folder only that of its manifest.
 
-        Hidden files, other manifests, which describe the other files, and compiled Python do not count.
+        Hidden files, other manifests and `DESCRIPTION`, which describe the other files, and compiled Python do not
+        count.
         """
         if path.is_file():
             return self.of_file(path)
@@ -53,7 +55,7 @@ class Digests:
         files = {file.relative_to(path).as_posix(): file for file in found}
         described = {
             name for name in files if name.startswith(".") or "/." in name or name.endswith(("manifest.json", ".pyc"))
-        }
+        } | {DESCRIPTION}
         return {name: self.of_file(file) for name, file in files.items() if name not in described}
 
     def of_file(self, path: Path) -> str:
@@ -82,6 +84,8 @@ def check(folder: Path, name: str, record: Record, otherwise: str) -> Record:
         return {}
     before = read_json(folder / name)
     before = before if isinstance(before, dict) else {}
+    if before and any(map(is_result, folder.iterdir())):
+        check_format("record of settings", before, folder / name)
     changed = difference(before, record)
     if changed:
         refuse_results(folder, changed, otherwise)
@@ -127,15 +131,12 @@ def difference(before: Record, now: Record) -> str:
 
 
 def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator[str]:
-    """Yields the path if it is a file that has changed or is missing, and the files of a folder that have.
-
-    The description of a corpus does not count. It stays in records, so that older ones remain valid.
-    """
+    """Yields the path if it is a file that has changed or is missing, and the files of a folder that have."""
     before, now = known[path], files.get(path)
     if not isinstance(before, dict) or not isinstance(now, dict):
         yield from [path] if before != now else []
     else:
-        yield from (f"{path}/{name}" for name in before if now.get(name) != before[name] and name != DESCRIPTION)
+        yield from (f"{path}/{name}" for name in before if now.get(name) != before[name])
 
 
 def without_limits(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -166,7 +167,8 @@ def main(folder: Path, arguments: list[str], may_grow: bool = False) -> None:
     digests = Digests(folder)
     words = [word for argument in others for word in (argument, *parts(argument))]
     paths = [word for word in words if word and os.path.exists(word)]
-    record = {"commands": [others], "files": {path: digests.of(Path(path)) for path in paths}}
+    files = {path: digests.of(Path(path)) for path in paths}
+    record = {"format": FORMATS["record of settings"], "commands": [others], "files": files}
     before = check(folder, SETTINGS, record, "choose another folder")
     changed = smaller(before.get("limits") or {}, limits)
     if changed:

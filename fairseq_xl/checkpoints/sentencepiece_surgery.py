@@ -79,7 +79,6 @@ def with_rounded_scores(content: bytes) -> bytes:
         return content
     for piece in model.pieces:
         piece.score = round(piece.score / SCORE_STEP) * SCORE_STEP
-        piece.type = piece.type  # a type that is not set is written too: hashes of earlier files stay valid
     return model.SerializeToString()
 
 

@@ -21,6 +21,7 @@ from fairseq_xl.evaluation.prediction_folders import check_predictions, write_pr
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.io.files import parsed_json, replacing
+from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.io.versions import version
@@ -335,7 +336,8 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
         with replacing(options.table) as file:
             file.write(table(result, benchmark).encode("utf-8"))
     versions = {package: version(package) for package in ("fairseq_xl", "sacrebleu")}
-    sys.stdout.write(json.dumps({"benchmark": benchmark.name, "versions": versions} | result) + "\n")
+    header = {"benchmark": benchmark.name, "format": FORMATS["score file"], "versions": versions}
+    sys.stdout.write(json.dumps(header | result) + "\n")
 
 
 # Scores of a language from two files

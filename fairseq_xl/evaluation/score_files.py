@@ -10,6 +10,7 @@ from fairseq_xl.evaluation.benchmarks import Task
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.io.bounds import LARGEST
 from fairseq_xl.io.files import parsed_json
+from fairseq_xl.io.format_numbers import check_format
 from fairseq_xl.io.lines import read_lines
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtreme.BENCHMARK)}
@@ -69,6 +70,7 @@ def read_score_file(path: str, system: str) -> ScoreFile:
     if not isinstance(name, str) or name not in BENCHMARKS:
         expected = " or ".join(f"`fairseq-xl score {benchmark}`" for benchmark in BENCHMARKS)
         raise UserError(f"{path} is not a score file of {expected}: its benchmark is {quoted(name)}")
+    check_format("score file", content, path)
     benchmark = BENCHMARKS[name]
     versions = {k: v if isinstance(v, str) else None for k, v in object_items(content, "versions", path)}
     tasks = dict(object_items(content, "tasks", path))

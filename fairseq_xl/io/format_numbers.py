@@ -19,6 +19,8 @@ FORMATS = {
     "note of added files": 1,
     "note of predictions": 1,
     "partial results": 1,
+    "score file": 1,
+    "record of settings": 1,
 }
 #: kind of file -> what to do with one of another format
 REMEDIES = {
@@ -30,6 +32,8 @@ REMEDIES = {
     "note of added files": "remove it, and run the same `fairseq-xl back-translate` or `mine-negatives` again",
     "note of predictions": "remove it with its predictions, and predict again",
     "partial results": "remove the folder: the command begins anew",
+    "score file": "score the predictions again with `fairseq-xl score`",
+    "record of settings": "remove the folder or name another one",
 }
 
 

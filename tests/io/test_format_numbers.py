@@ -10,9 +10,11 @@ from fairseq_xl.checkpoints.identity import check_identity
 from fairseq_xl.data.store.manifest import read_manifest, read_note
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import prediction_folders
+from fairseq_xl.evaluation.score_files import read_score_file
 from fairseq_xl.io import parts
 from fairseq_xl.io.format_numbers import FORMATS, REMEDIES
 from fairseq_xl.serving.runtime import Exported
+from recipes import settings
 from recipes.wmt_arguments import corpus_content
 
 
@@ -25,11 +27,16 @@ def language_module(path, number):
     language_modules.read(path)
 
 
-def json_file(read):
+def check_record(path):
+    (path.parent / "checkpoint.pt").touch()
+    settings.check(path.parent, path.name, {"commands": [], "files": {}}, "")
+
+
+def json_file(read, **more):
     """A function that writes a number to a JSON file and calls `read` with its path."""
 
     def written(path, number):
-        path.write_text(json.dumps(number | {"fingerprints": {}}))
+        path.write_text(json.dumps(number | more | {"fingerprints": {}}))
         read(path)
 
     return written
@@ -44,6 +51,8 @@ READERS = {
     "corpus": ("manifest.json", json_file(lambda path: corpus_content(str(path.parent)))),
     "note of added files": ("train.en-de.negatives.json", json_file(read_note)),
     "note of predictions": ("predictions.json", json_file(lambda path: prediction_folders.read_note(path.parent))),
+    "score file": ("scores.json", json_file(lambda path: read_score_file(str(path), "system"), benchmark="xtreme")),
+    "record of settings": ("step.json", json_file(check_record)),
     "partial results": ("made_with.json", json_file(lambda path: parts.begin(path.parent, {}))),
 }
 

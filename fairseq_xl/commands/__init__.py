@@ -108,10 +108,10 @@ def _run(words: list[str]) -> None:
 def _help_or_refuse(words: list[str]) -> NoReturn:
     """Shows the help of ``fairseq-xl`` or ``fairseq-xl score``, or refuses a subcommand that does not exist."""
     group = [] if not words or words[0] in HELP else words[:1]
-    found = {name: described for name, described in COMMANDS.items() if name.split()[: len(group)] == group}
+    commands = {name: description for name, description in COMMANDS.items() if name.split()[: len(group)] == group}
     rest = words[len(group) :]
-    if not found or (rest and rest[0] not in HELP):
-        wrong, expected = " ".join(words[: len(group) + bool(found)]), ", ".join(found or COMMANDS)
+    if not commands or (rest and rest[0] not in HELP):
+        wrong, expected = " ".join(words[: len(group) + bool(commands)]), ", ".join(commands or COMMANDS)
         similar = [
             name for text in (" ".join(words[:2]), wrong) for name in difflib.get_close_matches(text, COMMANDS, 1)
         ]
@@ -119,7 +119,7 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
         sys.stderr.write(f"fairseq-xl: error: there is no command {wrong!r}: {hint}expected one of {expected}\n")
         sys.exit(2)
     title = " ".join(["fairseq-xl", *group])
-    width = max(map(len, found)) + 2
-    listed = "".join(f"  {name:<{width}}{described}\n" for name, described in found.items())
+    width = max(map(len, commands)) + 2
+    listed = "".join(f"  {name:<{width}}{description}\n" for name, description in commands.items())
     sys.stdout.write(f"usage: {title} COMMAND ...\n\n{listed}\n`fairseq-xl COMMAND --help` shows its arguments.\n")
     sys.exit(0 if rest else 2)

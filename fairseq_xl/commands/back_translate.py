@@ -27,15 +27,15 @@ def main(arguments: list[str] | None = None) -> None:
     register()
     from fairseq_xl.inference.offline_back_translation import back_translate
 
-    chosen = {"beam": options.beam or BEAM, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
+    generation = {"beam": options.beam or BEAM, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
     if options.sampling:
-        chosen |= {"sampling": True, "sampling_topk": options.sampling_topk or -1, "beam": 1}
+        generation |= {"sampling": True, "sampling_topk": options.sampling_topk or -1, "beam": 1}
     result = back_translate(
         options.checkpoint,
         options.data,
         options.source_lang,
         options.target_lang,
-        chosen,
+        generation,
         target_pieces_only=options.target_pieces_only,
         fp16=options.fp16,
         split=options.split,

@@ -36,25 +36,25 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"{source}: there is no such file or folder")
     if source.is_dir() and any((source / name).is_file() for name in CHECKPOINTS):
         source, _ = found_in(source)
-    found = published_models.read(source, values=False)  # the model is read later
-    if isinstance(found, published_models.Published):
+    model = published_models.read(source, values=False)  # the model is read later
+    if isinstance(model, published_models.Published):
         _refuse(
             options, OUT, f"{source} is a published model: convert it to a checkpoint first, and then the checkpoint"
         )
-        languages = language_codes("--langs", options.langs) if options.langs else found.languages
+        languages = language_codes("--langs", options.langs) if options.langs else model.languages
         if not languages:
             raise UserError(f"{source} has no languages: name those of its text, as in --langs en,de")
-        _check_languages(languages, found.languages, source)
+        _check_languages(languages, model.languages, source)
         codes = Path(options.codes) if options.codes else None
         with new_folder(output) as folder:
-            import_model(found, source, folder, languages, codes, options.cased or None)
+            import_model(model, source, folder, languages, codes, options.cased or None)
     else:
-        check_checkpoint(found, source)
+        check_checkpoint(model, source)
         _refuse(options, IN, f"for published models only, and {source} is not one")
         kind = options.to or KINDS[0]
         unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(kind, ("no_head", "no_tokenizer")), f"not for --to {kind}")
-        data = first_folder(options.data or found_in(source)[1] or _data_of_training(found, source))
+        data = first_folder(options.data or found_in(source)[1] or _data_of_training(model, source))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
         export = conversion.Export(
@@ -83,17 +83,17 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], reason: str) ->
             raise UserError(f"--{name.replace('_', '-')}: {reason}")
 
 
-def _check_languages(languages: list[str], known: list[str], source: Path) -> None:
+def _check_languages(languages: list[str], model_languages: list[str], source: Path) -> None:
     """Logs a warning for languages that a model with languages lacks.
 
     Raises `UserError` for another spelling of one that it has, such as de_DE.
     """
-    lacking = [code for code in languages if code not in known]
+    lacking = [code for code in languages if code not in model_languages]
     for code in lacking:
         short = code.split("_")[0]
-        if short in known:
+        if short in model_languages:
             raise UserError(f"--langs: {source} has {code} under the name {short}")
-    if known and lacking:
+    if model_languages and lacking:
         logger.warning("%s has no %s: random embeddings", source, ", ".join(lacking))
 
 

@@ -38,11 +38,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def named_number(text: str) -> tuple[str, float]:
     """Reads NAME=VALUE."""
-    name, _, value = text.rpartition("=")
+    name, _, digits = text.rpartition("=")
     try:
-        number = float(value)
+        value = float(digits)
     except ValueError:
-        number = float("nan")
-    if not name or not math.isfinite(number):
+        value = math.nan
+    if not name or not math.isfinite(value):
         raise UserError(f"--line {text}: expected NAME=VALUE with a finite number")
-    return name, number
+    return name, value

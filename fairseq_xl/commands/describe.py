@@ -1,4 +1,4 @@
-"""Says what a file or folder holds: kind, architecture, sizes, vocabulary, languages, objectives, updates, origin.
+"""Describes a file or folder: kind, architecture, sizes, vocabulary, languages, objectives, updates, origin.
 
 It knows checkpoints of this package, language modules, word vectors, published models (XLM-R, XLM, mBERT, mBART, VECO's
 translation model), folders of transformers and sentence-transformers, ONNX files, data folders and dictionaries. Of
@@ -27,23 +27,21 @@ def main(arguments: list[str] | None = None) -> None:
     from fairseq_xl.checkpoints.description import describe
 
     for file in options.files:
-        found = {"path": file} | describe(Path(file))
-        sys.stdout.write(json.dumps(found, ensure_ascii=False) + "\n" if options.json else _shown(found))
+        content = {"path": file} | describe(Path(file))
+        sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n" if options.json else _shown(content))
 
 
-def _shown(found: dict[str, Any]) -> str:
+def _shown(content: dict[str, Any]) -> str:
     """A line for each entry; entries of mappings are indented."""
     lines = []
-    for name, value in found.items():
+    for name, value in content.items():
         if name == "directions" and value and len(value) > SHOWN:
             value = [*value[:SHOWN], f"... ({len(value)})"]
         if name == "options":  # as on a command line
-            given = (
-                option if each is True else f"{option} {each}" for option, each in value.items() if each is not False
-            )
-            lines.append(f"options: {' '.join(given)}")
+            flags = [key if entry is True else f"{key} {entry}" for key, entry in value.items() if entry is not False]
+            lines.append(f"options: {' '.join(flags)}")
         elif isinstance(value, dict):
-            lines += [f"{name}:", *(f"  {inner}: {_text(each)}" for inner, each in value.items())]
+            lines += [f"{name}:", *(f"  {inner}: {_text(entry)}" for inner, entry in value.items())]
         else:
             lines.append(f"{name}: {_text(value)}")
     return "\n".join(lines) + "\n\n"
@@ -53,5 +51,5 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
+        return ", ".join(f"{name} {entry}" for name, entry in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

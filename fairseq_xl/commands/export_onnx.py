@@ -39,10 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.lang and not options.language_module:
         raise UserError(f"--lang {options.lang} is the language of --language-module, which is missing")
     texts = _texts(options.text)
-    chosen = {"language_module": options.language_module, "lang": options.lang}
-    model, task = load_model(
-        options.checkpoint, options.data, **{name: value for name, value in chosen.items() if value}
-    )
+    names = [name for name in ("language_module", "lang") if getattr(options, name)]
+    model, task = load_model(options.checkpoint, options.data, **{name: getattr(options, name) for name in names})
     kind, graphs = build_graphs(model.eval(), task, options.output)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
@@ -85,12 +83,12 @@ def _report(
 
 def _size(path: Path) -> int:
     """Bytes of an ONNX file and of its large parameters, FILE.data."""
-    return sum(os.path.getsize(each) for each in path.parent.glob(f"{path.name}*"))
+    return sum(os.path.getsize(file) for file in path.parent.glob(f"{path.name}*"))
 
 
-def _texts(named: list[str]) -> dict[str, tuple[str, list[str]]]:
+def _texts(arguments: list[str]) -> dict[str, tuple[str, list[str]]]:
     """Arguments XX=FILE -> {language: (file, its lines)}."""
-    files = named_values("--text", named, "XX=FILE, a language and a file of its text")
+    files = named_values("--text", arguments, "XX=FILE, a language and a file of its text")
     return {language: (path, read_lines(path)) for language, path in files.items()}
 
 

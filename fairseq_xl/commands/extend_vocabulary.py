@@ -137,7 +137,7 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
     """Writes the dictionary with new languages and pieces, and the SentencePiece model."""
     languages = [*old.languages, *_new_languages(options.langs, old)]
     last = [MASK, *language_symbols(languages)]
-    counts = {old.symbols[number]: old.count[number] for number in old.pieces.tolist()}
+    counts = {old.symbols[index]: old.count[index] for index in old.pieces.tolist()}
     if options.text:
         model = _read_model(data)
         text = [line for line in (text_of_line(line) for path in options.text for line in read_lines(path)) if line]
@@ -148,8 +148,8 @@ def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, 
         if len(added) < options.pieces:
             logger.warning("--pieces %d: the text gives %d new pieces", options.pieces, len(added))
         encoded = processor(extended).encode(text, out_type=str)
-        found = Counter(piece for line in encoded for piece in line)
-        counts |= {piece: found[piece] for piece in added}
+        piece_counts = Counter(piece for line in encoded for piece in line)
+        counts |= {piece: piece_counts[piece] for piece in added}
         with replacing(folder / MODEL) as file:
             file.write(extended.SerializeToString())
     else:
@@ -163,19 +163,19 @@ def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
     manifest, kind = read_manifest(data), vocabulary_kind(data)
     written = manifest.get("vocabulary", {})
     source = in_folder(folder, kind, {name: written.get(name) for name in OPTIONS[kind]})
-    chosen = of_manifest(manifest)
-    config = {"languages": languages} | ({"tokenizer": chosen} if chosen else {})
+    tokenizers = of_manifest(manifest)
+    config = {"languages": languages} | ({"tokenizer": tokenizers} if tokenizers else {})
     versions = {"versions": manifest["versions"]} if "versions" in manifest else {}
     content = {"format": FORMATS["data folder"], "config": config} | source.described() | versions
     write_json(folder / MANIFEST, content)
 
 
-def _new_languages(named: str | None, old: XLDictionary) -> list[str]:
+def _new_languages(codes: str | None, old: XLDictionary) -> list[str]:
     """The languages of --langs; raises `UserError` for one that is no code or that the dictionary has."""
-    new = language_codes("--langs", named) if named else []
+    new = language_codes("--langs", codes) if codes else []
     for code in new:
         if code in old.languages:
-            raise UserError(f"--langs {named}: the dictionary has {code} already")
+            raise UserError(f"--langs {codes}: the dictionary has {code} already")
     return new
 
 
@@ -184,4 +184,4 @@ def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str]
     if set(new.symbols[: new.first_language]) <= set(old.symbols):
         return lambda piece: [piece]
     model = verbatim(_read_model(data))
-    return lambda piece: [model.id_to_piece(each) for each in model.encode(piece) if not model.is_unknown(each)]
+    return lambda piece: [model.id_to_piece(index) for index in model.encode(piece) if not model.is_unknown(index)]

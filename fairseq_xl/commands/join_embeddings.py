@@ -26,19 +26,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("embeddings", nargs="+", metavar="LANGUAGE=FILE", help="en=en.npz de=mapped.npz")
     parser.add_argument("output", help="file to write, .npz")
     options = parser.parse_args(arguments)
-    files = dict(named.partition("=")[::2] for named in options.embeddings)
+    files = dict(argument.partition("=")[::2] for argument in options.embeddings)
     if len(files) < 2 or len(files) != len(options.embeddings) or not all(files.values()):
         raise UserError("expected LANGUAGE=FILE for two languages or more, each once: en=en.npz de=mapped.npz")
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
-    found = {code: read(file) for code, file in files.items()}
-    channels = {code: each.rows.shape[1] for code, each in found.items()}
+    embeddings = {code: read(file) for code, file in files.items()}
+    channels = {code: vectors.rows.shape[1] for code, vectors in embeddings.items()}
     if len(set(channels.values())) > 1:
         raise UserError(f"the embeddings differ in their channels: {channels}")
-    spaces = {code: each.space or space_of(each.rows) for code, each in found.items()}
-    first, *others = files
-    for code in others:
-        if found[code].space and spaces[code] != spaces[first]:
+    spaces = {code: vectors.space or space_of(vectors.rows) for code, vectors in embeddings.items()}
+    first, *rest = files
+    for code in rest:
+        if embeddings[code].space and spaces[code] != spaces[first]:
             raise UserError(
                 f"{files[code]} is not in the space of {files[first]}: `fairseq-xl map-embeddings` maps one into the "
                 "other"
@@ -47,11 +47,11 @@ def main(arguments: list[str] | None = None) -> None:
     shares = counts / counts.sum(axis=1, keepdims=True)
     owners = np.where(counts.any(axis=0) & dictionary.is_piece, shares.argmax(axis=0), -1)  # (V,), -1: no language
     symbols, rows = [], []
-    for number, each in enumerate(found.values()):
-        places = {symbol: row for row, symbol in enumerate(each.symbols)}
-        owned = [dictionary.symbols[index] for index in np.flatnonzero(owners == number)]
-        known = [symbol for symbol in owned if symbol in places]
-        symbols += known
-        rows.append(each.rows[[places[symbol] for symbol in known]])
+    for owner, vectors in enumerate(embeddings.values()):
+        rows_by_symbol = {symbol: row for row, symbol in enumerate(vectors.symbols)}
+        owned = [dictionary.symbols[index] for index in np.flatnonzero(owners == owner)]
+        present = [symbol for symbol in owned if symbol in rows_by_symbol]
+        symbols += present
+        rows.append(vectors.rows[[rows_by_symbol[symbol] for symbol in present]])
     write(Vectors(symbols, np.concatenate(rows), spaces[first]), options.output)
     sys.stdout.write(json.dumps(dict(zip(files, map(len, rows)))) + "\n")

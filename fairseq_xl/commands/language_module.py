@@ -42,8 +42,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command. A file is replaced only by another version of its module (`check_replaceable`)."""
     parser = argparse.ArgumentParser("fairseq-xl language-module", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, described, names in COMMANDS:
-        command = commands.add_parser(name, help=described, description=described)
+    for name, description, names in COMMANDS:
+        command = commands.add_parser(name, help=description, description=description)
         for argument in names:
             nargs = "+" if argument == "MODULES" else None
             command.add_argument(argument.lower(), metavar=argument, nargs=nargs, help=HELP[argument])
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _from_embeddings(options: argparse.Namespace) -> None:
     """Makes a language module of embeddings. Its output bias is 0: only the prediction of masked words reads it."""
     content = load_checkpoint(options.checkpoint)
-    own = language_modules.extract(content, options.checkpoint)
+    module = language_modules.extract(content, options.checkpoint)
     std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
     dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
-    language_modules.write(make(own, read_vectors(options.vectors), dictionary, std), options.module)
+    language_modules.write(make(module, read_vectors(options.vectors), dictionary, std), options.module)

@@ -100,17 +100,17 @@ def _run(options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
     sides = _files(options.words[-2:], folder)
     (_, source_texts), (_, target_texts) = sides
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
-    if options.nearest and any(name != str(number) for number, name in enumerate(source_texts.ids)):
+    if options.nearest and any(name != str(index) for index, name in enumerate(source_texts.ids)):
         raise UserError(f"{source_texts.path}: --nearest needs a sentence, without id, on each line")
     embeddings = _opened(options, sides) if options.embeddings else _embedded(options, sides, folder)
     results: dict[str, Any] = {"sentences": [len(source_texts.texts), len(target_texts.texts)]}
     if not options.nearest:
         return results | _mine(options, (source_texts, target_texts), embeddings, gold, folder)
     first, second = embeddings
-    _, numbers = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
+    _, matches = nearest(first, second, 1) if folder is None else nearest_approximately(first, second, 1, folder)
     if options.output:
-        rows = (numbers[block, 0].tolist() for block in slices(len(numbers)))
-        write_lines(options.output, (target_texts.ids[number] for number in itertools.chain.from_iterable(rows)))
+        rows = (matches[block, 0].tolist() for block in slices(len(matches)))
+        write_lines(options.output, (target_texts.ids[index] for index in itertools.chain.from_iterable(rows)))
     return results
 
 
@@ -125,15 +125,14 @@ def _mine(
     pairs = mine_texts((sides[0].texts, sides[1].texts), embeddings, options.neighbors or NEIGHBORS, folder)
     threshold, results = options.threshold, {}
     if gold is not None:
-        found = best_threshold(pairs, gold)
-        results = rounded(found)
-        threshold = found["threshold"] if threshold is None else threshold
+        best = best_threshold(pairs, gold)
+        results = rounded(best)
+        threshold = best["threshold"] if threshold is None else threshold
     count = len(pairs)
     if threshold is not None:
         count = bisect.bisect_right(pairs, -threshold, key=lambda pair: -pair.margin)
     if options.output:
-        kept = itertools.islice(pairs, count)
-        write_lines(options.output, _lines(kept, sides, with_margins=threshold is None))
+        write_lines(options.output, _lines(itertools.islice(pairs, count), sides, with_margins=threshold is None))
     return results | {"pairs": count}
 
 
@@ -153,19 +152,20 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     if not options.embeddings and options.layer is None:
         parser.error("the following arguments are required: --layer")
     if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):
-        others = "--gold, --threshold and --neighbors"
-        raise UserError(f"--nearest finds a sentence for each source sentence: leave out {others}")
+        raise UserError(
+            "--nearest finds a sentence for each source sentence: leave out --gold, --threshold and --neighbors"
+        )
 
 
-def _files(named: list[str], folder: Path | None) -> list[tuple[str, Sentences]]:
+def _files(arguments: list[str], folder: Path | None) -> list[tuple[str, Sentences]]:
     """Languages and sentences of XX=FILE YY=FILE, the sentences in a folder or in memory."""
-    found = []
-    for text in named:
+    sides = []
+    for text in arguments:
         language, separator, path = text.partition("=")
         if not separator or not language or not path:
             raise UserError(f"{text}: expected {FILES}")
-        found.append((language, read_sentences(path, folder)))
-    return found
+        sides.append((language, read_sentences(path, folder)))
+    return sides
 
 
 def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], folder: Path | None) -> list[Any]:

@@ -37,28 +37,24 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--mask-prob {options.mask_prob}: a positive number is needed")
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
-    found = {}
+    entropies = {}
     for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:
         dictionary.language_id(code)
-        found[code] = language_bits(dictionary, options, code)
-    rounded = {code: {name: round(value, 3) for name, value in row.items()} for code, row in found.items()}
+        entropies[code] = language_bits(dictionary, options, code)
+    rounded = {code: {name: round(value, 3) for name, value in row.items()} for code, row in entropies.items()}
     sys.stdout.write(json.dumps(rounded) + "\n")
 
 
 def language_bits(dictionary: XLDictionary, options: argparse.Namespace, code: str) -> dict[str, float]:
     """{model: bits per predicted token} in one language. Raises `UserError` for a text without a predicted token."""
     end = dictionary.eos()
-    train, valid = (
-        [text[line].numpy() for line in range(len(text))]
-        for text in (
-            open_text(options.data / code / split, code, len(dictionary)) for split in ("train", options.split)
-        )
-    )
+    splits = (open_text(options.data / code / split, code, len(dictionary)) for split in ("train", options.split))
+    train, valid = ([text[line].numpy() for line in range(len(text))] for text in splits)
     text = flat(valid, end)
-    places = positions(text[1:], dictionary, options) + 1
-    if not len(places):
+    predicted = positions(text[1:], dictionary, options) + 1
+    if not len(predicted):
         raise UserError(f"{options.data}: the {options.split} text of {code} has no token to predict")
-    return {"tokens": len(places)} | bits(train, dictionary.pieces, len(dictionary), end, text, places)
+    return {"tokens": len(predicted)} | bits(train, dictionary.pieces, len(dictionary), end, text, predicted)
 
 
 def positions(text: np.ndarray, dictionary: XLDictionary, options: argparse.Namespace) -> np.ndarray:
@@ -71,5 +67,4 @@ def positions(text: np.ndarray, dictionary: XLDictionary, options: argparse.Name
     blocks = np.pad(text, (0, missing), constant_values=dictionary.pad()).reshape(rows, options.length)
     weights = np.maximum(dictionary.counts, 1.0) ** -options.frequency_exponent
     keys = np.arange(rows, dtype=np.uint64)
-    chosen = choose_positions(dictionary.is_piece[blocks], keys, options.mask_prob, weights[blocks])
-    return np.flatnonzero(chosen)
+    return np.flatnonzero(choose_positions(dictionary.is_piece[blocks], keys, options.mask_prob, weights[blocks]))

@@ -18,9 +18,9 @@ from fairseq_xl.io.versions import version
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = parser("minimal-pairs", __doc__)
-    made.add_argument("files", nargs="+", metavar="FILE", help="marvin_linzen_dataset.tsv, or others of this form")
-    options = made.parse_args(arguments)
+    command = parser("minimal-pairs", __doc__)
+    command.add_argument("files", nargs="+", metavar="FILE", help="marvin_linzen_dataset.tsv, or others of this form")
+    options = command.parse_args(arguments)
     pairs = read_minimal_pairs(options.files)
     scored = masked_log_probabilities(embedder_of(options), pairs, options.lang)
     versions = {package: version(package) for package in ("fairseq_xl", "torch")}

@@ -19,14 +19,14 @@ from fairseq_xl.io.versions import version
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = parser("scws", __doc__)
-    made.add_argument("ratings", metavar="RATINGS", help="SCWS's ratings.txt")
-    options = made.parse_args(arguments)
+    command = parser("scws", __doc__)
+    command.add_argument("ratings", metavar="RATINGS", help="SCWS's ratings.txt")
+    options = command.parse_args(arguments)
     pairs = read_scws(options.ratings)
     embedder = embedder_of(options)
     gold = [pair.label for pair in pairs]
     result = {"probe": "scws", "versions": {name: version(name) for name in ("fairseq_xl", "torch")}, "n": len(pairs)}
     for name, vectors in (("context", both_words), ("embeddings", word_embeddings)):
-        one, two = vectors(embedder, pairs, options.lang)
-        result[name] = correlation(spearman, cosines(one, two), gold)
+        first, second = vectors(embedder, pairs, options.lang)
+        result[name] = correlation(spearman, cosines(first, second), gold)
     sys.stdout.write(json.dumps(result | {"chance": 0.0}) + "\n")

@@ -21,10 +21,10 @@ from fairseq_xl.io.versions import version
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = parser("wic", __doc__)
-    made.add_argument("train", metavar="TRAIN", help="prefix of the training files, such as WiC_dataset/train/train")
-    made.add_argument("test", metavar="TEST", help="prefix of the test files")
-    options = made.parse_args(arguments)
+    command = parser("wic", __doc__)
+    command.add_argument("train", metavar="TRAIN", help="prefix of the training files, such as WiC_dataset/train/train")
+    command.add_argument("test", metavar="TEST", help="prefix of the test files")
+    options = command.parse_args(arguments)
     train, test = read_wic(options.train), read_wic(options.test)
     embedder = embedder_of(options)
     labels, gold = ([bool(pair.label) for pair in pairs] for pairs in (train, test))
@@ -32,9 +32,9 @@ def main(arguments: list[str] | None = None) -> None:
     features: dict[str, list[np.ndarray]] = {"pair": [], "words": []}
     for pairs in (train, test):
         features["pair"].append(pair_hidden_states(embedder, pairs, options.lang))
-        one, two = both_words(embedder, pairs, options.lang)
-        features["words"].append(np.concatenate((one, two, np.abs(one - two), one * two), axis=1))
-    for name, (of_train, of_test) in features.items():
-        result[name] = logistic_regression_accuracy(of_train, labels, of_test, gold)
+        first, second = both_words(embedder, pairs, options.lang)
+        features["words"].append(np.concatenate((first, second, np.abs(first - second), first * second), axis=1))
+    for name, (train_features, test_features) in features.items():
+        result[name] = logistic_regression_accuracy(train_features, labels, test_features, gold)
     versions = {package: version(package) for package in ("fairseq_xl", "torch", "scikit-learn")}
     sys.stdout.write(json.dumps({"probe": "wic", "versions": versions} | result) + "\n")

@@ -68,67 +68,66 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[str]:
-    """Rehearses what the command line names; returns the errors of updates."""
+    """Rehearses the configurations of the command line; returns the errors of updates."""
     from fairseq_xl.rehearsal.counting import count
     from fairseq_xl.rehearsal.report import counts_text, markdown, updates_text
     from fairseq_xl.rehearsal.updates import run_two_updates
 
     entries = _entries(configs, flags, options)
-    settings = [each.setting() for each in entries]
-    counts, found = [], []
+    settings = [entry.setting() for entry in entries]
+    counts, records = [], []
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
-        for number, (entry, setting) in enumerate(zip(entries, settings)):
-            counted = count(setting, Path(name) / str(number))
+        for index, (entry, setting) in enumerate(zip(entries, settings)):
+            counts.append(count(setting, Path(name) / str(index)))
             title = f"{entry.system}, {entry.name}\n" if options.list else ""
-            sys.stdout.write(f"{title}{counts_text(counted, entry.paper)}" + ("\n" if options.list else ""))
+            sys.stdout.write(f"{title}{counts_text(counts[-1], entry.paper)}" + ("\n" if options.list else ""))
             sys.stdout.flush()
-            counts.append(counted)
     updates = [] if options.no_updates else run_two_updates(settings, deadline=options.deadline)
-    for number, entry in enumerate(entries):
-        described: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
-        described["counted"] = dataclasses.asdict(counts[number])
+    for index, entry in enumerate(entries):
+        record: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
+        record["counted"] = dataclasses.asdict(counts[index])
         if updates:
             title = f"{entry.system}, {entry.name}: " if options.list else ""
-            sys.stdout.write(f"{title}{updates_text(updates[number])}")
-            described["updates"] = {"losses": list(updates[number].losses), "error": updates[number].error}
-        found.append(described)
+            sys.stdout.write(f"{title}{updates_text(updates[index])}")
+            record["updates"] = {"losses": list(updates[index].losses), "error": updates[index].error}
+        records.append(record)
     if options.json:
         with replacing(options.json) as file:
-            file.write((json.dumps(found, indent=1) + "\n").encode())
+            file.write((json.dumps(records, indent=1) + "\n").encode())
     if options.write:
         for system in dict.fromkeys(entry.system for entry in entries):
-            rows = [(entry, each) for entry, each in zip(entries, counts) if entry.system == system]
+            rows = [row for row in zip(entries, counts) if row[0].system == system]
             path = Path(options.list).parent / system / "results/rehearsal.md"
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
                 file.write(markdown(system, rows).encode())
-    failures = zip(entries, updates)
-    return [f"{entry.name}: {each.error}" for entry, each in failures if each.error is not None]
+    return [f"{entry.name}: {result.error}" for entry, result in zip(entries, updates) if result.error is not None]
 
 
 def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[Any]:
     """The configurations to rehearse."""
     from fairseq_xl.rehearsal.report import Entry, find_entry, read_list
 
-    given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
-    given = {name: value for name, value in given.items() if value is not None}
+    numbers = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in NUMBERS}
+    numbers = {name: value for name, value in numbers.items() if value is not None}
     if options.list:
-        if given:
-            raise UserError(f"rehearse: --{next(iter(given))} cannot be used with --list: the list sets it")
+        if numbers:
+            name = next(iter(numbers)).replace("_", "-")
+            raise UserError(f"rehearse: --{name} cannot be used with --list: the list sets it")
         entries = read_list(Path(options.list))
-        chosen = names_of("--only", options.only) if options.only else [each.system for each in entries]
-        unknown = set(chosen) - {each.system for each in entries}
-        if unknown:
-            systems = ", ".join(dict.fromkeys(each.system for each in entries))
-            raise UserError(f"--only {options.only}: {options.list} has no {min(unknown)}: expected some of {systems}")
-        return [each for each in entries if each.system in chosen]
+        systems = dict.fromkeys(entry.system for entry in entries)
+        names = names_of("--only", options.only) if options.only else list(systems)
+        if unknown := set(names) - systems.keys():
+            expected = ", ".join(systems)
+            raise UserError(f"--only {options.only}: {options.list} has no {min(unknown)}: expected some of {expected}")
+        return [entry for entry in entries if entry.system in names]
     missing = [name for name in configs if not Path(name).is_file()]
     if missing:
         raise UserError(f"{missing[0]}: no such file")
     _check_keys(configs, flags)
-    known = find_entry(configs, flags)
-    values = (known.values if known else {}) | {name.replace("-", "_"): value for name, value in given.items()}
-    return [Entry("", " ".join(configs), tuple(configs), tuple(flags), known.paper if known else None, values)]
+    listed = find_entry(configs, flags)
+    values, paper = (listed.values | numbers, listed.paper) if listed else (numbers, None)
+    return [Entry("", " ".join(configs), tuple(configs), tuple(flags), paper, values)]
 
 
 def _check_keys(configs: list[str], flags: list[str]) -> None:
@@ -152,8 +151,8 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         allow_abbrev=False,
     )
-    for name, (below, described) in NUMBERS.items():
-        parser.add_argument(f"--{name}", action=in_range(int, "1 or more", below), help=described)
+    for name, (below, help_text) in NUMBERS.items():
+        parser.add_argument(f"--{name}", action=in_range(int, "1 or more", below), help=help_text)
     parser.add_argument("--no-updates", action="store_true", help="do not run the two updates")
     parser.add_argument(
         "--deadline",

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"--settings {' --settings '.join(options.settings)}: a file is named twice")
     files = read_score_files(options.scores)
     settings = {path: read_settings(path) for path in options.settings}
-    made = page(files, settings, options.title, options.note)
+    html = page(files, settings, options.title, options.note)
     with replacing(options.output) as file:
-        file.write(made.encode("utf-8", "replace"))  # JSON may have half of a surrogate pair
+        file.write(html.encode("utf-8", "replace"))  # JSON may have half of a surrogate pair
     logger.info("%s: systems %s", options.output, ", ".join(dict.fromkeys(file.system for file in files)))

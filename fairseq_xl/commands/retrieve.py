@@ -21,17 +21,17 @@ def main(arguments: list[str] | None = None) -> None:
     if not options.dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
-    tested = {language for pair in (*test, *dev) for language in pair.split("-")}
-    embed = Embedders(options.checkpoint, options.data, tested, options.lang, options.fp16)
+    languages = {language for pair in (*test, *dev) for language in pair.split("-")}
+    embed = Embedders(options.checkpoint, options.data, languages, options.lang, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
     result = {}
     if dev:
-        tried = retrieve(embed, dev, choices)
-        table = [{"layer": choice[0], "pooling": choice[1], **averages(found)} for choice, found in tried.items()]
-        best = max(range(len(choices)), key=lambda number: table[number]["margin"])  # the first of equals
+        dev_scores = retrieve(embed, dev, choices).items()
+        table = [{"layer": layer, "pooling": pooling, **averages(scores)} for (layer, pooling), scores in dev_scores]
+        best = max(range(len(choices)), key=lambda index: table[index]["margin"])  # the first of equals
         choices, result["dev"] = [choices[best]], table
-    (found,) = retrieve(embed, test, choices, options.found_to).values()
-    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(found), "test": found}
+    (scores,) = retrieve(embed, test, choices, options.found_to).values()
+    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(scores), "test": scores}
     sys.stdout.write(json.dumps(result) + "\n")
 
 

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
     gold = {code: read_gold(str(bucc / f"{code}-en.dev.gold"), sides) for code, sides in dev.items()}
     sentences = _read(tatoeba, languages[TATOEBA], "-en")
     for code, (_, english) in sentences.items():
-        if english.ids != [str(number) for number in range(len(english.ids))]:
+        if english.ids != [str(index) for index in range(len(english.ids))]:
             raise UserError(f"{tatoeba / code}-en.en: expected a sentence on each line")
     file, _ = found_in(options.checkpoint)
     origins = {task: Origin.from_checkpoint(file, task) for task in languages}
@@ -55,45 +55,44 @@ def main(arguments: list[str] | None = None) -> None:
         check_replaceable(options.destination / task, origins[task], [f"test-{code}.tsv" for code in codes])
     if not dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling: without BUCC's dev files they cannot be selected")
-    spoken = {code for codes in languages.values() for code in codes}
-    embed = Embedders(options.checkpoint, options.data, {*spoken, "en"}, options.lang, options.fp16)
+    embed = Embedders(options.checkpoint, options.data, {"en"}.union(*languages.values()), options.lang, options.fp16)
     choices = embed.choices(options.layer, options.pooling)
-    tried: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
+    dev_scores: dict[Choice, dict[str, dict[str, float]]] = {choice: {} for choice in choices}
     for code, sides in dev.items():
         for choice, pairs in _mined(embed, code, sides, choices).items():
-            tried[choice][code] = best_threshold(pairs, gold[code])
-    choice = max(choices, key=lambda choice: sum(found["f1"] for found in tried[choice].values()))
-    written: dict[str, dict[str, str]] = {BUCC: {}, TATOEBA: {}}
+            dev_scores[choice][code] = best_threshold(pairs, gold[code])
+    choice = max(choices, key=lambda choice: sum(scores["f1"] for scores in dev_scores[choice].values()))
+    files: dict[str, dict[str, str]] = {BUCC: {}, TATOEBA: {}}
     for code, sides in test.items():
-        threshold = tried[choice][code]["threshold"]
+        threshold = dev_scores[choice][code]["threshold"]
         pairs = [pair for pair in _mined(embed, code, sides, [choice])[choice] if pair.margin >= threshold]
-        found = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}\n" for pair in pairs]
-        written[BUCC][f"test-{code}.tsv"] = "".join(found)
+        lines = [f"{sides[0].ids[pair.source]}\t{sides[1].ids[pair.target]}\n" for pair in pairs]
+        files[BUCC][f"test-{code}.tsv"] = "".join(lines)
     for code, sides in sentences.items():
         source, target = _embedded(embed, code, sides, [choice])
-        _, numbers = nearest(target[choice], source[choice], 1)  # of each English sentence
-        written[TATOEBA][f"test-{code}.tsv"] = "".join(f"{sides[0].ids[number]}\n" for number in numbers[:, 0].tolist())
-    for task, texts in written.items():
+        _, rows = nearest(target[choice], source[choice], 1)  # of each English sentence
+        files[TATOEBA][f"test-{code}.tsv"] = "".join(f"{sides[0].ids[row]}\n" for row in rows[:, 0].tolist())
+    for task, texts in files.items():
         if texts:
             write_predictions(options.destination / task, origins[task], texts)
     table = [
-        {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in found.items()}}
-        for (layer, pooling), found in tried.items()
+        {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in by_code.items()}}
+        for (layer, pooling), by_code in dev_scores.items()
     ]
     result = {"layer": choice[0], "pooling": choice[1], "choices": table}
     sys.stdout.write(json.dumps(result) + "\n")
 
 
-def _languages(named: str) -> dict[str, list[str]]:
+def _languages(text: str) -> dict[str, list[str]]:
     """Languages of both tasks, or only the named ones; `UserError` for a language that neither task has."""
-    theirs = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
-    if not named:
-        return theirs
-    chosen = names_of("--langs", named)
-    unknown = [code for code in chosen if not any(code in codes for codes in theirs.values())]
+    task_languages = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
+    if not text:
+        return task_languages
+    names = names_of("--langs", text)
+    unknown = [code for code in names if not any(code in codes for codes in task_languages.values())]
     if unknown:
-        raise UserError(f"--langs {named}: neither BUCC nor Tatoeba of XTREME has {unknown[0]}")
-    return {name: [code for code in codes if code in chosen] for name, codes in theirs.items()}
+        raise UserError(f"--langs {text}: neither BUCC nor Tatoeba of XTREME has {unknown[0]}")
+    return {name: [code for code in codes if code in names] for name, codes in task_languages.items()}
 
 
 def _read(folder: Path, languages: list[str], middle: str) -> Texts:

@@ -45,35 +45,35 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
     if options.name == "retrieval":
-        found = {}
+        scores = {}
         for pair, sides in read_named_pairs(options.pairs).items():
             similarities = similarity(*sides)
-            found[pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarities)
+            scores[pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarities)
             if options.found_to is not None:
                 write_best_matches(similarities, options.found_to / f"{pair}.tsv")
-        sys.stdout.write(json.dumps({"average": averages(found), "test": found}) + "\n")
+        sys.stdout.write(json.dumps({"average": averages(scores), "test": scores}) + "\n")
         return
     languages = names_of("--langs", options.langs)
     if options.name == "titles":
         for code in languages:
-            first_words, number = titles(options.files, code, options.split)
-            lines = [f"D-{place}\t0\t{title}" for place, title in enumerate(first_words)]
+            first_words, count = titles(options.files, code, options.split)
+            lines = [f"D-{index}\t0\t{title}" for index, title in enumerate(first_words)]
             write_lines(options.output / code / f"generate-{options.split}.txt", lines)
-            sys.stdout.write(f"{code}: the first {number} {title_unit(code)}\n")
+            sys.stdout.write(f"{code}: the first {count} {title_unit(code)}\n")
         return
-    trained = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
+    train_languages = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
     texts: dict[str, str] = {}
     if options.name in METHODS:
         method = options.method
-        texts |= predict(options.name, method, options.files.split(":"), languages, trained, options.split)
+        texts |= predict(options.name, method, options.files.split(":"), languages, train_languages, options.split)
     else:
         method = "trained"
-        predicted = classify(options.name, options.files.split(":"), languages, trained, options.split)
+        predicted = classify(options.name, options.files.split(":"), languages, train_languages, options.split)
         for code, columns in predicted.items():
-            rows = [f"{label}\t{guess}\t{share:.4f}" for label, guess, share in zip(*columns)]
-            rows = [f"{number}\t{row}\n" for number, row in enumerate(rows, start=1)]
-            texts[f"{options.split}.{code}.tsv"] = "".join(rows)
-    model = f"the baseline {options.name}, {method} on {','.join(trained) or 'each language'}"
+            rows = enumerate(zip(*columns), start=1)
+            lines = [f"{line}\t{label}\t{guess}\t{share:.4f}\n" for line, (label, guess, share) in rows]
+            texts[f"{options.split}.{code}.tsv"] = "".join(lines)
+    model = f"the baseline {options.name}, {method} on {','.join(train_languages) or 'each language'}"
     task = "classification" if options.name in CLASSIFIERS else options.name.replace("-", "_")
     write_predictions(options.output, Origin(model, None, task), texts)
 
@@ -88,19 +88,19 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--found-to", type=Path, metavar="FOLDER", help="write the sentences found, as fairseq-xl retrieve does"
     )
-    for name, described in BASELINES.items():
-        command = commands.add_parser(name, help=described)
+    for name, help_text in BASELINES.items():
+        command = commands.add_parser(name, help=help_text)
         command.add_argument("files", help="folder of the task's files; for labeled text several folders, joined by :")
         command.add_argument("output", type=Path, help="folder for the predictions or titles")
         command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
         command.add_argument("--split", default="test", help="split (default: test)")
         if name in METHODS:
-            described = "; ".join(f"{method}: {what}" for method, what in METHODS[name].items())
+            help_text = "; ".join(f"{method}: {what}" for method, what in METHODS[name].items())
             default = next(iter(METHODS[name]))
             command.add_argument(
-                "--method", choices=METHODS[name], default=default, help=f"{described} (default: {default})"
+                "--method", choices=METHODS[name], default=default, help=f"{help_text} (default: {default})"
             )
         if name in (*CLASSIFIERS, "tagging"):
-            described = "languages to train on together (default: each language on its own text)"
-            command.add_argument("--train-langs", default="", help=described)
+            help_text = "languages to train on together (default: each language on its own text)"
+            command.add_argument("--train-langs", default="", help=help_text)
     return parser

@@ -16,16 +16,16 @@ from fairseq_xl.evaluation.prediction_folders import check_predictions
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = argument_parser("classification", __doc__, "SPLIT.LANGUAGE.tsv")
-    made.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
-    options = made.parse_args(arguments)
+    parser = argument_parser("classification", __doc__, "SPLIT.LANGUAGE.tsv")
+    parser.add_argument("--against", help="folder of another classifier's predictions, for McNemar's exact test")
+    options = parser.parse_args(arguments)
 
     def scores(path: Path, _: str) -> dict[str, Any]:
         if not options.against:
             return score(*read_predictions(path))
-        other = Path(options.against) / path.name
-        check_predictions(other, [options.task])
-        return score(*read_predictions(path)) | {"paired": compare(path, other)}
+        against = Path(options.against) / path.name
+        check_predictions(against, [options.task])
+        return score(*read_predictions(path)) | {"paired": compare(path, against)}
 
     result = score_languages(options, "tsv", scores, ("accuracy", "macro_f1", "majority"), "metric:accuracy")
     sys.stdout.write(json.dumps(result) + "\n")

@@ -39,10 +39,10 @@ def main(arguments: list[str] | None = None) -> None:
     )
 
     options.data = one_folder(options.data)  # the bigrams are those of its training text
-    found, settings = totals(options.checkpoint, options.data, options.langs, options.split)
+    sums_by_language, settings = totals(options.checkpoint, options.data, options.langs, options.split)
     languages = {
         code: scores(**sums) | {"bigram": scores(**bigram_totals(options.data, code, options.split))}
-        for code, sums in found.items()
+        for code, sums in sums_by_language.items()
     }
     versions = {package: version(package) for package in ("fairseq_xl", "fairseq", "torch")}
     result = {"split": options.split, "versions": versions, "settings": settings, "languages": languages}

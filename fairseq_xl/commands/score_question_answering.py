@@ -19,26 +19,26 @@ from fairseq_xl.io.compressed import stored
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = argument_parser("question-answering", __doc__, "SPLIT.LANGUAGE.json, {id: answer}")
-    made.add_argument(
+    parser = argument_parser("question-answering", __doc__, "SPLIT.LANGUAGE.json, {id: answer}")
+    parser.add_argument(
         "--references",
         required=True,
         help="folder of SPLIT.LANGUAGE.json in SQuAD's format; several, separated by ':', are searched in order",
     )
-    made.add_argument(
+    parser.add_argument(
         "--reference-file",
         action="append",
         default=[],
         metavar="XX=FILE",
         help="a file with the references of a language, in place of that in --references: a translated test file",
     )
-    made.add_argument(
+    parser.add_argument(
         "--normalization",
         choices=NORMALIZATIONS,
         default="squad",
         help="how answers are compared: as SQuAD's program does, or as MLQA's (default: %(default)s)",
     )
-    options = made.parse_args(arguments)
+    options = parser.parse_args(arguments)
     reference_files = _files_by_language(options.reference_file, options.langs)
 
     def scores(path: Path, language: str) -> dict[str, Any]:
@@ -52,16 +52,16 @@ def main(arguments: list[str] | None = None) -> None:
     sys.stdout.write(json.dumps(result | {"normalization": options.normalization}) + "\n")
 
 
-def _files_by_language(named: list[str], languages: str) -> dict[str, list[Path]]:
+def _files_by_language(arguments: list[str], languages: str) -> dict[str, list[Path]]:
     """XX=FILE … -> {language: [file]}; raises `UserError` for a repeated language or one not in `languages`."""
-    found: dict[str, list[Path]] = {}
-    for argument in named:
+    files: dict[str, list[Path]] = {}
+    for argument in arguments:
         language, _, file = argument.partition("=")
         if not language or not file:
             raise UserError(f"--reference-file {argument}: expected XX=FILE, a language and its file")
-        if language in found:
+        if language in files:
             raise UserError(f"--reference-file: {language} is named twice")
         if language not in languages.split(","):
             raise UserError(f"--reference-file: {language} is not in --langs {languages}")
-        found[language] = [Path(file)]
-    return found
+        files[language] = [Path(file)]
+    return files

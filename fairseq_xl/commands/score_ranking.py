@@ -15,11 +15,11 @@ from fairseq_xl.evaluation.ranking_scores import GAINS, read_scores, score
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
-    made = argument_parser("ranking", __doc__, "SPLIT.LANGUAGE.tsv")
-    made.add_argument(
+    parser = argument_parser("ranking", __doc__, "SPLIT.LANGUAGE.tsv")
+    parser.add_argument(
         "--gain", choices=GAINS, default="linear", help="linear: the relevance; exponential: 2^relevance - 1"
     )
-    options = made.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def scores(path: Path, _: str) -> dict[str, Any]:
         return score(read_scores(path).values(), path, options.gain)

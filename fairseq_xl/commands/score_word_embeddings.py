@@ -29,9 +29,9 @@ from fairseq_xl.io.versions import version
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
     options = _parser().parse_args(arguments)
-    dictionaries = {pair: read_dictionary(path) for pair, path in _named(options.dictionaries, "DICTIONARY").items()}
+    dictionaries = {pair: read_dictionary(path) for pair, path in _paths(options.dictionaries, "DICTIONARY").items()}
     rated = {}
-    for pair, paths in _named(options.similarity, "DATA:GOLD").items():
+    for pair, paths in _paths(options.similarity, "DATA:GOLD").items():
         data, _, gold = paths.partition(":")
         if not gold:
             raise UserError(f"--similarity {pair}={paths}: expected XX-YY=DATA:GOLD, the words and their ratings")
@@ -43,14 +43,14 @@ def main(arguments: list[str] | None = None) -> None:
     result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}
     for pair, words in dictionaries.items():
         languages = pair.split("-")
-        kept, one, two = embeddings.pairs(words, languages)
-        no_common_piece = np.array([embeddings.have_no_common_piece(words[number], languages) for number in kept])
-        scores = dictionary_scores(no_common_piece, one, two)
-        result["dictionaries"][pair] = {"left_out": len(words) - len(kept)} | scores
+        indices, source, target = embeddings.pairs(words, languages)
+        no_common_piece = np.array([embeddings.have_no_common_piece(words[index], languages) for index in indices])
+        scores = dictionary_scores(no_common_piece, source, target)
+        result["dictionaries"][pair] = {"left_out": len(words) - len(indices)} | scores
     for pair, (words, ratings) in rated.items():
-        kept, one, two = embeddings.pairs(words, pair.split("-"))
-        scores = similarity_scores(one, two, [ratings[number] for number in kept])
-        result["similarity"][pair] = {"left_out": len(words) - len(kept)} | scores
+        indices, source, target = embeddings.pairs(words, pair.split("-"))
+        scores = similarity_scores(source, target, [ratings[index] for index in indices])
+        result["similarity"][pair] = {"left_out": len(words) - len(indices)} | scores
     sys.stdout.write(json.dumps(result) + "\n")
 
 
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _named(arguments: list[str], what: str) -> dict[str, str]:
+def _paths(arguments: list[str], what: str) -> dict[str, str]:
     """Arguments XX-YY=FILE -> {"XX-YY": FILE}."""
     files = named_values("", arguments, f"XX-YY={what}")
     for pair, path in files.items():

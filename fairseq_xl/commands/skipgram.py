@@ -33,9 +33,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
     parser.add_argument("language", help="language of the training text that is read")
     parser.add_argument("output", help="file to write")
-    for name, kind, default, expected, below, described in NUMBERS:
+    for name, kind, default, expected, below, help_text in NUMBERS:
         action = in_range(kind, expected, below)
-        parser.add_argument(f"--{name}", action=action, default=default, help=f"{described} (default: {default})")
+        parser.add_argument(f"--{name}", action=action, default=default, help=f"{help_text} (default: {default})")
     options = parser.parse_args(arguments)
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")

@@ -26,15 +26,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
     parser.add_argument("--split", default="test", help="split of PREDICTIONS (default: %(default)s)")
     options = parser.parse_args(arguments)
-    named = BENCHMARKS[options.benchmark].tasks
-    tasks = {name: task for name, task in named.items() if name not in WITHOUT}
-    if options.task not in named:
-        raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(named)}")
+    all_tasks = BENCHMARKS[options.benchmark].tasks
+    tasks = {name: task for name, task in all_tasks.items() if name not in WITHOUT}
+    if options.task not in all_tasks:
+        raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(all_tasks)}")
     if options.task not in tasks:
         elsewhere = {"xglue": "fairseq-xl score bleu --save", "xtreme": "fairseq-xl retrieve-xtreme"}
         raise UserError(
             f"{options.task}: submission converts predictions of fairseq-validate, for {', '.join(tasks)}; write it "
             f"with `{elsewhere[options.benchmark]}`"
         )
-    written = write_submission(tasks[options.task], options.predictions, options.destination, options.split)
-    logger.info("%s: %d languages, %s", options.task, len(written), ", ".join(map(str, written[:3])))
+    paths = write_submission(tasks[options.task], options.predictions, options.destination, options.split)
+    logger.info("%s: %d languages, %s", options.task, len(paths), ", ".join(map(str, paths[:3])))

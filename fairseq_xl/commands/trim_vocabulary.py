@@ -48,18 +48,18 @@ def main(arguments: list[str] | None = None) -> None:
     used = used_symbols(texts, dictionary)
     used |= _used_by_lines(options.keep, data, dictionary)
     with new_folder(options.output) as folder:
-        kept = used | ~dictionary.is_piece
+        is_kept = used | ~dictionary.is_piece
         if manifest or any((data / name).exists() for name in FILES[vocabulary_kind(data)]):
-            kept |= cut_subwords(data, folder, dictionary, used)
+            is_kept |= cut_subwords(data, folder, dictionary, used)
         else:
             logger.warning("%s has no sub-words: only the dictionary is cut", data)
-        numbers = np.flatnonzero(kept)
-        shown = numbers[dictionary.nspecial :].tolist()
-        symbols, counts = ([of_all[number] for number in shown] for of_all in (dictionary.symbols, dictionary.count))
+        indices = np.flatnonzero(is_kept)
+        regular = indices[dictionary.nspecial :].tolist()
+        symbols, counts = ([values[index] for index in regular] for values in (dictionary.symbols, dictionary.count))
         write_dictionary(folder / DICTIONARY, symbols, counts)
         new = XLDictionary.load(folder / DICTIONARY)
-        rows = Rows([[number] for number in numbers.tolist()], [[number] for number in range(len(new.languages))])
-        fingerprints = _write_text(data, texts, kept, folder)
+        rows = Rows([[index] for index in indices.tolist()], [[index] for index in range(len(new.languages))])
+        fingerprints = _write_text(data, texts, is_kept, folder)
         if manifest:
             write_json(folder / MANIFEST, _manifest(manifest, new, folder, fingerprints))
         changed = change_vocabulary(
@@ -107,13 +107,13 @@ def _open(data: Path) -> tuple[XLDictionary, dict]:
     return dictionary, manifest
 
 
-def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np.ndarray:
+def _used_by_lines(arguments: list[str], data: Path, dictionary: XLDictionary) -> np.ndarray:
     """The symbols (V,) bool of files of text, each FILE or XX=FILE."""
     used = np.zeros(len(dictionary), dtype=bool)
-    if not named:
+    if not arguments:
         return used
     encode = TextEncoder(data, dictionary)
-    for name in named:
+    for name in arguments:
         language, _, path = name.rpartition("=")
         if language:
             dictionary.language_id(language)
@@ -122,19 +122,19 @@ def _used_by_lines(named: list[str], data: Path, dictionary: XLDictionary) -> np
     return used
 
 
-def _write_text(data: Path, texts: list[Path], kept: np.ndarray, folder: Path) -> dict[str, dict]:
+def _write_text(data: Path, texts: list[Path], is_kept: np.ndarray, folder: Path) -> dict[str, dict]:
     """Writes the binarized text, and the dictionaries beside it; returns the fingerprints of all files."""
-    table, fingerprints = np.cumsum(kept) - 1, {}
+    table, fingerprints = np.cumsum(is_kept) - 1, {}
     for text in texts:
         name = text.parent.name
-        written = renumber(text, folder / name / text.name, table, int(kept.sum()))
+        written = renumber(text, folder / name / text.name, table, int(is_kept.sum()))
         fingerprints |= {f"{name}/{file}": entry for file, entry in written.items()}
     content = (folder / DICTIONARY).read_bytes()
     for name in sorted({text.parent.name for text in texts}):
-        for beside in sorted((data / name).glob("dict*.txt")):
-            with replacing(folder / name / beside.name) as file:
+        for path in sorted((data / name).glob("dict*.txt")):
+            with replacing(folder / name / path.name) as file:
                 file.write(content)
-            fingerprints[f"{name}/{beside.name}"] = fingerprint(folder / name / beside.name)
+            fingerprints[f"{name}/{path.name}"] = fingerprint(folder / name / path.name)
     return fingerprints
 
 
@@ -144,8 +144,8 @@ def _manifest(manifest: dict, new: XLDictionary, folder: Path, fingerprints: dic
     kind = written.get("kind", "sentencepiece")
     options = {name: value for name, value in written.items() if name not in ("kind", "sha256")}
     source = in_folder(folder, kind, options)
-    own = {path.name: fingerprint(path) for path in (folder / DICTIONARY, *source.files)}
-    changed = manifest | source.described() | {"fingerprints": own | fingerprints}
+    file_fingerprints = {path.name: fingerprint(path) for path in (folder / DICTIONARY, *source.files)}
+    changed = manifest | source.described() | {"fingerprints": file_fingerprints | fingerprints}
     changed["dictionary"] = {"symbols": len(new), "sha256": new.digest()}
     if kind == "sentencepiece":
         (name,) = FILES[kind]

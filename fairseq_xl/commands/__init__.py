@@ -61,9 +61,9 @@ CLOSED = 141  # status of a program that SIGPIPE ends, 128 + 13
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs a subcommand; `arguments` are those of the command line unless given.
+    """Runs a subcommand with `arguments`, by default those of the command line.
 
-    Ends with `CLOSED` and without a message if what reads its output, such as `head`, has closed it.
+    Ends with status `CLOSED` and no message if the reader of its output, such as `head`, has closed it.
     """
     try:
         try:

@@ -180,7 +180,7 @@ def _new_languages(codes: str | None, old: XLDictionary) -> list[str]:
 
 
 def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str], list[str]]:
-    """The function that gives the old pieces of a new piece; no model is read if all pieces of `new` are old ones."""
+    """Returns a function from a new piece to its old pieces; it reads no model if all pieces of `new` are old ones."""
     if set(new.symbols[: new.first_language]) <= set(old.symbols):
         return lambda piece: [piece]
     model = verbatim(_read_model(data))

@@ -85,7 +85,7 @@ def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, no
 
 
 def number(value: float | None, sign: str = "") -> str:
-    """A number with one digit after the point; with `sign` +, with its sign."""
+    """A number with one decimal, and with its sign if `sign` is +."""
     return NONE if value is None else f"{round(value, 1) + 0.0:{sign}.1f}".replace("-", "−")  # + 0.0: no -0.0
 
 
@@ -144,7 +144,7 @@ def published_averages(benchmark: str, names: Iterable[str], files: Mapping[str,
 
 
 def notes(papers: Mapping[str, Papers]) -> list[str]:
-    """A line for each note of published figures, with the rows and systems that have it."""
+    """A line for each note of published figures, with its rows and systems."""
     rows_by_note: dict[str, list[tuple[str, str]]] = {}
     for row, row_papers in papers.items():
         for system, figures in row_papers.items():
@@ -209,7 +209,7 @@ def lines_by_system(texts: Mapping[str, str]) -> Iterable[str]:
 
 
 def comparable(split: str, papers: Papers) -> Papers:
-    """Published figures, not comparable with scores of another split than theirs."""
+    """Published figures, marked as not comparable with scores of a split other than `PUBLISHED_SPLIT`."""
     if split == PUBLISHED_SPLIT:
         return papers
     return {paper: {**figures, "comparable": False, "other_split": True} for paper, figures in papers.items()}
@@ -335,7 +335,7 @@ def files_table(files: Sequence[ScoreFile]) -> Table:
 
 
 def signatures(files: Iterable[ScoreFile]) -> Table:
-    """The tasks with the signatures of their scores, each with its different ones."""
+    """The signatures of the scores of each task."""
     rows = dict.fromkeys((name, entry["signature"]) for file in files for name, entry in file.tasks.items())
     return Table("Signatures of the scores", [Column("task"), Column("signature", "code")], rows)
 
@@ -354,7 +354,7 @@ def read_settings(path: str) -> dict[str, Any]:
 
 
 def shown_path(path: str) -> str:
-    """A path as it is given, or from the current folder on."""
+    """A path, relative to the current folder if it is inside of it."""
     absolute, current = Path(path).absolute(), Path.cwd()
     return str(absolute.relative_to(current)) if current in absolute.parents else path
 

@@ -94,7 +94,7 @@ def read_score_file(path: str, system: str) -> ScoreFile:
 
 
 def check_entry(entry: Any, task: Task, where: str, path: str) -> None:
-    """Raises `UserError` unless an entry of `tasks` has what the page shows."""
+    """Raises `UserError` unless an entry of `tasks` is complete."""
     check_value(entry, dict, where, path)
     for key in ("metric", "signature", "variant"):
         check_value(entry.get(key), str, f"{where}.{key}", path)

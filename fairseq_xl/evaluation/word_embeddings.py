@@ -21,7 +21,7 @@ BLOCK = 1024  # rows of similarities in memory at a time
 
 
 def read_dictionary(path: str) -> list[tuple[str, str]]:
-    """Pairs of words, one a line, separated by a tab or a space, as MUSE's dictionaries are; each pair once."""
+    """The different pairs of words of a dictionary in MUSE's format: one a line, separated by a tab or a space."""
     pairs = []
     for line_number, line in enumerate(read_lines(path), start=1):
         words = [word.strip() for word in line.split("\t")] if "\t" in line else line.split()

@@ -56,7 +56,7 @@ GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[
 
 def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[str]]:
     """The fields of each line; raises `UserError` for one of fewer than `columns` or with an empty label."""
-    rows = [line.split("\t") for line in lines_of(path)]
+    rows = [line.split("\t") for line in complete_lines(path)]
     for line_number, row in enumerate(rows, start=1):
         if len(row) < columns:
             raise UserError(f"{path}, line {line_number}: no label; expected {columns} columns, found {len(row)}")
@@ -65,7 +65,7 @@ def labeled_rows(path: Path, columns: int, header: bool = False) -> list[list[st
     return rows[1:] if header else rows
 
 
-def lines_of(path: Path) -> list[str]:
+def complete_lines(path: Path) -> list[str]:
     """The lines up to the last one that is not empty; raises `UserError` for an empty one before it."""
     lines = read_lines(path)
     while lines and is_blank(lines[-1]):
@@ -79,17 +79,17 @@ def lines_of(path: Path) -> list[str]:
 def classification(predictions: Path, references: Path, language: str, columns: int, header: bool = False) -> Scores:
     """Accuracy of labels, the last one of `columns`."""
     labels = [row[-1].strip() for row in labeled_rows(references, columns, header)]
-    return accuracy_scores([line.strip() for line in lines_of(predictions)], labels, predictions)
+    return accuracy_scores([line.strip() for line in complete_lines(predictions)], labels, predictions)
 
 
 def xnli(predictions: Path, references: Path, language: str) -> Scores:
-    """`classification`; of xnli.SPLIT.tsv, XNLI's own file of all languages, the rows of the language are read."""
+    """`classification`; xnli.SPLIT.tsv, XNLI's file of all languages, is filtered by language."""
     if not references.name.startswith("xnli."):
         return classification(predictions, references, language, columns=3)
-    header, *rows = (line.split("\t") for line in lines_of(references))
+    header, *rows = (line.split("\t") for line in complete_lines(references))
     records = [dict(zip(header, row)) for row in rows]
     labels = [row["gold_label"] for row in records if row.get("language") == language and row.get("gold_label")]
-    return accuracy_scores([line.strip() for line in lines_of(predictions)], labels, predictions)
+    return accuracy_scores([line.strip() for line in complete_lines(predictions)], labels, predictions)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
@@ -102,7 +102,7 @@ def tagging(predictions: Path, references: Path, language: str) -> Scores:
 
 def relevance(predictions: Path, references: Path, language: str, gain: str) -> Scores:
     """nDCG of the predicted ratings or scores; `gain` as in `ranking.ndcg`."""
-    lines, rows = lines_of(predictions), labeled_rows(references, 4)
+    lines, rows = complete_lines(predictions), labeled_rows(references, 4)
     if len(lines) != len(rows):
         raise UserError(f"{predictions}: expected {len(rows)} predictions, one for each line, found {len(lines)}")
     try:
@@ -121,14 +121,9 @@ def generated(predictions: Path, references: Path, language: str) -> Scores:
     hypotheses = [line.strip() for line in read_lines(predictions)]
     expected = [line.split("\t")[-1].strip() for line in read_lines(references)]
     measured = bleu(hypotheses, expected, lowercase=True, bootstrap=1000)
-    low, high = measured["score"] - measured["interval"], measured["score"] + measured["interval"]
-    interval = [round(low, 2), round(high, 2)]
-    return {
-        "n": len(expected),
-        "bleu": measured["score"],
-        "bleu_interval": interval,
-        "signature": measured["signature"],
-    }
+    score, half = measured["score"], measured["interval"]
+    interval = [round(score - half, 2), round(score + half, 2)]
+    return {"n": len(expected), "bleu": score, "bleu_interval": interval, "signature": measured["signature"]}
 
 
 def tasks() -> dict[str, Task]:

@@ -309,7 +309,7 @@ def _run_batch(
 
 
 def _step(memory: MemoryCount, optimizer: Any, model: Any, clip_norm: float) -> int:
-    """Clips and steps twice, as the first step makes the optimizer's state; the peak of the second one."""
+    """Clips and steps twice; returns the peak of the second step, as the first one creates the optimizer's state."""
     model_ids = {id(parameter) for parameter in model.parameters()}
     for part in ("optimizer", "temporary"):
         memory.forget_peaks()

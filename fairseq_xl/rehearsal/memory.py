@@ -171,7 +171,7 @@ _STAND_INS: dict[Any, Callable] = {
 
 @contextmanager
 def cuda_kernels() -> Iterator[None]:
-    """Context in which the meta device allocates what CUDA's kernels allocate for attention and dropout, not the CPU's.
+    """Context in which attention and dropout on the meta device allocate as CUDA's kernels do.
 
     Attention is fused: without a mask and in 16 bits it is flash attention, else the memory-efficient kernel. Dropout
     stores a byte for each value. Values read from tensors are 1, and comparisons false.

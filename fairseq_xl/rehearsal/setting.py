@@ -173,7 +173,7 @@ def _random_negatives(training: Prepared) -> None:
 
 
 def _languages_and_pairs(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The languages and pairs that the options name, and German and English if they name fewer than `count`."""
+    """The languages and pairs in the options, with English and German if there are fewer languages than `count`."""
     task = cfg.task
     languages = dict.fromkeys(code for name in LANGUAGES for code in (task.get(name) or "").split(",") if code)
     left_out = [

@@ -1,4 +1,4 @@
-"""Beam search with an exported encoder-decoder, the reference for servers. It computes what fairseq's generator does.
+"""Beam search with an exported encoder-decoder, the reference for servers, with the results of fairseq's generator.
 
 Imports neither torch nor fairseq. Shapes: S source time, R hypotheses, V vocabulary, H heads, t target time, D channels
 of a head.

@@ -27,8 +27,9 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     labelled = isinstance(task, TrainingTask) and bool(task.labelled)
     if not writes and not labelled:
         raise UserError(_no_predictor(options.checkpoint, task))
+    writes = writes and not (labelled and options.objective)
     _check(options, generation, writes)
-    if directions_of(task):
+    if writes and directions_of(task):
         return TextPredictor(*common, _direction(options, task), generation)
     if options.source_lang or options.target_lang:
         raise UserError(f"--source-lang and --target-lang: {options.checkpoint} does not translate: use --lang")

@@ -199,6 +199,11 @@ class Objective:
         shorter = cfg.length - cfg.warmup_length
         return self.input_length._replace(text=self.input_length.text - shorter, positions=cfg.warmup_length)
 
+    @property
+    def mixes(self) -> bool:
+        """Whether training batches mix languages or pairs."""
+        return bool(self.cfg.mixed)
+
     def weight(self, update: int) -> float:
         """Factor of the loss at an update, counted from 0."""
         updates, factors = zip(*self.weight_schedule)
@@ -554,7 +559,7 @@ def config_of(kind: type[Objective], options: Any, names: Iterable[str], **more:
         return kind.Config(**{name: getattr(options, name) for name in common}, **more)
     except UserError as error:
         flags = rf"\b({'|'.join([*common, *more])})\b(=?)"
-        raise UserError(re.sub(flags, lambda found: option_name(found[1]) + " " * len(found[2]), str(error))) from None
+        raise UserError(re.sub(flags, lambda found: option_name(found[1]) + (found[2] and " "), str(error))) from None
 
 
 def _quoted(setting: str) -> str:

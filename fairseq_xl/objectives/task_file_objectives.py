@@ -63,6 +63,11 @@ class FilesObjective(Objective):
         splits = ("train", "valid", "test") if split is None else (split,)
         return list(dict.fromkeys(code for each in splits for code in self.languages_of(each)))
 
+    @property
+    def mixes(self) -> bool:
+        """Always."""
+        return True
+
     def repeats(self, corpora: dict[str, Any]) -> dict[str, float]:
         """`examples_per_epoch` as a factor of the number of examples."""
         if not self.cfg.examples_per_epoch:

@@ -59,13 +59,13 @@ class TranslationConfig(DirectionOptions, ObjectiveConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         names = [] if self.directions is None else names_of("directions", self.directions)
-        self.mixed = self.mixed or bool(names)
         self.require("directions", all(map(PAIR.fullmatch, names)), "pairs such as en-de, separated by commas")
         self.require("label_smoothing", 0 <= self.label_smoothing < 1, "from 0 to below 1")
         self.require("upsample_primary", self.upsample_primary > 0, "more than 0")
         self.require("sampling_temperature", self.sampling_temperature >= 1, "1 or more")
-        if self.back_translated and self.directions is None:
-            raise UserError("back_translated needs directions")
+        for name in ("back_translated", "sampling_temperature") if self.directions is None else ("leave_out",):
+            if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
+                raise UserError(f"{name}={value} {'needs' if self.directions is None else 'excludes'} directions")
         if self.tagged_back_translation and not self.back_translated:
             raise UserError("tagged_back_translation needs back_translated")
         if self.upsample_primary != 1 and not self.back_translated:
@@ -87,6 +87,16 @@ class Translation(SourceTargetObjective):
         self.directions = cfg.directions.split(",") if cfg.directions else []  # []: both of each pair
         for language in sorted({language for name in self.directions for language in name.split("-")}):
             self.dictionary.language_id(language)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether training batches mix directions or pairs."""
+        return bool(self.directions) or self.cfg.mixed
+
+    def trained_directions(self, folder: DataFolder) -> list[str]:
+        """The directions in which the model learns to translate."""
+        pairs = [] if self.directions else super().corpora(folder)
+        return self.directions or [name for pair in pairs for name in (pair, "-".join(reversed(pair.split("-"))))]
 
     def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
         """The `Lengths` of sources and targets; of pairs in both directions, those of both sentences together."""
@@ -116,6 +126,8 @@ class Translation(SourceTargetObjective):
         """The directions, or pairs, of a split; None: of any split."""
         if not self.directions:
             return super().corpora(folder, split)
+        if self.named and (pairs := folder.named["--pairs"]):
+            raise UserError(f"--pairs {pairs}: leave it out, {self.option('directions')} names the directions")
         if split is None:
             return list(dict.fromkeys([*self.directions, *filter(None, [self.test_direction])]))
         tested = self.test_direction and not split.startswith(("train", "valid"))
@@ -137,7 +149,14 @@ class Translation(SourceTargetObjective):
                 corpora[BACK + name] = self._back_translated(folder, source, target)
         if not trains and not self.named:
             return {name: _in_memory(pairs, split) for name, pairs in corpora.items()}
-        return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and len(corpora) > 1 else corpora
+        if not trains or len(corpora) == 1:
+            return corpora
+        mixed = MixedCorpus(corpora, self.cfg.alpha)
+        if self.cfg.back_translated:  # a direction has one share, which its corpora divide by their sizes
+            mixed.shares = np.array(
+                list(_shares({name: each.sentences for name, each in corpora.items()}, self.cfg.alpha).values())
+            )
+        return {MIXED: mixed}
 
     def _bitext(self, folder: DataFolder, split: str, source: str, target: str) -> DirectedPairs:
         for name in (f"{source}-{target}", f"{target}-{source}"):
@@ -200,12 +219,8 @@ class Translation(SourceTargetObjective):
         repeats = {name: factor if BACK + name in parts else 1.0 for name in parts}
         sizes = {name: repeats[name] * corpus.sentences for name, corpus in parts.items()}
         if self.cfg.sampling_temperature != 1:
-            names = [name for name in parts if not name.startswith(BACK)]
-            counts = np.array([sizes[name] + sizes.get(BACK + name, 0) for name in names])
-            shares = smoothed_shares(counts, 1 / self.cfg.sampling_temperature)
-            for name, more in zip(names, (shares * counts.sum() / counts).tolist(), strict=True):
-                for each in {name, BACK + name} & repeats.keys():
-                    repeats[each] *= more
+            shares = _shares(sizes, 1 / self.cfg.sampling_temperature)
+            repeats = {name: repeats[name] * shares[name] * sum(sizes.values()) / sizes[name] for name in parts}
         for generated in [name for name in parts if name.startswith(BACK)]:
             pair = generated.removeprefix(BACK), generated
             every = [parts[name].sentences for name in pair]
@@ -224,6 +239,14 @@ class Translation(SourceTargetObjective):
                 corpus.mean_size(longest)
             except UserError as error:
                 raise UserError(f"no training pair fits {limits}: raise the smaller one ({error})") from None
+
+
+def _shares(sizes: dict[str, float], alpha: float) -> dict[str, float]:
+    """The sampling share of each corpus: a direction's smoothed share, times the corpus' part of its pairs."""
+    pairs = {name: sizes[name] + sizes.get(BACK + name, 0) for name in sizes if not name.startswith(BACK)}
+    shares = dict(zip(pairs, smoothed_shares(np.array(list(pairs.values())), alpha).tolist(), strict=True))
+    directions = {name: name.removeprefix(BACK) for name in sizes}
+    return {name: shares[pair] * sizes[name] / pairs[pair] for name, pair in directions.items()}
 
 
 def _unmixed(corpora: dict[str, Any]) -> dict[str, Any]:

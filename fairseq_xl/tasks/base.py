@@ -132,8 +132,8 @@ class XLTask(FairseqTask):
 
     def describe_batch(self, sample):
         """The task and the languages of a batch, for messages."""
-        ids = sample["batch"]["languages"] if "batch" in sample else sample["net_input"]["src_languages"]
-        return f"{self.cfg._name} of {','.join(self.dictionary.languages[number] for number in ids.unique().tolist())}"
+        ids = sample["batch"]["languages"].unique().tolist()
+        return f"{self.cfg._name} of {','.join(self.dictionary.languages[number] for number in ids)}"
 
     def build_model(self, cfg, from_checkpoint=False):
         """Builds the model and stores its class and attention heads, which shapes of weights do not show."""

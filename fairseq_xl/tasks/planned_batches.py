@@ -141,8 +141,7 @@ class PlannedTask:
 
     def mixes(self, name: str) -> bool:
         """Whether training batches of an objective mix languages."""
-        each = self.objectives[name]
-        return isinstance(each, FilesObjective) or each.cfg.mixed or self.cfg.updates_per_epoch == AUTO
+        return self.objectives[name].mixes or self.cfg.updates_per_epoch == AUTO
 
     def corpora_of_objectives(self) -> dict[str, list[str]]:
         """{objective: names of its corpora, and "mixed" if training batches mix them}."""

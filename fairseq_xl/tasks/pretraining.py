@@ -25,6 +25,7 @@ from fairseq_xl.objectives.data_folder import ONE_LANGUAGE, TWO_LANGUAGES
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
+from fairseq_xl.objectives.translation import Translation
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ LANGUAGES = ("train_langs", "eval_langs", "valid_langs")  # of an objective that
 SPLITS = ("train", "valid", "test")
 
 #: options of objectives that say what is sampled, and why they have no effect in a pass
+PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # that only a pass uses
 SAMPLING_OPTIONS, NO_SAMPLING = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
 
 
@@ -162,7 +164,8 @@ class XLPretrainingTask(TrainingTask):
     def identity(self):
         """Returns the base identity with the objectives and their options.
 
-        A model that was also trained on a source and its target generates in the languages that the identity names.
+        A model that was also trained to generate or to translate does so in the languages and directions that the
+        identity names.
         """
         own = {"objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""}
         written = [each for each in self.objectives.values() if isinstance(each, Generation) and each.is_trained]
@@ -170,6 +173,9 @@ class XLPretrainingTask(TrainingTask):
             languages = [code for each in written for code in each.languages_of("train")]
             lengths = [each.cfg.length for each in written if each.cfg.length is not None]
             own |= {"writes": list(dict.fromkeys(languages)), "length": min(lengths, default=None)}
+        translating = [each for each in self.objectives.values() if isinstance(each, Translation) and each.is_trained]
+        if translating:
+            own["lang_pairs"] = translating[0].trained_directions(self.first_folder)
         return super().identity() | own
 
     def describe_batch(self, sample):
@@ -247,9 +253,10 @@ class XLPretrainingTask(TrainingTask):
         if self.cfg.updates_per_epoch == AUTO:
             found |= self._without_effect_in_a_pass()
         for name, each in self.objectives.items() if self.cfg.updates_per_epoch != AUTO else ():
-            if count := getattr(each.cfg, "examples_per_epoch", None):
-                setting = f"--objective-options {name}.examples_per_epoch={count}"
-                found[setting] = "it is for --updates-per-epoch auto"
+            for key in PASS_OPTIONS:
+                value, field = getattr(each.cfg, key, None), each.Config.__dataclass_fields__.get(key)
+                if field is not None and value != field.default:
+                    found[f"--objective-options {name}.{key}={value}"] = "it is for --updates-per-epoch auto"
         kinds = {each.corpus_type for each in self.objectives.values()}
         for name in ("max_tokens", "batch_size"):
             limited = {

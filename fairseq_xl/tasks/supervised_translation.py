@@ -21,6 +21,7 @@ from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.io.options import option
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.objectives.base import config_of
+from fairseq_xl.objectives.data_folder import PAIR
 from fairseq_xl.objectives.translation import DirectionOptions, Translation
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
@@ -70,7 +71,7 @@ class XLTranslationTask(XLSeq2SeqTask):
         names = names_of("--lang-pairs", cfg.lang_pairs) if cfg.lang_pairs else [single] if single else []
         if not names:
             raise UserError("name the direction: -s en -t de, or --lang-pairs en-de,de-en")
-        if wrong := [name for name in names if name.count("-") != 1]:
+        if wrong := [name for name in names if not PAIR.fullmatch(name)]:
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {wrong[0]} is no pair such as en-de")
         if cfg.random_cross_attention and not cfg.init_decoder_from:
             raise UserError("--random-cross-attention needs --init-decoder-from")

@@ -72,6 +72,8 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
             raise UserError(f"unsupervised translation needs text of two languages or more; {where} {found}")
         super().build_objectives()
+        if "translation" in self.objectives and self.objectives["translation"].directions:
+            raise UserError("--objective-options translation.directions: leave it out, all are trained")
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)
         self.added = [name for name in BLEU_NAMES if name not in self.objectives]  # for validation only

@@ -78,7 +78,7 @@ def test_how_often_a_pass_reads_the_pairs(dictionary, options, expected):
 
 
 def test_the_directions_of_a_split(dictionary):
-    objective = Translation(TranslationConfig(directions="en-de,de-en"), dictionary, None)
+    objective = Translation(TranslationConfig(directions="en-de,de-en"), dictionary, None, named=False)
     objective.test_direction = "en-fr"
     assert objective.corpora(None, "train") == objective.corpora(None, "valid1") == ["en-de", "de-en"]
     assert objective.corpora(None, "test") == ["en-fr"] and objective.corpora(None) == ["en-de", "de-en", "en-fr"]

@@ -83,9 +83,10 @@ def shortened(setting):
     return replace(setting, arguments=tuple(merge_objective_options(flags)))
 
 
-def test_rehearse_two_updates_of_every_configuration():
-    """One launcher trains all of them, one after the other, in two processes each."""
-    found = updates.run_two_updates([shortened(entry.setting()) for entry in ENTRIES], python())
+@pytest.mark.parametrize("shorten", [shortened, pytest.param(lambda setting: setting, marks=pytest.mark.slow)])
+def test_rehearse_two_updates_of_every_configuration(shorten):
+    """One launcher trains all of them, one after the other, in two processes each; with --slow at their own lengths."""
+    found = updates.run_two_updates([shorten(entry.setting()) for entry in ENTRIES], python())
     errors = {name: each.error for name, each in zip(NAMES, found) if each.error is not None}
     assert not errors and len(found) == len(ENTRIES)
     for entry, each in zip(ENTRIES, found):

@@ -19,9 +19,10 @@ from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
+from fairseq_xl.objectives.translation import _shares
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
-from tests.commands import denoising, run_interactive, run_train, translation
+from tests.commands import denoising, run_generate, run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
@@ -83,6 +84,49 @@ def test_among_objectives_directions_are_trained_as_by_the_task(data, tmp_path):
     for name in ("en-de", "en-fr"):
         (value,), (other,) = beside.statistics(f"translation_{name}_ppl"), alone.statistics(f"ppl_{name}")
         assert float(value) == pytest.approx(float(other), rel=1e-3)
+    checkpoint = tmp_path / "list" / LAST
+    texts = [generated(data, checkpoint, direction) for direction in ("en-de", "en-fr")]
+    assert all(len(text.lines("H")) > 5 for text in texts) and "zero-shot" not in texts[0].log + texts[1].log
+    with pytest.raises(UserError, match="was trained for en-de, en-fr, not for fr-en"):
+        generated(data, checkpoint, "fr-en")
+
+
+def generated(data, checkpoint, direction):
+    """fairseq-generate with a checkpoint in a direction."""
+    source, target = direction.split("-")
+    return run_generate(
+        [data, *cli(task="xl_translation", s=source, t=target, path=checkpoint, beam=1, gen_subset="valid")]
+    )
+
+
+def test_directions_that_do_not_fit(data, tmp_path):
+    line = denoising(data, tmp_path, *cli(max_update=1), objectives="translation")
+    for options, more, error in (
+        ("directions=en-de leave_out=en-fr", [], "translation.leave_out=en-fr excludes directions"),
+        ("sampling_temperature=5.0", [], "translation.sampling_temperature=5.0 needs directions"),
+        ("directions=en-de", ["--pairs", "en-fr"], "--pairs en-fr: leave it out"),
+        ("directions=en-xx", [], "language 'xx'"),
+    ):
+        settings = " ".join(f"translation.{option}" for option in options.split())
+        with pytest.raises(UserError, match=error):
+            run_train([*line, "--arch", "xl_unmt_tiny", "--objective-options", settings, *more])
+    output = run_train(
+        [
+            *line,
+            *cli(
+                arch="xl_unmt_tiny",
+                objective_options="translation.directions=en-de,en-fr "
+                "translation.length=39 translation.sampling_temperature=5",
+            ),
+        ]
+    )
+    assert "translation.sampling_temperature=5.0 (it is for --updates-per-epoch auto" in output.log
+
+
+def test_a_direction_has_one_share():
+    """Of 80 and 20 pairs the shares with an exponent of 1/2 are 2/3 and 1/3; generated pairs are a part of theirs."""
+    shares = _shares({"en-de": 60, "back en-de": 20, "en-fr": 20}, 0.5)
+    assert shares == pytest.approx({"en-de": 2 / 3 * 60 / 80, "back en-de": 2 / 3 * 20 / 80, "en-fr": 1 / 3})
 
 
 def test_a_temperature_draws_rare_directions_more_often(data, tmp_path):

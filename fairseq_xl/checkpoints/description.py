@@ -100,7 +100,7 @@ def _published(found: published_models.Published) -> Description:
     options = found.options | (layers or {"layers": depths["encoder"]})
     options = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     return {
-        "kind": f"published model, layout {found.layout}",
+        "kind": f"published model, layout {found.layout.name}",
         **_sizes(found.state),
         "vocabulary": {"symbols": len(found.symbols), "from": str(found.symbols_from)},
         "languages": found.languages,

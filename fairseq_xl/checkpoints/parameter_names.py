@@ -10,6 +10,10 @@ TOKENS = "encoder.token_embeddings.table.weight"
 BIAS = "encoder.token_embeddings.output_bias"
 POSITIONS = "encoder.embeddings.positions.weight"
 LANGUAGES = "encoder.embeddings.languages.weight"
+SEGMENTS = "encoder.embeddings.segments.weight"
+DECODER_TOKENS, DECODER_BIAS, DECODER_LANGUAGES, DECODER_POSITIONS = (
+    name.replace("encoder", "decoder", 1) for name in (TOKENS, BIAS, LANGUAGES, POSITIONS)
+)
 
 #: parameters with a row for each symbol, (V, C) or (V,): Transformers, the deep averaging network
 OF_SYMBOLS = re.compile(r"(encoder|decoder)\.token_embeddings\.(table\.weight|output_bias)|words\.weight")

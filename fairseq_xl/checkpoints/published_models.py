@@ -1,23 +1,10 @@
 """Reads published models and converts their weights to our parameter names.
 
-============================= ======================================= =============================================
-model                         weights                                 symbols, in the same folder or file
-============================= ======================================= =============================================
-XLM-R (fairseq)               model.pt                                dict.txt, or sentencepiece.bpe.model
-XLM-R (transformers)          model.safetensors or pytorch_model.bin  sentencepiece.bpe.model, tokenizer.json, dict.txt
-XLM (transformers)            the same                                vocab.json
-BERT (transformers)           the same                                vocab.txt or tokenizer.json
-mBART (transformers)          the same                                sentencepiece.bpe.model or tokenizer.json
-XLM, Unicoder                 NAME.pth, a dict with model and params  dico_id2word in the file
-XLM's translation             NAME.pth, with encoder and decoder      the same
-VECO's translation (fairseq)  model.pt                                dict.txt
-mBART (fairseq)               model.pt                                dict.txt
-============================= ======================================= =============================================
-
-The files of transformers have a config.json beside them, and may be shards with an index. The tables of names are in
-`layouts.layout_tables`, the orders of symbols in `layouts.published_vocabularies`. XLM's words must be the pieces of
-our dictionary, in order and spelled ``th@@ e``, as in a .pth and in text that was prepared with its codes; the words of
-a vocab.json, ``th e</w>``, are respelled when they are read.
+Each family is a class in `layouts`, which names its files; recipes/interchange/README.md lists them. The files of
+transformers have a config.json beside them, and may be shards with an index. The orders of symbols are in
+`layouts.published_vocabularies`. XLM's words must be the pieces of our dictionary, in order and spelled ``th@@ e``, as
+in a .pth and in text that was prepared with its codes; the words of a vocab.json, ``th e</w>``, are respelled when they
+are read.
 
 XLM's decoder input begins with ``</s>``, and only the language embedding identifies the language; our decoder input
 begins with ``[xx]``. So the rows of ``[xx]`` are copies of the row of ``</s>``, and their output bias keeps them from
@@ -29,7 +16,7 @@ far.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -37,9 +24,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints.layouts import encoder_decoder_pairs, published_vocabularies
-from fairseq_xl.checkpoints.layouts.layout_tables import DECODER_BIAS, DECODER_LANGUAGES, DECODER_TOKENS
-from fairseq_xl.checkpoints.layouts.model_settings import Settings, to_options
+from fairseq_xl.checkpoints.layouts import published_vocabularies
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, WORDS, Layout, Settings
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.published_files import (
     CONFIG,
@@ -50,25 +36,23 @@ from fairseq_xl.checkpoints.layouts.published_files import (
     load_weights,
     weights_file,
 )
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
-from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, TOKENS
+from fairseq_xl.checkpoints.parameter_names import (
+    BIAS,
+    DECODER_BIAS,
+    DECODER_LANGUAGES,
+    DECODER_TOKENS,
+    LANGUAGES,
+    TOKENS,
+)
 from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.vocabulary.joint_dictionary import write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, language_symbols
-from fairseq_xl.data.vocabulary.xlm_bpe import END, read_numbered, spelled_words
-from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import json_object
 
 NEVER = -100.0  # added to the output bias of symbols that are never predicted: exp(-100) is 0 beside 1 in float32
 XLM_SUFFIX = ".pth"
-DICTIONARY, PIECES, WORDS, WORDPIECES = "dict.txt", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"
-TOKENIZER = "tokenizer.json"
-#: model_type of a config.json -> layout
-TRANSFORMERS = {"xlm-roberta": "xlm-roberta", "xlm": "xlm", "bert": "bert", "mbart": "bart", "bart": "bart"}
-TRANSFORMERS |= {encoder_decoder_pairs.MODEL_TYPE: encoder_decoder_pairs.MODEL_TYPE}
-#: parameters of the heads of fine-tuned models of transformers
-_HEADS = re.compile(r"(classifier|qa_outputs|sequence_summary)\.")
 
 
 @dataclass(frozen=True)
@@ -76,7 +60,7 @@ class Published:
     """A published encoder, or encoder and decoder.
 
     Attributes:
-        layout: its layout, a key of `fairseq_xl.checkpoints.layouts.layout_tables.TABLES`, or `pairs.MODEL_TYPE`.
+        layout: its layout.
         state: weights under our names in float32, without output bias and output.* if the file has no output layer.
         symbols: symbols of the token embeddings, in our order: <s> <pad> </s> <unk>, pieces, <mask>.
         symbols_from: the file that lists them.
@@ -88,7 +72,7 @@ class Published:
         left_out: parameters of the file that are not read: the head of fine-tuning.
     """
 
-    layout: str
+    layout: Layout
     state: State
     symbols: list[str]
     symbols_from: Path
@@ -130,14 +114,11 @@ def read(path: Any, values: bool = True) -> Published | Any:
     try:
         if isinstance(model, dict):
             model = check_parameters(model)
+            check_settings(fairseq_settings(content))
             names = {name.removeprefix("module.") for name in model}
-            settings = check_settings(fairseq_settings(content))
-            if "attentions.0.q_lin.weight" in names or "transformer.attentions.0.q_lin.weight" in names:
-                return _xlm_file(content, model, file)
-            if any(".sentence_encoder." in name for name in names):
-                return _fairseq_roberta(model, settings, file)
-            if {"encoder.embed_tokens.weight", "decoder.layers.0.encoder_attn.q_proj.weight"} <= names:
-                return _fairseq_transformer(model, settings, file)
+            layout = next((layout for layout in LAYOUTS.values() if layout.recognizes(names)), None)
+            if layout is not None:
+                return _published(layout, model, layout.settings(content), file)
         elif content and all(isinstance(value, Tensor) for value in content.values()):
             return _transformers(check_parameters(content), file)
     except UserError as error:
@@ -191,96 +172,33 @@ def with_new_rows(found: Published, model: dict[str, Tensor], languages: list[st
     return state, new
 
 
-# --- the kinds -------------------------------------------------------------------------------------------------
-
-
-def _fairseq_roberta(given: State, settings: Settings, file: Path) -> Published:
-    state = _converted("fairseq_roberta", given)
-    vocabulary = published_vocabularies.of_pieces(len(state[TOKENS]), beside(file, DICTIONARY, PIECES))
-    options = to_options("fairseq_roberta", settings, state)
-    return _published("fairseq_roberta", state, options, settings, vocabulary, given)
-
-
-def _fairseq_transformer(given: State, settings: Settings, file: Path) -> Published:
-    state = _converted("fairseq_transformer", given)
-    langs = settings.get("langs") or ""
-    if not isinstance(langs, str):
-        raise UserError(f"its 'langs' is {quoted(langs)}, expected language codes separated by commas")
-    codes = [code for code in langs.split(",") if code]
-    vocabulary = published_vocabularies.of_fairseq_translation(len(state[TOKENS]), beside(file, DICTIONARY), codes)
-    options = to_options("fairseq_transformer", settings, state)
-    return _published("fairseq_transformer", state, options, settings, vocabulary, given)
-
-
-def _transformers(given: State, file: Path) -> Published:
+def _transformers(weights: State, file: Path) -> Published:
+    """A model of transformers, with its config.json."""
     config = check_settings(json_object(beside(file, CONFIG)))
-    layout = TRANSFORMERS.get(config.get("model_type"))
+    layouts = {model_type: layout for layout in LAYOUTS.values() for model_type in layout.model_types}
+    layout = layouts.get(config.get("model_type"))
     if layout is None:
-        known = ", ".join(TRANSFORMERS)
-        raise UserError(f"{CONFIG} has model_type {config.get('model_type')!r}; {known} can be converted")
-    if layout == encoder_decoder_pairs.MODEL_TYPE and any(value.is_meta for value in given.values()):
-        given = check_parameters(load_weights(file))  # their values say whether two tables are one
-    heads = tuple(name for name in given if _HEADS.match(name))
-    given = {name: value for name, value in given.items() if name not in heads}
-    if layout == encoder_decoder_pairs.MODEL_TYPE:
-        state, options = encoder_decoder_pairs.pair_to_ours(_in_32_bits(given), config)
-    else:
-        state = _converted(layout, given)
-        options = to_options(layout, config, state)
-    count = len(state[TOKENS])
-    if (layout == "xlm" or has_xlm_tokenizer(file.parent)) and file.with_name(WORDS).is_file():
-        words = beside(file, WORDS)
-        listed = read_numbered(words)
-        marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
-        spelled = spelled_words(listed) if marked else listed
-        vocabulary = published_vocabularies.of_xlm(count, dict(enumerate(spelled)), words)
-    elif layout == "bert":
-        vocabulary = published_vocabularies.of_bert(count, beside(file, WORDPIECES, TOKENIZER))
-    elif config["model_type"] == "mbart":
-        vocabulary = published_vocabularies.of_mbart(count, beside(file, PIECES, TOKENIZER))
-    else:
-        expected = (WORDS, TOKENIZER) if layout == "xlm" else (PIECES, TOKENIZER, DICTIONARY)
-        vocabulary = published_vocabularies.of_pieces(count, beside(file, *expected))
-    return replace(_published(layout, state, options, config, vocabulary, given), left_out=heads)
-
-
-def _xlm_file(content: dict, encoder: State, file: Path) -> Published:
-    state = _converted("xlm", encoder)
-    if "decoder" in content:
-        try:
-            decoder = _converted("xlm_decoder", check_parameters(content["decoder"]))
-        except UserError as error:
-            raise UserError(f"its decoder: {error}") from error
-        if DECODER_BIAS not in decoder:
-            raise UserError("its decoder: the weights have no output layer (pred_layer.proj)")
-        if len(decoder[DECODER_TOKENS]) != len(state[TOKENS]):
-            rows = f"{len(state[TOKENS])} rows of tokens in its encoder, {len(decoder[DECODER_TOKENS])} in its decoder"
-            raise UserError(f"it has {rows}")
-        state |= decoder
-    vocabulary = published_vocabularies.of_xlm(len(state[TOKENS]), content.get("dico_id2word"), file)
-    settings = check_settings(as_settings(content.get("params")))
-    found = _published("xlm", state, to_options("xlm", settings, state), settings, vocabulary, encoder)
-    return replace(found, counts=as_settings(content.get("dico_counts")))
-
-
-def _converted(layout: str, given: State) -> State:
-    return to_ours(layout, _in_32_bits(given))
-
-
-def _in_32_bits(given: State) -> State:
-    """The weights in float32; integers stay as they are, and are refused where they are needed."""
-    return {name: value.float() if value.is_floating_point() else value for name, value in given.items()}
+        raise UserError(
+            f"{CONFIG} has model_type {config.get('model_type')!r}; {', '.join(sorted(layouts))} can be converted"
+        )
+    if layout.compares_values and any(value.is_meta for value in weights.values()):
+        weights = check_parameters(load_weights(file))
+    heads = tuple(name for name in weights if re.match(layout.ignored_heads, name))
+    weights = {name: value for name, value in weights.items() if name not in heads}
+    return _published(layout, weights, config, file, heads)
 
 
 def _published(
-    layout: str,
-    state: State,
-    options: Settings,
-    settings: Settings,
-    vocabulary: published_vocabularies.Vocabulary,
-    given: State,
+    layout: Layout, weights: State, settings: Settings, file: Path, left_out: tuple[str, ...] = ()
 ) -> Published:
     """The model with its rows in our order."""
+    state = layout.to_ours(weights, settings)
+    options = layout.options(settings, state)
+    words = file.with_name(WORDS)
+    if "model_type" in settings and has_xlm_tokenizer(file.parent) and words.is_file():  # an export, of any layout
+        vocabulary = published_vocabularies.of_xlm_words(len(state[TOKENS]), words)
+    else:
+        vocabulary = layout.vocabulary(len(state[TOKENS]), file, settings)
     if vocabulary.rows is not None:
         for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if name in state:
@@ -298,7 +216,9 @@ def _published(
         languages=of_tokens or of_embeddings,
         has_language_rows=bool(of_tokens),
         options=options,
-        dtype=next(value.dtype for value in given.values() if value.is_floating_point()),
+        dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
+        counts=as_settings(settings.get("dico_counts")),
+        left_out=left_out,
     )
 
 

@@ -22,13 +22,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINT = "checkpoint.pt"
 #: number of languages of mBART-50
 MBART_50 = 52
-#: layout -> architecture whose class the model has; all options that change its weights are set
-_ENCODERS = {
-    "xlm": "xl_xlm_base",
-    "bert": "xl_bert_base",
-    "xlm-roberta": "xl_xlmr_base",
-    "fairseq_roberta": "xl_xlmr_base",
-}
+#: LayerNorm of a translation model -> its architecture; all options that change its weights are set
 _TRANSLATION = {"pre": "xl_mbart_large", "post": "xl_mt_base"}
 #: longest input of MLM in the checkpoint's configuration, which training replaces
 LENGTH = 256
@@ -55,11 +49,11 @@ def import_model(
     """
     found.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent
-    if found.layout == "bart" and len(found.languages) == MBART_50:
+    if found.options["framing"] == "mbart" and len(found.languages) == MBART_50:
         logger.warning(
             "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
         )
-    import_subwords(found.layout, source, folder, languages, codes, cased)
+    import_subwords(found.layout.subwords, source, folder, languages, codes, cased)
     line = [str(folder), *(_translation if "decoder" in found.depths else _encoder)(found, origin, languages)]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
     torch.manual_seed(SEED)
@@ -73,7 +67,7 @@ def import_model(
 
 def _encoder(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
     """Command line of the pre-training that starts from an encoder."""
-    arch, length = _ENCODERS[found.layout], min(LENGTH, found.options["max_positions"])
+    arch, length = found.layout.architecture, min(LENGTH, found.options["max_positions"])
     line = ["--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm"]
     line += ["--objective-options", f"mlm.length={length}", "--init-from", str(origin), "--arch", arch]
     return [*line, *_options(found, arch, {"layers": found.depths["encoder"]})]

@@ -27,7 +27,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generator import XLSequenceGenerator
@@ -107,7 +107,7 @@ def built(shape: Shape) -> dict[str, tuple[Any, type[SequenceGenerator]]]:
         share_embeddings=True,
     )
     ours = XLEncoderDecoderModel(form, dictionary)
-    ours.load_state_dict(to_ours("fairseq_transformer", theirs.state_dict()))
+    ours.load_state_dict(LAYOUTS["fairseq_transformer"].to_ours(theirs.state_dict(), {}))
     return {"fairseq_xl": (ours.eval(), XLSequenceGenerator), "fairseq": (theirs.eval(), SequenceGenerator)}
 
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours, to_theirs
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.commands import convert, describe
 from fairseq_xl.errors import UserError
 
@@ -56,7 +56,8 @@ def fairseq(xlm_r, tmp_path_factory):
     folder = tmp_path_factory.mktemp("published") / "fairseq"
     folder.mkdir()
     shutil.copy(xlm_r / "dict.txt", folder)
-    state = to_theirs("fairseq_roberta", to_ours("xlm-roberta", load_file(xlm_r / "model.safetensors")))
+    state = LAYOUTS["xlm-roberta"].to_ours(load_file(xlm_r / "model.safetensors"), {})
+    state = LAYOUTS["fairseq_roberta"].to_theirs(state)
     args = Namespace(encoder_attention_heads=2, activation_fn="gelu")
     torch.save({"args": args, "model": state, "extra_state": {}, "optimizer_history": []}, folder / "model.pt")
     return folder

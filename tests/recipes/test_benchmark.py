@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.models.encoder_decoder import Decoder
 from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS
@@ -290,7 +290,7 @@ def test_with_equal_weights_a_step_is_the_same(system, layout):
     """
     batch = batch_of(STILL, 0)
     theirs, ours = SYSTEMS[system](STILL), SYSTEMS["fairseq_xl"](STILL)
-    ours.model.load_state_dict(to_ours(layout, theirs.model.state_dict()))
+    ours.model.load_state_dict(LAYOUTS[layout].to_ours(theirs.model.state_dict(), {}))
     losses, gradients = [], []
     for found in (theirs, ours):
         trainer = Trainer(found, optimize=False)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from preprocess.sample.__main__ import main as write_sample
@@ -193,7 +193,7 @@ def test_fairseq_roberta_computes_what_ours_does(roberta):
     theirs = roberta(EncoderConfig(**sizes), roberta_dictionary()).eval()
     ours = XLEncoderModel(EncoderConfig(**sizes, **form), 30, pad=1, num_languages=2).eval()
     state = {f"encoder.{name}": value for name, value in theirs.roberta.state_dict().items()}
-    ours.load_state_dict(ours.state_dict() | to_ours("fairseq_roberta", state))
+    ours.load_state_dict(ours.state_dict() | LAYOUTS["fairseq_roberta"].to_ours(state, {}))
     tokens = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 2, 1, 1]])
     inputs = dict(languages=torch.tensor([[0], [1]]), padding_mask=tokens.eq(1))
     kept = ~inputs["padding_mask"]

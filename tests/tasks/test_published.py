@@ -582,7 +582,7 @@ FILES = {
     "another model": (
         "transformers",
         lambda path: rewrite_json(path / "config.json", model_type="gpt2"),
-        "model_type 'gpt2'; xlm-roberta, xlm, bert, mbart, bart, encoder-decoder can be converted",
+        "model_type 'gpt2'; bart, bert, encoder-decoder, mbart, xlm, xlm-roberta can be converted",
     ),
     "activation": (
         "transformers",

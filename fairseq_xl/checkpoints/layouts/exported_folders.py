@@ -8,20 +8,17 @@ import safetensors
 import safetensors.torch
 import torch
 
-from fairseq_xl.checkpoints.layouts.counterparts import Counterpart, encoder_layout, merged_positions, part_names
-from fairseq_xl.checkpoints.layouts.model_settings import BOS, EOS, PAD, TORCH_EPS
+from fairseq_xl.checkpoints.layouts.base import BOS, EOS, PAD, PIECES, Counterpart, part_names
+from fairseq_xl.checkpoints.layouts.fairseq_roberta import FairseqRoberta
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, FAIRSEQ_WEIGHTS, TRANSFORMERS_WEIGHTS
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_theirs
-from fairseq_xl.checkpoints.parameter_names import POSITIONS
-from fairseq_xl.checkpoints.stacks import count_layers
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import is_finite, save_checkpoint
 from fairseq_xl.io.files import write_json
 
-GENERATION, PIECES = "generation_config.json", "sentencepiece.bpe.model"
+GENERATION = "generation_config.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -80,43 +77,18 @@ def write_fairseq(folder: Path, own: Own, dtype: str, sentencepiece: Path | None
     Returns: the parts of our model that fairseq's does not have.
     Raises `UserError` unless the model has XLM-R's form.
     """
-    options = own.options
-    try:
-        of_form = not own.has_decoder and encoder_layout(own) == "xlm-roberta"
-    except UserError:  # it has no counterpart in transformers either
-        of_form = False
-    reasons = {
-        "it has a decoder": own.has_decoder,
-        "it is not of XLM-R's form": not of_form,
-        f"--layer-norm-eps is {options['layer_norm_eps']}, not {TORCH_EPS}": options["layer_norm_eps"] != TORCH_EPS,
-        "its activation is relu, not gelu": options["activation"] != "gelu",
-        f"its framing is {options['framing']}, not xl": options["framing"] != "xl",
-    }
-    for reason, applies in reasons.items():
+    layout = FairseqRoberta()
+    for reason, applies in layout.obstacles(own, None).items():
         if applies:
             raise UserError(f"{own.path} cannot be exported as fairseq's RobertaModel: {reason}")
-    merged = merged_positions(own, "fairseq_roberta")
     state = {
         name: value
-        for name, value in merged.items()
+        for name, value in layout.positions(own).items()
         if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name
     }
-    names = _cast(to_theirs("fairseq_roberta", state), dtype)
-    longest = len(state[POSITIONS]) - 2
-    model = {
-        "_name": "roberta_base",
-        "arch": "roberta_base",
-        "encoder_layers": count_layers(state, "encoder"),
-        "encoder_embed_dim": options["embed_dim"],
-        "encoder_ffn_embed_dim": options["ffn_dim"],
-        "encoder_attention_heads": options["heads"],
-        "activation_fn": options["activation"],
-        "dropout": options["dropout"],
-        "attention_dropout": options["attention_dropout"],
-        "activation_dropout": options["activation_dropout"],
-        "max_positions": longest,
-        "tokens_per_sample": longest,
-    }
+    names = _cast(layout.to_theirs(state), dtype)
+    model = layout.config(own, state)
+    longest = model["max_positions"]
     task = {"_name": "masked_lm", "data": "", "tokens_per_sample": longest}
     bpe: dict[str, Any] = {"_name": None}
     if sentencepiece:

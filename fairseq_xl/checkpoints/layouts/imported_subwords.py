@@ -20,8 +20,6 @@ from fairseq_xl.io.format_numbers import FORMATS
 
 logger = logging.getLogger(__name__)
 
-#: layout -> kind of its sub-words; SentencePiece for others
-KINDS: dict[str, Kind] = {"xlm": "xlm", "bert": "wordpiece"}
 _TOKENIZER = "tokenizer.json"
 #: type of the model of a tokenizer.json -> kind
 _TYPES: dict[str, Kind] = {"Unigram": "sentencepiece", "BPE": "sentencepiece", "WordPiece": "wordpiece"}
@@ -33,7 +31,7 @@ _OPTIONS: dict[str, tuple[str, str, bool]] = {
 
 
 def import_subwords(
-    layout: str,
+    kind: Kind,
     source: Path,
     folder: Path,
     languages: Sequence[str],
@@ -45,7 +43,7 @@ def import_subwords(
     Without them the model has only a dictionary, and a warning says so; the manifest then has only their kind.
 
     Args:
-        layout: the model's layout.
+        kind: kind of the sub-words of the model's layout.
         source: folder of the published model.
         folder: the folder to fill.
         languages: languages of the dictionary.
@@ -54,9 +52,9 @@ def import_subwords(
 
     Raises `UserError` for files that cannot be used, and for `codes` of another model than XLM or without the files.
     """
-    if layout != "xlm" and (codes is not None or cased is not None):
+    if kind != "xlm" and (codes is not None or cased is not None):
         raise UserError(f"{f'--codes {codes}' if codes else '--cased'}: the model is not XLM")
-    kind, found = _find(layout, codes or source)
+    kind, found = _find(kind, codes or source)
     names = " and ".join(_FILES[kind][0])
     if found is None and codes is not None:
         raise UserError(f"--codes {codes}: the folder has no {names}")
@@ -88,12 +86,12 @@ _FILES: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def _find(layout: str, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
-    """The kind of sub-words of a layout, and their files in the folder; None without files.
+def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
+    """The kind of sub-words, that of the layout by default, and their files in the folder; None without files.
 
     A tokenizer.json says itself which kind it is: exports of this package may have any.
     """
-    kind = "xlm" if has_xlm_tokenizer(folder) else KINDS.get(layout, "sentencepiece")
+    kind = "xlm" if has_xlm_tokenizer(folder) else kind
     tokenizer = folder / _TOKENIZER
     if tokenizer.is_file():
         kind = _TYPES.get(read_tokenizer(tokenizer)["model"]["type"], kind)

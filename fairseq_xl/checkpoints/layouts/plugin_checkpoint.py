@@ -12,9 +12,8 @@ from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.identity import check_identity
-from fairseq_xl.checkpoints.layouts.layout_tables import DECODER_LANGUAGES, DECODER_POSITIONS
 from fairseq_xl.checkpoints.layouts.name_mapping import State
-from fairseq_xl.checkpoints.parameter_names import LANGUAGES, POSITIONS
+from fairseq_xl.checkpoints.parameter_names import DECODER_LANGUAGES, DECODER_POSITIONS, LANGUAGES, POSITIONS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import check_finite, load_checkpoint

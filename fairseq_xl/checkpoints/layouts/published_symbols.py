@@ -34,23 +34,17 @@ MBART50_LANGUAGES = [
 ]
 
 
-def read_symbols(path: Path, languages: Sequence[str] = ()) -> list[str]:
+def read_symbols(file: Path, languages: Sequence[str] = ()) -> list[str]:
     """Symbols by row.
 
     Args:
-        path: a file of the table above, or a folder with one; the first one of the table is read.
+        file: a file of the table above.
         languages: language codes of the model, which SentencePiece's and fairseq's files lack: `MBART_LANGUAGES`,
             `MBART50_LANGUAGES`, or none. In the other files they have rows of their own.
 
-    Raises `UserError` for a folder without such a file, and for a file that is missing, damaged or of another kind.
+    Raises `UserError` for a damaged file.
     """
-    file = _file_of(path)
-    read = _READERS.get(file.name) or _READERS.get(file.suffix)
-    if read is None:
-        raise UserError(f"{file} is none of the files with the symbols of a model: {', '.join(_FILES)}")
-    if not file.is_file():
-        raise UserError(f"{file}: no such file")
-    symbols = read(file)
+    symbols = (_READERS.get(file.name) or _READERS[file.suffix])(file)
     if file.suffix == ".model" or file.name == "dict.txt":
         # as fairseq adds them: a symbol that the file lists stays in its place
         symbols = [*SPECIAL, *(symbol for symbol in symbols if symbol not in SPECIAL)]
@@ -60,15 +54,6 @@ def read_symbols(path: Path, languages: Sequence[str] = ()) -> list[str]:
         twice = next(symbol for row, symbol in enumerate(symbols) if symbol in symbols[:row])
         raise UserError(f"{file} has {repeated} symbols more than once, such as {quoted(twice)}")
     return symbols
-
-
-def _file_of(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    for name in _FILES:
-        if (path / name).is_file():
-            return path / name
-    raise UserError(f"{path} is a folder without tokenizer: none of {', '.join(_FILES)} is there")
 
 
 def _dictionary(file: Path) -> list[str]:
@@ -92,4 +77,3 @@ _READERS: dict[str, Callable[[Path], list[str]]] = {
     "vocab.json": read_numbered,
     "vocab.txt": read_vocabulary,
 }
-_FILES = ("sentencepiece.bpe.model", *list(_READERS)[1:])

@@ -19,7 +19,7 @@ from pathlib import Path
 from fairseq_xl.checkpoints.layouts.published_symbols import MBART50_LANGUAGES, MBART_LANGUAGES, read_symbols
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SPECIAL
 from fairseq_xl.data.vocabulary.wordpiece import SPECIAL as BERT_SPECIAL
-from fairseq_xl.data.vocabulary.xlm_bpe import is_special
+from fairseq_xl.data.vocabulary.xlm_bpe import END, is_special, read_numbered, spelled_words
 from fairseq_xl.errors import UserError, quoted
 
 XLM_MASK = "<special1>"
@@ -116,6 +116,13 @@ def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
     plain = [row for row, word in enumerate(words) if not is_special(word)]
     rows = [*(place[symbol] for symbol in SPECIAL), *plain, place[XLM_MASK]]
     return Vocabulary([*(words[row] for row in rows[:-1]), MASK], origin, [], rows)
+
+
+def of_xlm_words(count: int, origin: Path) -> Vocabulary:
+    """XLM's vocabulary from vocab.json, in the spelling of our dictionary."""
+    listed = read_numbered(origin)
+    marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
+    return of_xlm(count, dict(enumerate(spelled_words(listed) if marked else listed)), origin)
 
 
 def of_bert(count: int, origin: Path) -> Vocabulary:

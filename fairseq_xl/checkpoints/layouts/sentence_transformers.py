@@ -27,14 +27,10 @@ def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"],
         max_length: maximum number of tokens of an input, symbols of the framing included.
         dim: number of channels of the hidden states.
 
-    Raises `UserError` for a folder without config.json or tokenizer.json, and if a file cannot be written.
+    Raises `UserError` for a folder without tokenizer.json, and if a file cannot be written.
     """
-    folder = Path(folder)
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no {name}")
-    if pooling not in ("mean", "first"):
-        raise UserError(f"pooling {pooling!r}: mean or first is expected")
+    if not (folder / "tokenizer.json").is_file():
+        raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no tokenizer.json")
     (folder / _POOLING).mkdir(exist_ok=True)
     modes = {"cls_token": pooling == "first", "mean_tokens": pooling == "mean"}
     modes |= {"max_tokens": False, "mean_sqrt_len_tokens": False}

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.checkpoints.layouts.counterparts import counterpart
-from fairseq_xl.checkpoints.layouts.encoder_decoder_pairs import pair_to_ours
 from fairseq_xl.checkpoints.layouts.exported_folders import write_fairseq, write_transformers
-from fairseq_xl.checkpoints.layouts.model_settings import to_options
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.folders import new_folder
@@ -236,7 +235,7 @@ def test_the_framing_comes_back(make, tmp_path, framing):
         _, own = make(model_class, config)
         own = dataclasses.replace(own, options=own.options | {"framing": framing})
         found = counterpart(own)
-        assert to_options(found.layout, found.config, own.state)["framing"] == framing
+        assert found.layout.options(found.config, own.state)["framing"] == framing
 
 
 def test_dropout_of_the_head_is_kept(make):
@@ -271,7 +270,7 @@ FOREIGN = {
 def test_settings_that_our_layers_do_not_compute_are_refused(kind):
     layout, settings, message = FOREIGN[kind]
     with pytest.raises(UserError, match=message):
-        to_options(layout, settings, {})
+        LAYOUTS[layout].options(settings, {})
 
 
 REFUSED = {
@@ -370,7 +369,8 @@ def test_pairs_of_encoder_and_decoder_come_back_bit_equal(make, kind):
     form, _ = SEQ2SEQS[kind]
     _, own = make(XLEncoderDecoderModel, EncoderDecoderConfig(**SEQ2SEQ | form))
     found = counterpart(own)
-    state, options = pair_to_ours(found.weights, found.config)
+    state = found.layout.to_ours(found.weights, found.config)
+    options = found.layout.options(found.config, state)
     assert state.keys() == own.state.keys()
     rows = {"encoder.embeddings.positions.weight", "decoder.embeddings.positions.weight"}
     for name, value in own.state.items():
@@ -389,4 +389,4 @@ def test_pairs_of_other_models_are_refused(make):
         ({"hidden_act": "relu"}, "its encoder and decoder differ in hidden_act: gelu and relu"),
     ):
         with pytest.raises(UserError, match=message):
-            pair_to_ours(found.weights, found.config | {"decoder": decoder | change})
+            found.layout.to_ours(found.weights, found.config | {"decoder": decoder | change})

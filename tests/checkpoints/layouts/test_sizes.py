@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.layouts import published_vocabularies
-from fairseq_xl.checkpoints.layouts.model_settings import to_options
+from fairseq_xl.checkpoints.layouts import LAYOUTS, published_vocabularies
 from fairseq_xl.checkpoints.layouts.published_symbols import MBART50_LANGUAGES, MBART_LANGUAGES
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours, to_theirs
 from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
@@ -93,8 +91,8 @@ def test_every_parameter_has_its_place(name):
         theirs = getattr(transformers, kind)(config)
         given = theirs.state_dict()
     assert sum(parameter.numel() for parameter in theirs.parameters()) == count
-    state = to_ours(layout, given)
-    options = to_options(layout, config.to_dict(), state)
+    state = LAYOUTS[layout].to_ours(given, {})
+    options = LAYOUTS[layout].options(config.to_dict(), state)
     heads = {each for each in state if each.startswith("heads.")}
     languages = settings["n_langs"] if options["language_embeddings"] == "added" else 0
     with torch.device("meta"):
@@ -109,7 +107,7 @@ def test_every_parameter_has_its_place(name):
             model = XLEncoderModel(cfg, settings["vocab_size"], 1, languages)
     expected = {each: value.shape for each, value in model.state_dict().items()}
     assert expected == {each: value.shape for each, value in state.items() if each not in heads}
-    back = to_theirs(layout, state)
+    back = LAYOUTS[layout].to_theirs(state)
     same = {each for each in given if not each.endswith("position_ids") and "seq_relationship" not in each}
     if layout == "xlm-roberta":
         same.add("roberta.embeddings.token_type_embeddings.weight")

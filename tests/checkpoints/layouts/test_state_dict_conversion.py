@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_xl.checkpoints.layouts.layout_tables import TABLES
+from fairseq_xl.checkpoints.layouts import LAYOUTS
 from fairseq_xl.checkpoints.layouts.name_mapping import same
-from fairseq_xl.checkpoints.layouts.state_dict_conversion import to_ours, to_theirs
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderConfig, EncoderDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
@@ -33,6 +32,15 @@ SEQ2SEQ = SIZES | dict(
     position_offset=2,
     share_embeddings=True,
 )
+
+
+def to_ours(layout, state):
+    return LAYOUTS[layout].to_ours(state, {})
+
+
+def to_theirs(layout, state):
+    return LAYOUTS[layout].to_theirs(state)
+
 
 either = pytest.mark.parametrize("tokens", [PADDED, UNPADDED], ids=["padded", "unpadded"])
 
@@ -408,7 +416,7 @@ def test_weights_of_another_kind_of_model_are_refused(layout):
 @pytest.mark.parametrize("layout", SOURCES)
 def test_untied_output_is_refused(layout):
     state = {name: value.clone() for name, value in SOURCES[layout]().state_dict().items()}
-    copy = next(name for name in TABLES[layout].ties if name in state)
+    copy = next(name for name in LAYOUTS[layout].names.ties if name in state)
     state[copy] += 1
     with pytest.raises(UserError, match="differs from"):
         to_ours(layout, state)
@@ -418,7 +426,7 @@ def test_untied_output_is_refused(layout):
 def test_either_name_of_a_tied_parameter_is_enough(layout):
     state = parameters_of(SOURCES[layout]())
     expected = to_ours(layout, state)
-    copy, original = next(pair for pair in TABLES[layout].ties.items() if pair[0] in state)
+    copy, original = next(pair for pair in LAYOUTS[layout].names.ties.items() if pair[0] in state)
     original = original if original in state else f"transformer.{original}"
     for left_out in (copy, original):
         found = to_ours(layout, {name: value for name, value in state.items() if name != left_out})

@@ -1,0 +1,264 @@
+"""The base class of layouts: how the files of a family of models of other programs hold what our models compute.
+
+Adding one takes one file in this package or in another one (`fairseq_xl/README.md`). V symbols, C channels.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fairseq_xl.checkpoints.layouts import published_vocabularies
+from fairseq_xl.checkpoints.layouts.name_mapping import State, Table
+from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, with_offset
+from fairseq_xl.checkpoints.layouts.published_files import beside, fairseq_settings
+from fairseq_xl.checkpoints.layouts.weight_checks import check_settings, check_shapes
+from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_BIAS, DECODER_POSITIONS, LANGUAGES, POSITIONS, SEGMENTS
+from fairseq_xl.data.framing import FRAMINGS
+from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
+from fairseq_xl.data.vocabulary.subwords import Kind
+from fairseq_xl.errors import UserError
+
+Settings = dict[str, Any]
+
+#: name -> the layout, in the order in which files are recognized
+LAYOUTS: dict[str, "Layout"] = {}
+LayoutClass = TypeVar("LayoutClass", bound=type["Layout"])
+
+BOS, PAD, EOS, UNK = range(len(SPECIAL))
+#: LayerNorm's epsilon where a layout stores none: torch's default
+TORCH_EPS = 1e-5
+DICTIONARY, PIECES, WORDS, WORDPIECES = "dict.txt", "sentencepiece.bpe.model", "vocab.json", "vocab.txt"
+TOKENIZER = "tokenizer.json"
+#: entry of a config.json that this package wrote, with the framing of the model's inputs
+PLUGIN = "fairseq_xl"
+#: names in files without counterpart here that change no output
+IGNORED = (r".*position_ids", r".*\bversion", r".*_float_tensor")
+#: setting of a file -> the only value that our layers compute; absent settings have it
+_ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding_type": "absolute"}
+#: task type -> suffix of the class name in transformers
+HEADS = {
+    "classification": "SequenceClassification",
+    "tagging": "TokenClassification",
+    "question_answering": "QuestionAnswering",
+}
+HEAD_NAMES = {"tagging": ("classifier.",), "question_answering": ("qa_outputs.",)}
+
+
+@dataclass(frozen=True)
+class Counterpart:
+    """A model of transformers that computes what a model of ours computes."""
+
+    layout: "Layout"
+    config: Settings  # its config.json
+    weights: State  # its parameters by their names there
+    left_out: list[str]  # parts of our model that it does not have and that change none of its outputs
+
+
+class Layout:
+    """Base class of all layouts. A subclass overrides what differs; it has no state."""
+
+    name: str  # in the registry and in messages
+    names: Table  # of the parameters, ours and those in the files
+    #: (pattern of a name, its replacement): earlier names, and models without the prefix of a head's model
+    renames: tuple[tuple[str, str], ...] = ()
+    ignored_heads = r"(classifier|qa_outputs|sequence_summary)\."  # parameters of heads, which are not read
+    model_types: tuple[str, ...] = ()  # in config.json, first the one that is written; none: there is no config.json
+    typical_names: tuple[str, ...] = ()  # patterns of names in files without config.json, which all have to be there
+    heads_setting, activation_setting = "num_attention_heads", "hidden_act"
+    eps_setting, default_eps = "layer_norm_eps", 0.0  # of LayerNorms; a default of 0: the setting is required
+    shares_activation = False  # whether the dense output layer has the activation of the layers; ours has GELU
+    position_offset = 0  # rows of the position embeddings before position 0
+    framing = "xl"
+    subwords: Kind = "sentencepiece"
+    vocabulary_files: tuple[str, ...] = (PIECES, TOKENIZER, DICTIONARY)  # the first one that is there is read
+    architecture = "xl_xlmr_base"  # of an encoder; all options that change its weights are set
+    config_entries: Mapping[str, str] = {}  # entries of config.json and our options
+    compares_values = False  # whether `to_ours` compares values of weights
+    model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters
+    classifier_names: tuple[str, ...] = ()  # prefixes of the parameters of its pooler and output, or of its only layer
+
+    @classmethod
+    def register(cls, layout: LayoutClass) -> LayoutClass:
+        """Class decorator that makes the layout known under its `name`."""
+        if layout.name in LAYOUTS:
+            raise ValueError(f"layout {layout.name!r} is registered twice")
+        LAYOUTS[layout.name] = layout()
+        return layout
+
+    # --- from the files ----------------------------------------------------------------------------------------
+
+    def recognizes(self, names: set[str]) -> bool:
+        """Whether a checkpoint without config.json, with parameters of these names, has the layout."""
+        patterns = [re.compile(pattern) for pattern in self.typical_names]
+        return bool(patterns) and all(any(pattern.fullmatch(name) for name in names) for pattern in patterns)
+
+    def settings(self, checkpoint: Settings) -> Settings:
+        """The settings in a checkpoint without config.json, and what else of it the other methods need."""
+        return check_settings(fairseq_settings(checkpoint))
+
+    def to_ours(self, weights: State, settings: Settings) -> State:
+        """Converts weights to our names and to float32; integers stay, and are refused where they are needed.
+
+        Raises `UserError` for names that are missing or left over, output layers that are not tied, and weights that
+        are not finite or do not fit each other.
+        """
+        weights = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
+        for pattern, replacement in self.renames:
+            weights = {re.sub(pattern, replacement, name): value for name, value in weights.items()}
+        state = self.table(settings).to_ours(weights)
+        check_shapes(state)
+        return state
+
+    def table(self, settings: Settings) -> Table:
+        """`names`, where these depend on the settings."""
+        return self.names
+
+    def options(self, settings: Settings, state: State) -> Settings:
+        """Converts settings to options of our model and task, by name; sizes come from the shapes of our weights.
+
+        The number of heads changes no shape, but weights for another number of heads mean something else. Without an
+        output layer any `output_form` fits, and it is left out. Raises `UserError` for a missing setting, and for one
+        that our layers do not have.
+        """
+        for name, only in _ONLY.items():
+            if settings.get(name, only) not in (only, None):
+                raise UserError(f"its {name} is {settings[name]}; only {only} can be converted")
+        activation = self.activation(required(settings, self.activation_setting), state)
+        positions, plugin = state[POSITIONS], settings.get(PLUGIN)
+        is_export = isinstance(plugin, dict) and plugin.get("framing") in FRAMINGS
+        options: Settings = {
+            "framing": plugin["framing"] if is_export else self.default_framing(settings),
+            "heads": required(settings, self.heads_setting),
+            "embed_dim": positions.size(1),
+            "ffn_dim": state["encoder.layers.0.ffn.up.bias"].size(0),
+            "activation": activation,
+            "layer_norm_eps": settings.get(self.eps_setting, self.default_eps)
+            if self.default_eps
+            else required(settings, self.eps_setting),
+            "position_offset": self.position_offset,
+            "max_positions": len(positions) - self.position_offset,
+            "language_embeddings": "added" if LANGUAGES in state else "none",
+            "segment_embeddings": "added" if SEGMENTS in state else "none",
+            "layer_norm": "post",
+            "embedding_scale": "none",
+        }
+        if BIAS in state or DECODER_BIAS in state:
+            options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
+        return options
+
+    def activation(self, activation: Any, state: State) -> str:
+        """Our name of an activation; raises `UserError` for one that our layers do not have."""
+        valid = ("gelu",) if self.shares_activation and "output.dense.weight" in state else ("gelu", "relu")
+        if activation not in valid:
+            raise UserError(f"its activation is {activation}; {' and '.join(valid)} can be converted")
+        return str(activation)
+
+    def default_framing(self, settings: Settings) -> str:
+        """The framing of a model that this package did not write."""
+        return self.framing
+
+    def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
+        """The vocabulary of `count` rows, which stands beside the file of the weights."""
+        return published_vocabularies.of_pieces(count, beside(file, *self.vocabulary_files))
+
+    # --- to the files ------------------------------------------------------------------------------------------
+
+    def has_form(self, model: Own, head: str | None) -> bool:
+        """Whether the layout is the one for models of this form, fine-tuned for the task type `head` or None."""
+        return False
+
+    def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
+        """{what no model of transformers with this form has: whether our model has it}."""
+        has_languages = bool(model.languages)
+        if model.has_decoder:
+            return {
+                "predicting streams (xFNP)": "decoder.stream_embeddings.weight" in model.state,
+                "segment embeddings in an encoder-decoder": SEGMENTS in model.state,
+                "language embeddings in an encoder-decoder (--lang XX-YY exports it for one direction)": has_languages,
+            }
+        return {
+            "adapters": bool(model.options.get("adapters")),
+            "pre-LN layers in an encoder of this kind": model.options["layer_norm"] == "pre",
+            "scaled token embeddings in an encoder": model.options["embedding_scale"] == "sqrt",
+        }
+
+    def to_theirs(self, state: State) -> State:
+        """Converts our weights to the names of the layout: the inverse of `to_ours`.
+
+        Raises `UserError` for parameters that the layout does not have.
+        """
+        return self.names.to_theirs(dict(state))
+
+    def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:
+        """The config.json of our weights `state`, without names of classes; of one stack where these have their own."""
+        config: Settings = {entry: model.options[name] for entry, name in self.config_entries.items()}
+        config |= {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": len(model.dictionary)}
+        positions = len(state[f"{stack}.embeddings.positions.weight"])
+        return config | {"model_type": self.model_types[0], "max_position_embeddings": positions}
+
+    def class_name(self, head: str | None) -> str:
+        """The class of transformers, with the head of a task type or with the output layer."""
+        return f"{self.model_class}For{HEADS[head] if head else 'MaskedLM'}"
+
+    def head_config(self, model: Own, head: str) -> Settings:
+        """The settings of a fine-tuned head in config.json."""
+        settings: Settings = {"classifier_dropout": model.head_dropout}
+        labels = model.type_state.get("labels") or model.type_state.get("tags")
+        if labels:
+            settings["id2label"] = {str(row): label for row, label in enumerate(labels)}
+            settings["label2id"] = {label: row for row, label in enumerate(labels)}
+        return settings
+
+    def positions(self, model: Own) -> State:
+        """The state dict with the positions of the layout: rows before position 0, a first token without position."""
+        state, offset = dict(model.state), model.options["position_offset"]
+        for name in (POSITIONS, DECODER_POSITIONS):
+            if name in state:
+                state[name] = with_offset(state[name], offset, self.position_offset)
+        if model.options.get("language_positions"):  # the first token has neither position nor segment embedding
+            state[POSITIONS][self.position_offset] = -state[SEGMENTS][0] if SEGMENTS in state else 0.0
+        return state
+
+    def export(self, model: Own, head: str | None) -> Counterpart:
+        """The model of transformers that computes what an encoder of ours computes; with `head`, a fine-tuned one."""
+        state = self.positions(model)
+        exported = {
+            name: value
+            for name, value in state.items()
+            if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name  # VECO's encoder ignores it
+        }
+        left_out = [part for part in part_names(state.keys() - exported.keys()) if part != f"heads.{head}"]
+        if head:
+            exported = {
+                name: value for name, value in exported.items() if name != BIAS and not name.startswith("output.")
+            }
+        config = self.config(model, exported)
+        weights = self.to_theirs(exported)
+        if head:
+            config |= self.head_config(model, head)
+            names = HEAD_NAMES.get(head, self.classifier_names)
+            for part, prefix in zip(("pooler", "output") if len(names) == 2 else "1", names):
+                for kind in ("weight", "bias"):
+                    weights[prefix + kind] = state[f"heads.{head}.{part}.{kind}"].clone()
+        return Counterpart(self, config | {"architectures": [self.class_name(head)]}, weights, left_out)
+
+
+def required(settings: Settings, name: str) -> Any:
+    """A setting; raises `UserError` without it."""
+    if settings.get(name) is None:
+        raise UserError(f"it stores no {name}")
+    return settings[name]
+
+
+def has_pooler(model: Own) -> bool:
+    """Whether the classifier of a fine-tuned model has a layer with tanh in front of its output."""
+    return "heads.classification.pooler.weight" in model.state
+
+
+def part_names(names: Iterable[str]) -> list[str]:
+    """The parts of a model that parameters belong to: ``heads.classification``, or ``cross_attention``."""
+    crossing = {name for name in names if ".cross_attention" in name}
+    parts = {".".join(name.split(".")[:2]) for name in names if name not in crossing}
+    return sorted(parts) + (["cross_attention"] if crossing else [])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fairseq_xl.checkpoints.layouts.counterparts import Counterpart, counterpart, sentence_encoder
+from fairseq_xl.checkpoints.layouts.base import Counterpart
+from fairseq_xl.checkpoints.layouts.counterparts import counterpart, sentence_encoder
 from fairseq_xl.checkpoints.layouts.exported_folders import write_fairseq, write_transformers
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
 from fairseq_xl.checkpoints.layouts.sentence_transformers import write_sentence_transformers
@@ -31,7 +32,7 @@ class Export:
             position embeddings, and the direction gives the first symbol of the decoder's input.
         language_module: file of a language module that replaces the checkpoint's; from an archive, the module of
             `language`.
-        head: as in `counterpart`.
+        head, layout: as in `counterpart`.
         dtype: type of the weights in the file.
         layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.
         tokenizer: whether to write the tokenizer.
@@ -41,6 +42,7 @@ class Export:
     language: str | None = None
     language_module: str | None = None
     head: bool = True
+    layout: str | None = None
     dtype: str = "float32"
     layer: int | None = None
     pooling: Literal["mean", "first"] = "mean"
@@ -69,7 +71,7 @@ def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> N
             left_out = write_fairseq(folder, own, export.dtype, pieces if has_pieces else None)
         else:
             sentences = export.kind == "sentence-transformers"
-            found = sentence_encoder(own, export.layer) if sentences else counterpart(own, export.head)
+            found = sentence_encoder(own, export.layer) if sentences else counterpart(own, export.head, export.layout)
             left_out = found.left_out
             write_transformers(folder, found, export.dtype, _start(own, target))
             if export.tokenizer:

@@ -24,18 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints.layouts import published_vocabularies
+from fairseq_xl.checkpoints.layouts import published_files, published_vocabularies
 from fairseq_xl.checkpoints.layouts.base import LAYOUTS, WORDS, Layout, Settings
 from fairseq_xl.checkpoints.layouts.name_mapping import State
-from fairseq_xl.checkpoints.layouts.published_files import (
-    CONFIG,
-    as_settings,
-    beside,
-    fairseq_settings,
-    has_xlm_tokenizer,
-    load_weights,
-    weights_file,
-)
 from fairseq_xl.checkpoints.layouts.weight_checks import check_parameters, check_settings
 from fairseq_xl.checkpoints.parameter_names import (
     BIAS,
@@ -106,15 +97,15 @@ def read(path: Any, values: bool = True) -> Published | Any:
     Returns: `Published`, or the content of a file of torch.save that is not a published model.
     Raises `UserError` for a file that cannot be read or needs another one, and for a model that cannot be converted.
     """
-    file = weights_file(Path(path))
-    content = load_weights(file, values)
+    file = published_files.weights_file(Path(path))
+    content = published_files.load_weights(file, values)
     if not isinstance(content, dict):
         return content
     model = content.get("encoder" if "decoder" in content else "model")
     try:
         if isinstance(model, dict):
             model = check_parameters(model)
-            check_settings(fairseq_settings(content))
+            check_settings(published_files.fairseq_settings(content))
             names = {name.removeprefix("module.") for name in model}
             layout = next((layout for layout in LAYOUTS.values() if layout.recognizes(names)), None)
             if layout is not None:
@@ -174,15 +165,14 @@ def with_new_rows(found: Published, model: dict[str, Tensor], languages: list[st
 
 def _transformers(weights: State, file: Path) -> Published:
     """A model of transformers, with its config.json."""
-    config = check_settings(json_object(beside(file, CONFIG)))
+    config = check_settings(json_object(published_files.beside(file, published_files.CONFIG)))
     layouts = {model_type: layout for layout in LAYOUTS.values() for model_type in layout.model_types}
     layout = layouts.get(config.get("model_type"))
     if layout is None:
-        raise UserError(
-            f"{CONFIG} has model_type {config.get('model_type')!r}; {', '.join(sorted(layouts))} can be converted"
-        )
+        types = ", ".join(sorted(layouts))
+        raise UserError(f"config.json has model_type {config.get('model_type')!r}; {types} can be converted")
     if layout.compares_values and any(value.is_meta for value in weights.values()):
-        weights = check_parameters(load_weights(file))
+        weights = check_parameters(published_files.load_weights(file))
     heads = tuple(name for name in weights if re.match(layout.ignored_heads, name))
     weights = {name: value for name, value in weights.items() if name not in heads}
     return _published(layout, weights, config, file, heads)
@@ -195,7 +185,8 @@ def _published(
     state = layout.to_ours(weights, settings)
     options = layout.options(settings, state)
     words = file.with_name(WORDS)
-    if "model_type" in settings and has_xlm_tokenizer(file.parent) and words.is_file():  # an export, of any layout
+    is_folder = "model_type" in settings and words.is_file()
+    if is_folder and published_files.has_xlm_tokenizer(file.parent):  # an export of this package, of any layout
         vocabulary = published_vocabularies.of_xlm_words(len(state[TOKENS]), words)
     else:
         vocabulary = layout.vocabulary(len(state[TOKENS]), file, settings)
@@ -217,7 +208,7 @@ def _published(
         has_language_rows=bool(of_tokens),
         options=options,
         dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
-        counts=as_settings(settings.get("dico_counts")),
+        counts=published_files.as_settings(settings.get("dico_counts")),
         left_out=left_out,
     )
 

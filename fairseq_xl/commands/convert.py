@@ -52,8 +52,9 @@ def main(arguments: list[str] | None = None) -> None:
         check_checkpoint(model, source)
         _refuse(options, IN, f"for published models only, and {source} is not one")
         kind = options.to or KINDS[0]
-        unused = {"fairseq": ("no_head", "no_tokenizer", "layer", "pooling"), "transformers": ("layer", "pooling")}
-        _refuse(options, unused.get(kind, ("no_head", "no_tokenizer")), f"not for --to {kind}")
+        transformers_only = ("layout", "no_head", "no_tokenizer")
+        unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
+        _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")
         data = first_folder(options.data or found_in(source)[1] or _data_of_training(model, source))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
@@ -62,6 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
             language=options.lang,
             language_module=options.language_module,
             head=not options.no_head,
+            layout=options.layout,
             dtype=options.dtype,
             layer=options.layer,
             pooling=options.pooling,
@@ -72,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 #: options of the way to other programs and of the way from them
-OUT = ("to", "data", "lang", "language_module", "no_head", "no_tokenizer", "dtype", "layer", "pooling")
+OUT = ("to", "layout", "data", "lang", "language_module", "no_head", "no_tokenizer", "dtype", "layer", "pooling")
 IN = ("langs", "codes", "cased")
 
 
@@ -116,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cased", action="store_true", help="IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"
     )
     parser.add_argument("--to", choices=KINDS, help=f"kind of the folder (default: {KINDS[0]})")
+    parser.add_argument("--layout", help="layout of the folder for transformers (default: the first one that fits)")
     parser.add_argument(
         "--data",
         help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",

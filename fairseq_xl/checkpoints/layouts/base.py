@@ -127,9 +127,9 @@ class Layout:
                 raise UserError(f"its {name} is {settings[name]}; only {only} can be converted")
         activation = self.activation(required(settings, self.activation_setting), state)
         positions, plugin = state[POSITIONS], settings.get(PLUGIN)
-        is_export = isinstance(plugin, dict) and plugin.get("framing") in FRAMINGS
+        framing = plugin.get("framing") if isinstance(plugin, dict) else None
         options: Settings = {
-            "framing": plugin["framing"] if is_export else self.default_framing(settings),
+            "framing": framing if framing in FRAMINGS else self.default_framing(settings),
             "heads": required(settings, self.heads_setting),
             "embed_dim": positions.size(1),
             "ffn_dim": state["encoder.layers.0.ffn.up.bias"].size(0),

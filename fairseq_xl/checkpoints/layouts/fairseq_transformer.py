@@ -52,7 +52,10 @@ class FairseqTransformer(Layout):
         ),
         (*IGNORED, r"encoder\.output_projection\.weight", r"classification_heads\..*"),
     )
-    typical_names = (r"encoder\.embed_tokens\.weight", r"decoder\.layers\.0\.encoder_attn\.q_proj\.weight")
+    typical_names: tuple[str, ...] = (
+        r"encoder\.embed_tokens\.weight",
+        r"decoder\.layers\.0\.encoder_attn\.q_proj\.weight",
+    )
     heads_setting, activation_setting = "encoder_attention_heads", "activation_fn"
     ffn_setting = "ffn_embed_dim"  # behind encoder_ and decoder_
     eps_setting, default_eps = "", TORCH_EPS  # a constant of fairseq, BART and mBART

@@ -1,0 +1,57 @@
+"""DistilBERT of transformers (Sanh et al. 2019) as a checkpoint layout: BERT without token types, by other names."""
+
+from collections.abc import Mapping
+
+from fairseq_xl.checkpoints.layouts import Layout
+from fairseq_xl.checkpoints.layouts.bert import Bert
+from fairseq_xl.checkpoints.layouts.name_mapping import Table
+from fairseq_xl.checkpoints.parameter_names import BIAS, POSITIONS, SEGMENTS, TOKENS
+from fairseq_xl.checkpoints.stacks import count_layers
+
+LAYER = "distilbert.transformer.layer.{n}."
+
+
+@Layout.register
+class DistilBert(Bert):
+    """DistilBERT's layout, of encoders with a dense output layer."""
+
+    name = "distilbert"
+    names = Table(
+        {
+            TOKENS: "distilbert.embeddings.word_embeddings.weight",
+            POSITIONS: "distilbert.embeddings.position_embeddings.weight",
+            "encoder.embeddings.norm.*": "distilbert.embeddings.LayerNorm.*",
+            "encoder.layers.{n}.self_attention.qkv.*": tuple(f"{LAYER}attention.{part}_lin.*" for part in "qkv"),
+            "encoder.layers.{n}.self_attention.out.*": f"{LAYER}attention.out_lin.*",
+            "encoder.layers.{n}.self_attention_norm.*": f"{LAYER}sa_layer_norm.*",
+            "encoder.layers.{n}.ffn.up.*": f"{LAYER}ffn.lin1.*",
+            "encoder.layers.{n}.ffn.down.*": f"{LAYER}ffn.lin2.*",
+            "encoder.layers.{n}.ffn_norm.*": f"{LAYER}output_layer_norm.*",
+        },
+        ({BIAS: "vocab_projector.bias", "output.dense.*": "vocab_transform.*", "output.norm.*": "vocab_layer_norm.*"},),
+        {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"},
+    )
+    renames = ((r"^(?=(embeddings|transformer)\.)", "distilbert."),)
+    ignored_heads = r"(pre_classifier|classifier|qa_outputs)\."
+    model_types = ("distilbert",)
+    model_class, encoder_prefix = "DistilBert", "distilbert."
+    heads_setting, activation_setting = "n_heads", "activation"
+    eps_setting, default_eps = "", 1e-12  # a constant of DistilBERT
+    config_entries: Mapping[str, str] = {
+        **{"dim": "embed_dim", "hidden_dim": "ffn_dim", "n_heads": "heads", "activation": "activation"},
+        **{"dropout": "dropout", "attention_dropout": "attention_dropout"},
+    }
+
+    def has_form(self, model, head):
+        dense = not model.has_decoder and model.options["output_form"] == "dense"
+        return dense and SEGMENTS not in model.state and not model.languages and head != "classification"
+
+    def obstacles(self, model, head):
+        return Layout.obstacles(self, model, head) | {
+            "causal attention in DistilBERT's form": model.is_causal,
+            "another epsilon than 1e-12 in DistilBERT's form": model.options["layer_norm_eps"] != self.default_eps,
+            "relu in DistilBERT's form": model.options["activation"] == "relu" and head is None,
+        }
+
+    def config(self, model, state, stack="encoder"):
+        return Layout.config(self, model, state) | {"n_layers": count_layers(state, stack)}

@@ -24,29 +24,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Export:
-    """What to write of a checkpoint.
+    """What to write of a checkpoint."""
 
-    Attributes:
-        kind: ``transformers``, ``fairseq`` or ``sentence-transformers``.
-        language: the language of the text, or the direction as in en-de. Language embeddings are then added to the
-            position embeddings, and the direction gives the first symbol of the decoder's input.
-        language_module: file of a language module that replaces the checkpoint's; from an archive, the module of
-            `language`.
-        head, layout: as in `counterpart`.
-        dtype: type of the weights in the file.
-        layer, pooling: of sentence-transformers: the layer that is pooled (None: the last one), and how.
-        tokenizer: whether to write the tokenizer.
-    """
-
-    kind: str = "transformers"
+    kind: str = "transformers"  # or fairseq, or sentence-transformers
+    #: the language of the text, or the direction as in en-de. Language embeddings are then added to the position
+    #: embeddings, and the direction gives the first symbol of the decoder's input
     language: str | None = None
+    #: file of a language module that replaces the checkpoint's; from an archive, the module of `language`
     language_module: str | None = None
-    head: bool = True
+    head: bool = True  # as in `counterpart`, like `layout`
     layout: str | None = None
-    dtype: str = "float32"
-    layer: int | None = None
-    pooling: Literal["mean", "first"] = "mean"
-    tokenizer: bool = True
+    dtype: str = "float32"  # type of the weights in the file
+    layer: int | None = None  # of sentence-transformers: the layer that is pooled; None: the last one
+    pooling: Literal["mean", "first"] = "mean"  # of sentence-transformers
+    tokenizer: bool = True  # whether to write the tokenizer
 
 
 def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> None:

@@ -48,31 +48,18 @@ XLM_SUFFIX = ".pth"
 
 @dataclass(frozen=True)
 class Published:
-    """A published encoder, or encoder and decoder.
-
-    Attributes:
-        layout: its layout.
-        state: weights under our names in float32, without output bias and output.* if the file has no output layer.
-        symbols: symbols of the token embeddings, in our order: <s> <pad> </s> <unk>, pieces, <mask>.
-        symbols_from: the file that lists them.
-        languages: languages of the language embeddings, or of the rows after `symbols`.
-        has_language_rows: whether the token embeddings have a row for each of `languages` after those of `symbols`.
-        options: options that our model and task need, by name: framing, heads, layer_norm_eps, ...
-        dtype: type of the weights in the file.
-        counts: frequencies of symbols in the training text, if known.
-        left_out: parameters of the file that are not read: the head of fine-tuning.
-    """
+    """A published encoder, or encoder and decoder."""
 
     layout: Layout
-    state: State
-    symbols: list[str]
-    symbols_from: Path
-    languages: list[str]
-    has_language_rows: bool
-    options: Settings
-    dtype: torch.dtype
-    counts: dict[str, int] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()
+    state: State  # our names, float32; without output bias and output.* if the file has no output layer
+    symbols: list[str]  # symbols of the token embeddings, in our order: <s> <pad> </s> <unk>, pieces, <mask>
+    symbols_from: Path  # the file that lists them
+    languages: list[str]  # of the language embeddings, or of the rows after `symbols`
+    has_language_rows: bool  # whether the token embeddings have a row for each language after those of `symbols`
+    options: Settings  # options that our model and task need, by name: framing, heads, layer_norm_eps, ...
+    dtype: torch.dtype  # type of the weights in the file
+    counts: dict[str, int] = field(default_factory=dict)  # frequencies of symbols in the training text, if known
+    left_out: tuple[str, ...] = ()  # parameters of the file that are not read: the head of fine-tuning
 
     @property
     def depths(self) -> dict[str, int]:

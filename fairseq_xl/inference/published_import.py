@@ -20,14 +20,11 @@ from fairseq_xl.io.checkpoints import save_checkpoint
 logger = logging.getLogger(__name__)
 
 CHECKPOINT = "checkpoint.pt"
-#: number of languages of mBART-50
-MBART_50 = 52
+MBART_50 = 52  # number of languages
 #: LayerNorm of a translation model -> its architecture; all options that change its weights are set
 _TRANSLATION = {"pre": "xl_mbart_large", "post": "xl_mt_base"}
-#: longest input of MLM in the checkpoint's configuration, which training replaces
-LENGTH = 256
-#: seed of the rows of new languages
-SEED = 1
+LENGTH = 256  # longest input of MLM in the checkpoint's configuration, which training replaces
+SEED = 1  # of the rows of new languages
 
 
 def import_model(

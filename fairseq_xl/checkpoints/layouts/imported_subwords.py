@@ -92,9 +92,8 @@ def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
     A tokenizer.json says itself which kind it is: exports of this package may have any.
     """
     kind = "xlm" if has_xlm_tokenizer(folder) else kind
-    tokenizer = folder / _TOKENIZER
-    if tokenizer.is_file():
-        kind = _TYPES.get(read_tokenizer(tokenizer)["model"]["type"], kind)
+    if (folder / _TOKENIZER).is_file():
+        kind = _TYPES.get(read_tokenizer(folder / _TOKENIZER)["model"]["type"], kind)
     for names in _FILES[kind]:
         paths = tuple(folder / name for name in names)
         if all(path.is_file() for path in paths):

@@ -22,35 +22,20 @@ from fairseq_xl.io.configuration import check_configuration, registered_model
 
 @dataclass(frozen=True)
 class Own:
-    """A model of this package.
-
-    Attributes:
-        path: its checkpoint.
-        options: options of the model, and `framing`.
-        state: its weights, special symbols in the table of all others.
-        dictionary: its dictionary.
-        languages: languages of the language embeddings; empty without them.
-        directions: translation directions that it was trained for, such as en-de; empty for other models.
-        is_causal: whether it was pre-trained as a causal language model alone.
-        head_dropout: dropout of the head of fine-tuning.
-        longest: number of tokens to which inputs were truncated in training, or that it has positions for.
-        head: the task type that it was fine-tuned for, or None.
-        type_state: what the task type learned from its training files, such as the names of classes.
-        same_language: whether it was fine-tuned to write text in the language of its source (`xl_generation`).
-    """
+    """A model of this package."""
 
     path: str
-    options: dict[str, Any]
-    state: State
+    options: dict[str, Any]  # of the model, and `framing`
+    state: State  # special symbols in the table of all others
     dictionary: XLDictionary
-    languages: list[str]
-    directions: list[str]
-    is_causal: bool
-    head_dropout: float
-    longest: int
-    head: str | None
-    type_state: dict[str, Any]
-    same_language: bool = False
+    languages: list[str]  # of the language embeddings; empty without them
+    directions: list[str]  # translation directions that it was trained for, such as en-de; empty for other models
+    is_causal: bool  # whether it was pre-trained as a causal language model alone
+    head_dropout: float  # dropout of the head of fine-tuning
+    longest: int  # number of tokens to which inputs were truncated in training, or that it has positions for
+    head: str | None  # the task type that it was fine-tuned for
+    type_state: dict[str, Any]  # what the task type learned from its training files, such as the names of classes
+    same_language: bool = False  # whether it was fine-tuned to write text in the language of its source
 
     @property
     def has_decoder(self) -> bool:

@@ -27,19 +27,12 @@ XLM_MASK = "<special1>"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A published model's vocabulary in our order.
+    """A published model's vocabulary in our order."""
 
-    Attributes:
-        symbols: <s> <pad> </s> <unk>, pieces, <mask>.
-        languages: languages that have a row; their rows come after those of `symbols`.
-        rows: the row of the file for each of these; None for all rows in the order of the file; -1 for a `<mask>` that
-            the file lacks.
-        origin: the file that lists the symbols.
-    """
-
-    symbols: list[str]
-    origin: Path
-    languages: list[str] = field(default_factory=list)
+    symbols: list[str]  # <s> <pad> </s> <unk>, pieces, <mask>
+    origin: Path  # the file that lists the symbols
+    languages: list[str] = field(default_factory=list)  # those that have a row; their rows come after `symbols`
+    #: the row of the file for each of these; None: the order of the file; -1 for a `<mask>` that the file lacks
     rows: list[int] | None = None
 
 

@@ -188,7 +188,19 @@ def test_looking_at_versions_is_noticed():
 # Names
 
 #: folders of the package in which every name says what the thing is
-FINISHED = ("commands", "criterions", "engine", "evaluation", "models", "modules", "optimizers", "rehearsal", "serving")
+FINISHED = (
+    "commands",
+    "criterions",
+    "engine",
+    "evaluation",
+    "finetuning",
+    "models",
+    "modules",
+    "objectives",
+    "optimizers",
+    "rehearsal",
+    "serving",
+)
 NO_NOUNS = set("found each known kept made chosen own given ours theirs others described wanted told drawn".split())
 
 

@@ -1,4 +1,4 @@
-"""The interface of a task type, and the options that several types have. B: inputs, T: time, C: channels.
+"""The interface of a task type, and options of several types. B: inputs, T: time, C: channels.
 
 Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
@@ -21,14 +21,12 @@ from fairseq_xl.io.options import option
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.modules.initialization import init_weights
 
-MANY_CLASSES = 10  # from this number of classes on, it is compared with that of the texts
+MANY_CLASSES = 10  # number of classes from which on it is compared with the number of texts
 NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
 Batch = dict[str, Any]  # what `LabelledObjective.collate` returns
 Encode = Any  # `fairseq_xl.data.vocabulary.text_encoder.TextEncoder`
 #: maps a language's summed statistics, with "examples", to a value, or to None if it has none
 Metric = Callable[[dict[str, float]], float | None]
-
-
 TypeClass = TypeVar("TypeClass", bound=type["TaskType"])
 #: name -> class of every registered task type
 TASK_TYPES: dict[str, type["TaskType"]] = {}
@@ -53,8 +51,8 @@ class FirstTokenConfig(TypeConfig):
 def check_columns(path: Any, labels: Collection[str], texts: Collection[str], expected: str) -> None:
     """Raises `UserError` if a task's file has many more different labels than different texts."""
     if len(labels) >= MANY_CLASSES and len(labels) > 2 * len(texts):
-        found = f"{len(labels)} different labels and {len(texts)} different texts"
-        raise UserError(f"{path}: expected {expected}, found {found}: are the columns swapped?")
+        counts = f"{len(labels)} different labels and {len(texts)} different texts"
+        raise UserError(f"{path}: expected {expected}, found {counts}: are the columns swapped?")
 
 
 class TaskType(ABC):
@@ -76,9 +74,9 @@ class TaskType(ABC):
     suffix = "tsv"
     #: names and format of its files, for messages
     files: str
-    #: what must fit into --max-tokens, for messages
+    #: the part of an example that must fit into --max-tokens, for messages
     example_name = "an input"
-    #: the option of the longest text, which messages about truncated examples name
+    #: the option with the maximum length of a text, for messages about truncated examples
     truncation_option = "length"
     #: whether some examples of a file may lack labels
     partly_labeled = False
@@ -92,7 +90,7 @@ class TaskType(ABC):
 
     @classmethod
     def register(cls, task_type: TypeClass) -> TypeClass:
-        """Class decorator that makes the task type known under its `name`."""
+        """Class decorator that registers the task type under its `name`."""
         if task_type.name in TASK_TYPES:
             raise ValueError(f"task type {task_type.name!r} is registered twice")
         TASK_TYPES[task_type.name] = task_type
@@ -109,14 +107,14 @@ class TaskType(ABC):
         """`state` with its values: plain Python."""
         return {name: getattr(self, name) for name in self.state}
 
-    def load_state(self, found: dict[str, Any], path: Any) -> None:
-        """Takes over the state of a checkpoint, the file `path`; raises `UserError` for a damaged one."""
-        missing = self.state.keys() - found.keys()
+    def load_state(self, state: dict[str, Any], path: Any) -> None:
+        """Restores the state from a checkpoint, the file `path`; raises `UserError` for a damaged one."""
+        missing = self.state.keys() - state.keys()
         if missing:
             raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
-        check_values(found, self.state, "task_state.fairseq_xl.type_state", path)
+        check_values(state, self.state, "task_state.fairseq_xl.type_state", path)
         for name in self.state:
-            setattr(self, name, found.get(name))
+            setattr(self, name, state.get(name))
 
     # --- data --------------------------------------------------------------------------------------------------
 
@@ -145,7 +143,7 @@ class TaskType(ABC):
         """The inputs of an example, of at most --length tokens."""
 
     def training_items(self, examples: list[Any], inputs: list[list[Input]]) -> tuple[list[Any], list[list[Input]]]:
-        """Items for shuffling in training: examples and their inputs."""
+        """The examples that training shuffles, and their inputs."""
         return examples, inputs
 
     @abstractmethod
@@ -160,15 +158,15 @@ class TaskType(ABC):
 
     @abstractmethod
     def num_outputs(self) -> int:
-        """Number of outputs of the head, for each hidden state that it reads."""
+        """Number of outputs of the head for a hidden state."""
 
     def head(self, model_cfg: Any) -> nn.Module:
         """Dropout and a linear layer: (…, C) -> (…, outputs); with --pooler a linear layer (C, C) and tanh before."""
         channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
         head = nn.Sequential(dropout, nn.Linear(channels, self.num_outputs()))
         if issubclass(self.Config, FirstTokenConfig) and self.cfg.pooler:  # the options of several tasks have it too
-            named = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
-            head = nn.Sequential(OrderedDict(named))
+            layers = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
+            head = nn.Sequential(OrderedDict(layers))
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return head
 
@@ -192,13 +190,12 @@ class TaskType(ABC):
 
     # --- unlabeled text ----------------------------------------------------------------------------------------
 
-    def from_line(self, line: str, language: str, file: str, number: int) -> Any:
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> Any:
         """The unlabeled example of a line of text, which is not blank.
 
         Args:
-            line: its fields are separated by tabs.
-            language: its language.
-            file, number: the file and the line's number in it, from 1 on, for messages.
+            line: fields separated by tabs.
+            file, line_number: the file and the line's number in it, from 1 on, for messages.
 
         Raises `UserError` for other fields, and for a type that reads no lines.
         """
@@ -221,7 +218,7 @@ class TaskType(ABC):
     @property
     @abstractmethod
     def statistics(self) -> tuple[str, ...]:
-        """Names of the numbers that `count` returns; `count` may also return "examples" (default 1)."""
+        """Names of the values of `count`, which may also return "examples" (default 1)."""
 
     @abstractmethod
     def is_labeled(self, example: Any) -> bool:
@@ -260,11 +257,11 @@ class TaskType(ABC):
         return "".join(self.format_prediction(example, prediction) for example, prediction in rows)
 
 
-def fields_of(line: str, expected: Sequence[str], file: str, number: int) -> list[str]:
-    """The fields of a line, separated by tabs; raises `UserError` unless it has the `expected` ones, none empty."""
+def split_fields(line: str, expected: Sequence[str], file: str, line_number: int) -> list[str]:
+    """The fields of a line, separated by tabs; raises `UserError` unless it has those `expected`, none empty."""
     fields = line.split("\t")
     if len(fields) != len(expected) or any(map(is_blank, fields)):
-        raise UserError(f"{file}, line {number}: expected {' TAB '.join(expected)}, found {quoted(line)}")
+        raise UserError(f"{file}, line {line_number}: expected {' TAB '.join(expected)}, found {quoted(line)}")
     return fields
 
 

@@ -22,7 +22,7 @@ from fairseq_xl.finetuning.base import (
     Metric,
     TaskType,
     check_columns,
-    fields_of,
+    split_fields,
 )
 from fairseq_xl.finetuning.file_checks import plain
 
@@ -52,8 +52,8 @@ class Classification(TaskType):
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Right answers, and how often each class is predicted and how often it is gold."""
-        return ("correct", *(f"{what} {label}" for what in ("predicted", "gold") for label in range(len(self.labels))))
+        """Names of the counts of right answers, and of the predictions and gold labels of each class."""
+        return ("correct", *(f"{kind} {label}" for kind in ("predicted", "gold") for label in range(len(self.labels))))
 
     def read(self, path: Any, language: str) -> list[LabeledExample]:
         """The examples of a file."""
@@ -68,13 +68,13 @@ class Classification(TaskType):
         return " ".join(example.texts)
 
     def learn(self, examples: list[LabeledExample]) -> None:
-        """Takes the classes and the number of texts from the training examples."""
+        """Sets the classes and the number of texts from the training examples."""
         self.labels = sorted({example.label for example in examples} - {UNLABELED})
         self.num_texts = len(examples[0].texts)
         check_columns(examples[0].file, self.labels, {example.texts[-1] for example in examples}, "label TAB text")
         if len(self.labels) < 2:
-            found = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
-            raise UserError(f"{Path(examples[0].file).parent}: the training files have {found}")
+            problem = f"one label only: {self.labels[0]!r}" if self.labels else "no label"
+            raise UserError(f"{Path(examples[0].file).parent}: the training files have {problem}")
         counts = Counter(example.label for example in examples)
         logger.info("classes: %s", ", ".join(f"{label} ({counts[label]} examples)" for label in self.labels))
 
@@ -100,14 +100,14 @@ class Classification(TaskType):
                 )
 
     def inputs(self, example: LabeledExample, encode: Encode) -> list[Input]:
-        """One input: the texts, of which the longest is truncated first."""
-        made = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
-        number = NO_CLASS if example.label == UNLABELED else self.labels.index(example.label)
-        return [Input(made.tokens, {"class": number}, made.truncated)]
+        """One input with all texts; the longest text is truncated first."""
+        framed = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
+        class_index = NO_CLASS if example.label == UNLABELED else self.labels.index(example.label)
+        return [Input(framed.tokens, {"class": class_index}, framed.truncated)]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
         """{"class": (B,), "labeled": number of labeled inputs}."""
-        classes = torch.tensor([each.target["class"] for each in inputs])
+        classes = torch.tensor([item.target["class"] for item in inputs])
         return {"class": classes, "labeled": int((classes != NO_CLASS).sum())}
 
     def num_outputs(self) -> int:
@@ -150,8 +150,8 @@ class Classification(TaskType):
 
     def class_shares(self, sums: dict[str, float]) -> Iterator[tuple[str, float, float]]:
         """Shares of each class among predictions and gold labels."""
-        for number, label in enumerate(self.labels):
-            predicted, gold = (100 * sums[f"{what} {number}"] / sums["examples"] for what in ("predicted", "gold"))
+        for index, label in enumerate(self.labels):
+            predicted, gold = (100 * sums[f"{kind} {index}"] / sums["examples"] for kind in ("predicted", "gold"))
             yield label, predicted, gold
 
     def format_prediction(self, example: LabeledExample, prediction: Prediction) -> str:
@@ -159,10 +159,10 @@ class Classification(TaskType):
         predicted = self.labels[prediction.label]
         return f"{example.line}\t{example.label}\t{predicted}\t{prediction.probability:.6f}\n"
 
-    def from_line(self, line: str, language: str, file: str, number: int) -> LabeledExample:
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> LabeledExample:
         """An example of one to three texts, as many as in training."""
-        texts = fields_of(line, ["text"] * self.num_texts, file, number)
-        return LabeledExample(UNLABELED, tuple(texts), language, file, number)
+        texts = split_fields(line, ["text"] * self.num_texts, file, line_number)
+        return LabeledExample(UNLABELED, tuple(texts), language, file, line_number)
 
     def to_record(self, example: LabeledExample, prediction: Prediction) -> dict[str, Any]:
         """The class, its probability, and the probabilities of all classes, in descending order."""

@@ -11,7 +11,7 @@ from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.language_identification import Languages, LineSample, describe_sample, other_languages
 from fairseq_xl.finetuning.base import TaskType
 
-EXPECTED = 10.0  # a class that is missing or rare is named if at least so many occurrences are expected
+EXPECTED = 10.0  # minimum number of expected occurrences for a warning about a missing or rare class
 RARE = 0.1  # a class is rare below this share of the expected occurrences
 FREQUENT = 0.05  # a class with at least this share of the training labels should be in every file
 
@@ -29,9 +29,9 @@ class TaskFile:
     classes: Counter[str] = field(default_factory=Counter)
     first: dict[str, int] = field(default_factory=dict)  # class -> line of its first occurrence
     labeled: int = 0  # examples
-    unlabeled: str = ""  # place of the first example without a label
-    languages: Languages = field(default_factory=dict)  # of a sample of its texts; numbers are those of examples
-    places: dict[str, str] = field(default_factory=dict)  # language -> place of its first text
+    unlabeled: str = ""  # location of the first example without a label
+    languages: Languages = field(default_factory=dict)  # of a sample of its texts
+    locations: dict[str, str] = field(default_factory=dict)  # language -> location of its first text
 
     @property
     def num_labels(self) -> int:
@@ -64,26 +64,29 @@ def count(split: str, path: Any, examples: Sequence[Any], task_type: TaskType, o
         raise UserError(f"{file.unlabeled}: no label, but {file.labeled} examples of this file have one")
     texts.add([task_type.text(example).encode() for example in examples])
     file.languages = texts.languages()
-    file.places = {language: examples[number - 1].location for language, (_, number) in file.languages.items()}
+    file.locations = {language: examples[index - 1].location for language, (_, index) in file.languages.items()}
     return file
 
 
 def warn_of_files(files: Sequence[TaskFile]) -> None:
-    """Logs a warning for each file of `count` that looks wrong; the training files are among them."""
+    """Logs a warning for each suspicious file; the files include those of training."""
     unlabeled = [file.path for file in files if not file.labeled]
     if unlabeled:
         logger.warning("without labels, to be predicted and not scored: %s", ", ".join(unlabeled))
-    others = other_languages({file.path: (file.language, file.languages) for file in files})
+    detected = other_languages({file.path: (file.language, file.languages) for file in files})
     for file in files:
-        if file.path in others:
-            language, _ = others[file.path]
+        if file.path in detected:
+            language, _ = detected[file.path]
             logger.warning(
-                "%s instead of %s: %s", describe_sample(file.languages, language), file.language, file.places[language]
+                "%s instead of %s: %s",
+                describe_sample(file.languages, language),
+                file.language,
+                file.locations[language],
             )
     for objective in dict.fromkeys(file.objective for file in files):
         for path, sentences in suspicious_classes([file for file in files if file.objective == objective]).items():
-            more = f"; and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
-            logger.warning("%s: classes that look wrong: %s%s", path, "; ".join(sentences[:LISTED]), more)
+            rest = f"; and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
+            logger.warning("%s: classes that look wrong: %s%s", path, "; ".join(sentences[:LISTED]), rest)
 
 
 def suspicious_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
@@ -94,33 +97,33 @@ def suspicious_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
     """
     files = [file for file in files if file.classes]
     training = sum((file.classes for file in files if file.is_training), Counter())
-    spelled: dict[str, str] = {}  # plain form -> its most frequent spelling
+    spellings: dict[str, str] = {}  # plain form -> its most frequent spelling
     for name, _ in training.most_common():
-        spelled.setdefault(plain(name), name)
+        spellings.setdefault(plain(name), name)
     sentences: dict[str, list[str]] = {}
-    named = set()
+    reported = set()
 
     def add(file: TaskFile, name: str, reason: str) -> None:
-        counted = f"{file.classes[name]} of {file.num_labels}, first line {file.first[name]}"
-        sentences.setdefault(file.path, []).append(f"{name!r} ({counted}): {reason}")
-        named.add(plain(name))
+        counts = f"{file.classes[name]} of {file.num_labels}, first line {file.first[name]}"
+        sentences.setdefault(file.path, []).append(f"{name!r} ({counts}): {reason}")
+        reported.add(plain(name))
 
     rows = [(file, name) for file in files if file.is_training for name in sorted(file.classes)]
     for file, name in rows:
-        if spelled[plain(name)] != name:
-            add(file, name, f"differs from {spelled[plain(name)]!r} in case, blanks or invisible characters only")
+        if spellings[plain(name)] != name:
+            add(file, name, f"differs from {spellings[plain(name)]!r} in case, blanks or invisible characters only")
         elif file.classes[name] == 1 and file.first[name] == 1:
             add(file, name, "is it a header line?")
         elif training[name] == 1:
             add(file, name, "occurs once in the training files")
     for file, name in rows:
-        if plain(name) not in named and (reason := _rare_elsewhere(file, name, files)):
+        if plain(name) not in reported and (reason := _rare_elsewhere(file, name, files)):
             add(file, name, reason)
     for file in files:
         for name, occurrences in sorted(training.items()) if not file.is_training else ():
             share = occurrences / training.total()
             lacks = not file.classes[name] and share >= FREQUENT and share * file.num_labels >= EXPECTED
-            if lacks and plain(name) not in named:
+            if lacks and plain(name) not in reported:
                 sentences.setdefault(file.path, []).append(
                     f"{name!r} (0 of {file.num_labels}): {100 * share:.0f} % of the labels in the training files"
                 )
@@ -128,16 +131,14 @@ def suspicious_classes(files: Sequence[TaskFile]) -> dict[str, list[str]]:
 
 
 def _rare_elsewhere(file: TaskFile, name: str, files: Sequence[TaskFile]) -> str:
-    """Says that a class is rare or missing in all other files, or in the training files of other languages; or "" ."""
+    """The message that a class is rare in all other files, or in the training files of other languages; or ""."""
     share = file.classes[name] / file.num_labels
     groups = {
-        "the other files": [other for other in files if other is not file],
-        "the training files of other languages": [
-            other for other in files if other.is_training and other.language != file.language
-        ],
+        "the other files": [f for f in files if f is not file],
+        "the training files of other languages": [f for f in files if f.is_training and f.language != file.language],
     }
-    for group, others in groups.items():
-        occurrences, total = sum(other.classes[name] for other in others), sum(other.num_labels for other in others)
+    for group, members in groups.items():
+        occurrences, total = sum(f.classes[name] for f in members), sum(f.num_labels for f in members)
         if share * total >= EXPECTED and occurrences < RARE * share * total:
             return f"{occurrences} of {total} labels in {group}"
     return ""

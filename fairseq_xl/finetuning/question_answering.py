@@ -16,7 +16,7 @@ from fairseq_xl.data.vocabulary.text_encoder import cut
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.base import Batch, Encode, Metric, TaskType, TypeConfig, fields_of
+from fairseq_xl.finetuning.base import Batch, Encode, Metric, TaskType, TypeConfig, split_fields
 from fairseq_xl.io.options import option
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class QuestionAnsweringConfig(TypeConfig):
 class QuestionAnswering(TaskType):
     """Predicts the start and the end token of the answer from the last hidden states (Devlin et al. 2019, section 4.2).
 
-    A long context is divided into windows that overlap. In a window without the answer, start and end are <s>. Training
+    A long context has several overlapping windows. In a window without the answer, start and end are <s>. Training
     shuffles windows, not questions. The prediction is the best answer of all windows of a question.
     """
 
@@ -83,7 +83,7 @@ class QuestionAnswering(TaskType):
     def inputs(self, example: Question, encode: Encode) -> list[Input]:
         """The windows of a question."""
         question = encode(example.question, example.language)
-        shortened = cut(question, self.cfg.question_length + 1)
+        truncated = cut(question, self.cfg.question_length + 1)
         end = question[-1:]
         try:
             context, characters = encode.spans(example.context, example.language)
@@ -91,25 +91,25 @@ class QuestionAnswering(TaskType):
             raise UserError(f"{example.location}: {error}") from None
         if not len(context):
             raise UserError(f"{example.location}: the context has no pieces")
-        room = self.cfg.length - len(shortened) + 1 - SYMBOLS
+        room = self.cfg.length - len(truncated) + 1 - SYMBOLS
         starts = range(0, max(1, len(context) - room + self._stride(room)), self._stride(room))
         answer = answer_tokens(example.answers[0], characters) if example.answers else None
-        made, max_context = [], np.full(len(context), -1.0)
+        parts, max_context = [], np.full(len(context), -1.0)
         for start in starts:
             stop = min(start + room, len(context))
-            offset = len(shortened) + 2  # first token of the context
-            tokens = self.framing.texts([shortened, np.append(context[start:stop], end)])
+            offset = len(truncated) + 2  # first token of the context
+            tokens = self.framing.texts([truncated, np.append(context[start:stop], end)])
             span = (0, 0)
             if answer is not None and start <= answer[0] and answer[1] < stop:
                 span = answer[0] + offset - start, answer[1] + offset - start
             # BERT's rule of maximum context: a token is predicted in the window with most context on its shorter side
-            around = np.minimum(np.arange(stop - start), np.arange(stop - start)[::-1]) + 0.01 * (stop - start)
-            max_context[start:stop] = np.maximum(max_context[start:stop], around)
-            made.append((tokens, {"span": span, "offset": offset, "characters": characters[start:stop]}, around, start))
-        truncated = len(shortened) < len(question)
+            sizes = np.minimum(np.arange(stop - start), np.arange(stop - start)[::-1]) + 0.01 * (stop - start)
+            max_context[start:stop] = np.maximum(max_context[start:stop], sizes)
+            parts.append((tokens, {"span": span, "offset": offset, "characters": characters[start:stop]}, sizes, start))
+        is_truncated = len(truncated) < len(question)
         return [
-            Input(tokens, target | {"max_context": around >= max_context[start : start + len(around)]}, truncated)
-            for tokens, target, around, start in made
+            Input(tokens, target | {"max_context": sizes >= max_context[start : start + len(sizes)]}, is_truncated)
+            for tokens, target, sizes, start in parts
         ]
 
     def _stride(self, room: int) -> int:
@@ -118,8 +118,8 @@ class QuestionAnswering(TaskType):
     def training_items(
         self, examples: list[Question], inputs: list[list[Input]]
     ) -> tuple[list[Question], list[list[Input]]]:
-        """Every window by itself; warns of answers that no window has as a whole, and of too long ones."""
-        lost = sum(all(each.target["span"] == (0, 0) for each in windows) for windows in inputs)
+        """The windows as single examples; warns of answers that no window has as a whole, and of too long ones."""
+        lost = sum(all(window.target["span"] == (0, 0) for window in windows) for windows in inputs)
         if lost:
             logger.warning(
                 "the answer of %d of %d training questions is in no single window: they are trained as questions "
@@ -127,8 +127,8 @@ class QuestionAnswering(TaskType):
                 lost,
                 len(inputs),
             )
-        spans = ([each.target["span"] for each in windows] for windows in inputs)
-        long = sum(any(end - start >= self.cfg.answer_length for start, end in of_one) for of_one in spans)
+        spans = ([window.target["span"] for window in windows] for windows in inputs)
+        long = sum(any(end - start >= self.cfg.answer_length for start, end in question) for question in spans)
         if long:
             logger.warning(
                 "%d of %d training questions have an answer of more than %d tokens (--answer-length), which is never "
@@ -137,7 +137,7 @@ class QuestionAnswering(TaskType):
                 len(inputs),
                 self.cfg.answer_length,
             )
-        pairs = [(example, [each]) for example, windows in zip(examples, inputs) for each in windows]
+        pairs = [(example, [window]) for example, windows in zip(examples, inputs) for window in windows]
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
@@ -145,12 +145,12 @@ class QuestionAnswering(TaskType):
 
         `context` is True at tokens of the context and at <s>, which stands for no answer.
         """
-        start, end = zip(*(each.target["span"] for each in inputs))
-        context = np.zeros((len(inputs), max(len(each.tokens) for each in inputs)), dtype=bool)
+        start, end = zip(*(window.target["span"] for window in inputs))
+        context = np.zeros((len(inputs), max(len(window.tokens) for window in inputs)), dtype=bool)
         context[:, 0] = True
-        for row, each in enumerate(inputs):
-            offset = each.target["offset"]
-            context[row, offset : offset + len(each.target["characters"])] = True
+        for row, window in enumerate(inputs):
+            offset = window.target["offset"]
+            context[row, offset : offset + len(window.target["characters"])] = True
         return {"start": torch.tensor(start), "end": torch.tensor(end), "context": torch.from_numpy(context)}
 
     def num_outputs(self) -> int:
@@ -173,10 +173,12 @@ class QuestionAnswering(TaskType):
 
     def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """For each question: start and end character of the answer, and its score."""
-        windows = iter(outputs.cpu().numpy())
+        logits = iter(outputs.cpu().numpy())
         return [
-            max((best_span(next(windows), each, self.cfg.answer_length) for each in of_one), key=lambda span: span[-1])
-            for of_one in inputs
+            max(
+                (best_span(next(logits), window, self.cfg.answer_length) for window in group), key=lambda span: span[-1]
+            )
+            for group in inputs
         ]
 
     def answer(self, example: Question, prediction: Prediction) -> str:
@@ -190,8 +192,8 @@ class QuestionAnswering(TaskType):
     def count(self, example: Question, prediction: Prediction) -> dict[str, float]:
         """F1 and exact match of a question."""
         references = [text for text, _ in example.answers]
-        found = self.answer(example, prediction)
-        exact, f1 = scores(found, references, str(self.cfg.normalization), example.language)
+        answer = self.answer(example, prediction)
+        exact, f1 = scores(answer, references, str(self.cfg.normalization), example.language)
         return {"f1": f1, "exact": exact}
 
     def metrics(self) -> dict[str, Metric]:
@@ -207,16 +209,16 @@ class QuestionAnswering(TaskType):
         return ": ".join(json.dumps(text, ensure_ascii=False) for text in (example.id, answer))
 
     def file_of(self, rows: list[tuple[Question, Prediction]]) -> str:
-        """One JSON object {id: answer}, as SQuAD's program reads it."""
+        """One JSON object {id: answer}, the input of SQuAD's program."""
         return "{\n" + ",\n".join(self.format_prediction(example, prediction) for example, prediction in rows) + "\n}\n"
 
-    def from_line(self, line: str, language: str, file: str, number: int) -> Question:
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> Question:
         """A question about a context, from a line ``context TAB question``."""
-        context, question = fields_of(line, ("context", "question"), file, number)
-        return Question(f"line {number}", question, context, (), language, file)
+        context, question = split_fields(line, ("context", "question"), file, line_number)
+        return Question(f"line {line_number}", question, context, (), language, file)
 
     def to_record(self, example: Question, prediction: Prediction) -> dict[str, Any]:
-        """The answer, its first character in the context, and the sum of its two logits; None if none is possible."""
+        """The answer, its first character in the context, and the sum of its two logits or None."""
         start, end, score = prediction
         spaces = len(example.context[start:end]) - len(example.context[start:end].lstrip())
         return {
@@ -257,7 +259,7 @@ def best_span(logits: np.ndarray, window: Input, longest: int) -> tuple[int, int
     ends = np.where(empty, -np.inf, ends)
     after = np.append(ends, np.full(longest - 1, -np.inf))
     # (start, tokens of the answer - 1)
-    both = starts[:, None] + np.lib.stride_tricks.sliding_window_view(after, longest)
-    start, more = np.unravel_index(both.argmax(), both.shape)
-    end = min(start + more, len(ends) - 1)  # where no answer is possible, all are -inf
-    return int(characters[start, 0]), int(characters[end, 1]), float(both[start, more])
+    sums = starts[:, None] + np.lib.stride_tricks.sliding_window_view(after, longest)
+    start, extra = np.unravel_index(sums.argmax(), sums.shape)
+    end = min(start + extra, len(ends) - 1)  # where no answer is possible, all are -inf
+    return int(characters[start, 0]), int(characters[end, 1]), float(sums[start, extra])

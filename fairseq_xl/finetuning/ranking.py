@@ -18,8 +18,8 @@ from fairseq_xl.finetuning.base import (
     FirstTokenConfig,
     Metric,
     TaskType,
-    fields_of,
     split_by_example,
+    split_fields,
 )
 
 Prediction = np.ndarray  # a score for each text
@@ -47,7 +47,7 @@ class Ranking(TaskType):
         return read_queries(path, language)
 
     def classes(self, example: Query) -> Iterator[tuple[str, int]]:
-        """The relevances that are whole numbers: grades."""
+        """The relevances that are integers: grades."""
         return ((f"{value:g}", line) for value, line in zip(example.relevance, example.lines) if value.is_integer())
 
     def text(self, example: Query) -> str:
@@ -55,7 +55,7 @@ class Ranking(TaskType):
         return " ".join((example.query, *example.texts[0]))
 
     def learn(self, examples: list[Query]) -> None:
-        """Takes the number of texts from the first line."""
+        """Sets the number of texts from the first line."""
         self.num_texts = 1 + len(examples[0].texts[0])
 
     def check(self, examples: list[Query]) -> None:
@@ -71,14 +71,14 @@ class Ranking(TaskType):
     def inputs(self, example: Query, encode: Encode) -> list[Input]:
         """An input for each text of a query; the longest text is truncated first."""
         encoded = [[encode(text, example.language) for text in (example.query, *texts)] for texts in example.texts]
-        made = [frame(texts, self.framing, self.cfg.length) for texts in encoded]
+        framed = [frame(texts, self.framing, self.cfg.length) for texts in encoded]
         return [
-            Input(each.tokens, {"relevance": value}, each.truncated) for each, value in zip(made, example.relevance)
+            Input(item.tokens, {"relevance": value}, item.truncated) for item, value in zip(framed, example.relevance)
         ]
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
-        """{"relevance": (B,), "labeled": whether it is known, an array (B,) that stays on the host}."""
-        relevance = torch.tensor([each.target["relevance"] for each in inputs])
+        """{"relevance": (B,), "labeled": whether it is known, a NumPy array (B,)}."""
+        relevance = torch.tensor([item.target["relevance"] for item in inputs])
         return {"relevance": relevance, "labeled": (relevance != NO_RELEVANCE).numpy()}
 
     def num_outputs(self) -> int:
@@ -98,7 +98,7 @@ class Ranking(TaskType):
         labeled = (relevance != NO_RELEVANCE).all(1)
         products = relevance.softmax(1) * scores.log_softmax(1).masked_fill(relevance == -torch.inf, 0)
         queries = split_by_example(batch["target"]["labeled"], batch["inputs_per_example"])
-        return -products.sum(1).masked_fill(~labeled, 0).sum(), sum(bool(each.all()) for each in queries)
+        return -products.sum(1).masked_fill(~labeled, 0).sum(), sum(bool(is_labeled.all()) for is_labeled in queries)
 
     def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""
@@ -120,10 +120,10 @@ class Ranking(TaskType):
         """Line, query, relevance and score of each text."""
         return format_ranking(example, np.asarray(prediction).tolist())
 
-    def from_line(self, line: str, language: str, file: str, number: int) -> Query:
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> Query:
         """A query with a single text; the scores of the texts of a query do not depend on each other."""
-        query, *texts = fields_of(line, ["query", *["text"] * (self.num_texts - 1)], file, number)
-        return Query(query, (tuple(texts),), (NO_RELEVANCE,), (number,), language, file)
+        query, *texts = split_fields(line, ["query", *["text"] * (self.num_texts - 1)], file, line_number)
+        return Query(query, (tuple(texts),), (NO_RELEVANCE,), (line_number,), language, file)
 
     def to_record(self, example: Query, prediction: Prediction) -> dict[str, Any]:
         """The score of the only text."""

@@ -53,7 +53,7 @@ class Tagging(TaskType):
         return " ".join(example.words)
 
     def learn(self, examples: list[TaggedSentence]) -> None:
-        """Takes the tags from the training sentences."""
+        """Sets the tags from the training sentences."""
         self.labels = sorted({tag for example in examples for tag in example.tags} - {UNLABELED})
         if not self.labels:
             raise UserError(f"{Path(examples[0].file).parent}: the training files have no tag")
@@ -61,30 +61,30 @@ class Tagging(TaskType):
         check_columns(examples[0].file, self.labels, words, "word TAB tag")
 
     def check(self, examples: list[TaggedSentence]) -> None:
-        """Warns of tags that no training sentence has."""
-        known, unknown = {*self.labels, UNLABELED}, {}
+        """Warns of tags that are not in the training sentences."""
+        tags, unknown = {*self.labels, UNLABELED}, {}
         for example in examples:
-            of_file = unknown.setdefault(example.file, {})
+            lines = unknown.setdefault(example.file, {})
             for line, tag in enumerate(example.tags, start=example.line):
-                if tag not in known:
-                    of_file.setdefault(tag, line)
+                if tag not in tags:
+                    lines.setdefault(tag, line)
         for file, lines in unknown.items():
             if lines:
-                more = f" and {len(lines) - LISTED} more" if len(lines) > LISTED else ""
-                found = ", ".join(f"{tag} (line {line})" for tag, line in sorted(lines.items())[:LISTED]) + more
-                logger.warning("%s: no training sentence has the tags %s; they count as errors", file, found)
+                rest = f" and {len(lines) - LISTED} more" if len(lines) > LISTED else ""
+                unseen = ", ".join(f"{tag} (line {line})" for tag, line in sorted(lines.items())[:LISTED]) + rest
+                logger.warning("%s: no training sentence has the tags %s; they count as errors", file, unseen)
 
     def inputs(self, example: TaggedSentence, encode: Encode) -> list[Input]:
         """Inputs of whole words; a word that does not fit into an input is truncated."""
         room = self.cfg.length - 2  # <s> and </s>
-        numbers = {label: number for number, label in enumerate(self.labels)}
+        indices = {label: index for index, label in enumerate(self.labels)}
         encoded = [encode(word, example.language) for word in example.words]
         end, groups = encoded[0][-1:], [[]]
         for ended, tag in zip(encoded, example.tags):
             pieces = ended[:-1][:room]
-            if sum(len(each) for each, _ in groups[-1]) + len(pieces) > room:
+            if sum(len(tokens) for tokens, _ in groups[-1]) + len(pieces) > room:
                 groups.append([])
-            groups[-1].append((pieces, numbers.get(tag, NO_CLASS)))
+            groups[-1].append((pieces, indices.get(tag, NO_CLASS)))
         truncated = any(len(ended) > room + 1 for ended in encoded)
         return [self._input(group, end, truncated) for group in groups]
 
@@ -96,9 +96,9 @@ class Tagging(TaskType):
 
     def collate(self, inputs: list[Input]) -> dict[str, Any]:
         """{"positions": first pieces of the words in the flat batch (N,), "tags": (N,), "labeled": tagged words}."""
-        longest = max(len(each.tokens) for each in inputs)
-        positions = [row * longest + each.target["first"] for row, each in enumerate(inputs)]
-        tags = np.concatenate([each.target["tags"] for each in inputs])
+        longest = max(len(item.tokens) for item in inputs)
+        positions = [row * longest + item.target["first"] for row, item in enumerate(inputs)]
+        tags = np.concatenate([item.target["tags"] for item in inputs])
         return {
             "positions": torch.from_numpy(np.concatenate(positions)),
             "tags": torch.from_numpy(tags),
@@ -123,7 +123,7 @@ class Tagging(TaskType):
     def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The tags of each sentence: lists of strings."""
         predicted = iter(outputs.argmax(-1).tolist())
-        counts = [sum(len(each.target["tags"]) for each in of_one) for of_one in inputs]
+        counts = [sum(len(item.target["tags"]) for item in sentence_inputs) for sentence_inputs in inputs]
         return [[self.labels[next(predicted)] for _ in range(count)] for count in counts]
 
     def is_labeled(self, example: TaggedSentence) -> bool:
@@ -131,10 +131,10 @@ class Tagging(TaskType):
         return any(tag != UNLABELED for tag in example.tags)
 
     def count(self, example: TaggedSentence, prediction: Prediction) -> dict[str, float]:
-        """Words with a tag, correct tags; numbers of spans that are in both, predicted, and gold."""
-        tags, found = labeled_words(example.tags, prediction)
-        gold, predicted = set(spans(tags)), set(spans(found))
-        correct = sum(ours == tag for ours, tag in zip(found, tags))
+        """Counts of words with a tag, of correct tags, and of correct, predicted and gold spans."""
+        tags, predicted_tags = labeled_words(example.tags, prediction)
+        gold, predicted = set(spans(tags)), set(spans(predicted_tags))
+        correct = sum(predicted_tag == tag for predicted_tag, tag in zip(predicted_tags, tags))
         sizes = {"correct_spans": len(gold & predicted), "predicted_spans": len(predicted), "gold_spans": len(gold)}
         return {"words": len(tags), "correct_words": correct, **sizes}
 
@@ -149,10 +149,10 @@ class Tagging(TaskType):
         """Word, tag and prediction on a line; an empty line."""
         return format_tags(example, prediction)
 
-    def from_line(self, line: str, language: str, file: str, number: int) -> TaggedSentence:
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> TaggedSentence:
         """A sentence, from its words, separated by spaces or tabs; other white space is part of a word."""
         words = tuple(word for word in re.split("[ \t]", line) if not is_blank(word))
-        return TaggedSentence(words, (UNLABELED,) * len(words), language, file, number)
+        return TaggedSentence(words, (UNLABELED,) * len(words), language, file, line_number)
 
     def to_record(self, example: TaggedSentence, prediction: Prediction) -> dict[str, Any]:
         """The words and their tags."""

@@ -1,6 +1,6 @@
 """Pre-training objectives, one file each; importing the package registers all of them.
 
-Other packages add objectives with entry points of the group `fairseq_xl.objectives`, each of which names a module.
+Other packages add objectives with entry points of the group `fairseq_xl.objectives`, one for each module.
 """
 
 from fairseq_xl.io.plugins import import_modules
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def load_all() -> None:
-    """Imports the objectives of this package and of installed ones; logs a warning for an installed one that fails."""
+    """Imports the objectives of this package and of installed ones; logs a warning where an installed one fails."""
     import_modules(__name__, __path__, "objective")
 
 

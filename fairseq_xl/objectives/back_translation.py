@@ -33,7 +33,7 @@ class BackTranslationConfig(ObjectiveConfig):
 
 @Objective.register
 class BackTranslation(SequenceObjective):
-    """The model translates a sentence greedily, without gradient, and the decoder predicts it from its translation.
+    """Translates a sentence greedily, without gradient, and predicts it from its translation.
 
     With more than two languages, the language of each translation is drawn uniformly.
     """
@@ -47,7 +47,7 @@ class BackTranslation(SequenceObjective):
         self.set_languages(dictionary.languages)
 
     def set_languages(self, codes: Sequence[str]) -> None:
-        """Sets the languages that translations are in; raises `UserError` for fewer than two."""
+        """Sets the languages of the translations; raises `UserError` for fewer than two."""
         if len(codes) < 2:
             raise UserError(f"back_translation needs two languages, this run has {', '.join(codes) or 'none'}")
         self.language_ids = [self.dictionary.language_id(code) for code in codes]
@@ -60,7 +60,7 @@ class BackTranslation(SequenceObjective):
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Sentences as source and target: tokens (B, T+1), decoder input and target (B, T), languages (B, 1).
 
-        ``other_languages`` (B, 1) are the ids of the languages that they are translated into.
+        ``other_languages`` (B, 1) are the ids of the languages of their translations.
         """
         sentences = [sentence for (sentence,) in self.texts(batch_spec, corpus)]
         tokens = pad_rows([self.framing.sentence(sentence) for sentence in sentences], self.dictionary.pad())
@@ -70,23 +70,23 @@ class BackTranslation(SequenceObjective):
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(tokens, self.dictionary.pad()),
             "languages": languages,
-            "other_languages": self._others(languages, batch_spec.keys),
+            "other_languages": self._draw_target_languages(languages, batch_spec.keys),
             "prev_output_tokens": decoder_input(target, self.dictionary.first_language + languages),
             **decoder_target(target, self.dictionary.pad()),
         }
 
-    def _others(self, languages: Tensor, keys: np.ndarray) -> Tensor:
-        """A random other language of the run for each of the languages (B, 1): ids (B, 1)."""
+    def _draw_target_languages(self, languages: Tensor, keys: np.ndarray) -> Tensor:
+        """Draws a target language for each of the source languages (B, 1): ids (B, 1)."""
         ids = torch.tensor(self.language_ids)
-        places = (languages == ids).int().argmax(dim=1, keepdim=True)  # of the languages among those of the run
-        drawn = torch.from_numpy(uniforms(keys, 1, SOURCE_LANGUAGE))
-        return ids[(places + 1 + (drawn * (len(ids) - 1)).long()) % len(ids)]
+        indices = (languages == ids).int().argmax(dim=1, keepdim=True)  # into the languages of the run
+        draws = torch.from_numpy(uniforms(keys, 1, SOURCE_LANGUAGE))
+        return ids[(indices + 1 + (draws * (len(ids) - 1)).long()) % len(ids)]
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"back_translation": `Term` over the tokens of the sentences}, and the counts of translations.
 
-        In validation they are translated back, for the BLEU of round trips (Lample et al. 2018a, section 4.3). A batch
-        may have its translations already, the result of `translated`, as ``source``.
+        In validation the translations are translated back, for the BLEU of round trips (Lample et al. 2018a, section
+        4.3). A batch may have the result of `translated` as ``source``.
         """
         translated = batch.get("source") or self.translated(model, batch)
         (term,) = sequence_terms(model, translated)
@@ -97,11 +97,11 @@ class BackTranslation(SequenceObjective):
         return {self.name: term, STATISTICS: self.scorer.counted(batch, translated["tokens"], round_trips, "languages")}
 
     def translated(self, model: Any, batch: Batch) -> Batch:
-        """The batch with translations into ``other_languages`` as ``tokens`` (B, S), as a source of the same target."""
+        """The batch with its translations into ``other_languages`` as ``tokens`` (B, S), and the same target."""
         return batch | self.as_source(self.translations(model, batch), batch["other_languages"])
 
-    def as_source(self, ended: Tensor, languages: Tensor) -> Batch:
+    def as_source(self, sentences: Tensor, languages: Tensor) -> Batch:
         """Sentences ``x </s>`` (B, S-1), padded on the right, and their languages (B, 1) as input of the encoder."""
-        start, pad = torch.full_like(ended[:, :1], self.framing.start), self.dictionary.pad()
-        tokens = torch.cat((start, ended), dim=1)
+        start, pad = torch.full_like(sentences[:, :1], self.framing.start), self.dictionary.pad()
+        tokens = torch.cat((start, sentences), dim=1)
         return {"tokens": tokens, "padding_mask": tokens.eq(pad), "languages": languages}

@@ -1,7 +1,7 @@
-"""The base class of objectives, and the options that all of them have.
+"""The base class of objectives, and their common options.
 
-An objective names the type of corpus that it reads, collates examples into a batch of inputs and targets, and computes
-its loss as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
+An objective names the type of its corpus, collates examples into a batch of inputs and targets, and computes its loss
+as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
 
 import difflib
@@ -42,8 +42,6 @@ BREAK_MODES = {"none": "monolingual", "complete": "sentence_blocks", "eos": "sen
 Batch = dict[str, Any]
 NAME = re.compile("[A-Za-z0-9_-]+")  # of an objective: a part of names of metrics, heads and folders
 ObjectiveClass = TypeVar("ObjectiveClass", bound=type["Objective"])
-
-
 #: types of options, for messages
 TYPES = {float: "a number", int: "an integer", bool: "true or false", str: "text"}
 #: name of the term that holds statistics instead of a loss
@@ -55,7 +53,7 @@ Sums = dict[str, dict[str, tuple[float, ...]]]
 class Term(NamedTuple):
     """One part of a loss: the sum, in nats, over `count` predictions (tokens or pairs).
 
-    A term of weight 0 is logged only. Its sum may be a vector, of all statistics that the objective names.
+    A term of weight 0 is logged only. Its sum may be a vector, of all statistics of the objective.
     """
 
     sum: Tensor
@@ -85,9 +83,9 @@ class ObjectiveConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            number = getattr(self, field.name)
-            if isinstance(number, (int, float)):
-                self.require(field.name, math.isfinite(number) and abs(number) < LARGEST, f"a number below {LARGEST}")
+            value = getattr(self, field.name)
+            if isinstance(value, (int, float)):
+                self.require(field.name, math.isfinite(value) and abs(value) < LARGEST, f"a number below {LARGEST}")
         self.require(
             "weight", _weight_schedule(self.weight) != [], "0 or more, or UPDATE:FACTOR,… with increasing updates"
         )
@@ -97,7 +95,7 @@ class ObjectiveConfig:
             self.require(name, getattr(self, name) is None or getattr(self, name) > 0, "more than 0")
 
     def require(self, key: str, fulfilled: bool, expected: str) -> None:
-        """Raises `UserError` with the `expected` values of `key` unless the condition is `fulfilled`."""
+        """Raises `UserError` with the `expected` values of `key` unless a condition is `fulfilled`."""
         if not fulfilled:
             raise UserError(f"{key}={getattr(self, key)} should be {expected}")
 
@@ -148,14 +146,14 @@ class Objective:
     #: sentences alternate between two languages), `labelled` (files of a task type) or `source_target` (files of
     #: sources and targets)
     corpus_type: str
-    #: class of the models that the loss runs on
+    #: class of its models
     model_class: type = XLEncoderModel
     #: whether it restores corrupted text, which `xl_generation --denoise` scores
     restores_text = False
-    #: the metric, of those in the log, that `score` averages over objectives; None: it has none
+    #: the logged metric that `score` averages over objectives, if any
     main_metric: Optional[str] = None
-    #: a `TranslationScorer`, which objectives may share, or another object with `keys` and `values`: what validation
-    #: counts beside the loss; None: nothing
+    #: statistics of validation beside the loss: a `TranslationScorer`, which objectives may share, or another object
+    #: with `keys` and `values`; None: none
     scorer: Any = None
 
     def __init__(
@@ -169,7 +167,7 @@ class Objective:
 
     @classmethod
     def register(cls, objective: ObjectiveClass) -> ObjectiveClass:
-        """Class decorator that makes the objective known under its `name`."""
+        """Class decorator that registers the objective under its `name`."""
         if objective.name in OBJECTIVES:
             raise ValueError(f"objective {objective.name!r} is registered twice")
         OBJECTIVES[objective.name] = objective
@@ -228,7 +226,7 @@ class Objective:
             )
 
     def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
-        """Output modules that only this loss needs, by the objective's name; the task adds them to `model.heads`."""
+        """Output modules of this loss alone, by the objective's name; the task adds them to `model.heads`."""
         return {}
 
     def set_languages(self, codes: Sequence[str]) -> None:
@@ -262,14 +260,14 @@ class Objective:
         return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and (mixes or self.cfg.mixed) else corpora
 
     def repeats(self, corpora: dict[str, Corpus]) -> dict[str, float]:
-        """{name of a training corpus, or of a part of the mixed one: how often a pass reads it}; {}: each once."""
+        """{training corpus, or part of the mixed one: number of times that a pass reads it}; {}: each once."""
         return {}
 
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
-        """Reads the files with labels or targets before a training, of these splits; raises `UserError` for errors."""
+        """Reads the files with labels or targets of these splits before a training; raises `UserError` for errors."""
 
     def check(self, corpus: Corpus) -> None:
-        """Raises `UserError`, before training, if a corpus lacks something that the objective needs."""
+        """Raises `UserError`, before training, if a corpus does not suit the objective."""
 
     def collated_lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Corpus) -> np.ndarray:
         """Maximum length (n,), before framing, of each of the examples (n,) of these sizes (n,) when it is collated."""
@@ -336,9 +334,9 @@ class Objective:
         return rows, torch.from_numpy(pad_rows(positions, 0)), torch.from_numpy(pad_rows(languages, 0))
 
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """Computes the loss of a batch that `collate` made: {name: `Term`} with names of `terms`.
+        """Computes the loss of a batch of `collate`: {name: `Term`} with names of `terms`.
 
-        A term that has nothing to train may be missing in training; the log has a count of 0 for it.
+        A term without gradient may be missing in training; the log has a count of 0 for it.
         """
         raise NotImplementedError(f"{type(self).__name__}.loss")
 
@@ -348,10 +346,10 @@ class Objective:
         return terms | self.scored(model, sample["batch"])
 
     def scored(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """{"statistics": what the `scorer` counts in validation, beside the loss}; {}: nothing."""
+        """{"statistics": counts of the `scorer` in validation}, or {}."""
         return {}
 
-    def encode(self, model: Any, batch: Batch, **more: Any) -> Tensor:
+    def encode(self, model: Any, batch: Batch, **inputs: Any) -> Tensor:
         """Hidden states (B, T, C) of a batch's tokens, with its positions, languages and padding."""
         return model.encode(
             batch["tokens"],
@@ -359,13 +357,13 @@ class Objective:
             languages=batch["languages"],
             padding_mask=batch["padding_mask"],
             packing=batch.get("packing"),
-            **more,
+            **inputs,
         )
 
     def predict(self, model: Any, hidden: Tensor, batch: Batch) -> Term:
         """`Term` of the cross-entropy of `target` (N,) at the flat `predicted_positions` (N,) of hidden (B, T, C)."""
-        chosen = hidden.flatten(0, 1).index_select(0, batch["predicted_positions"])  # (N, C)
-        return Term(model.output.cross_entropy(chosen, batch["target"]), len(batch["target"]))
+        selected = hidden.flatten(0, 1).index_select(0, batch["predicted_positions"])  # (N, C)
+        return Term(model.output.cross_entropy(selected, batch["target"]), len(batch["target"]))
 
     # --- log ---------------------------------------------------------------------------------------------------
 
@@ -395,26 +393,26 @@ class Objective:
         for term in [term for term in self.logged_terms if term in sums]:
             by_corpus = sums[term]
             total = tuple(map(sum, zip(*by_corpus.values(), strict=True)))
-            named = {f"{term}_{corpus}": each for corpus, each in by_corpus.items()} | {term: total}
-            means = {name: mean for name, each in named.items() if (mean := bits(each)) is not None}
+            named_sums = {f"{term}_{corpus}": pair for corpus, pair in by_corpus.items()} | {term: total}
+            means = {name: mean for name, pair in named_sums.items() if (mean := bits(pair)) is not None}
             losses |= {f"{name}_loss": round(mean, 3) for name, mean in means.items()}
             perplexities |= {f"{name}_ppl": get_perplexity(mean, round=3) for name, mean in means.items()}
         return losses | perplexities
 
     def metric_names(self, corpora: Iterable[str]) -> list[str]:
-        """Names of the values that --best-checkpoint-metric may name."""
+        """Names of the values for --best-checkpoint-metric."""
         codes = list(corpora)
-        names = dict.fromkeys(name for term in self.terms for each in codes for name in (term, f"{term}_{each}"))
-        return [f"{name}_{what}" for name in names for what in ("ppl", "loss")]
+        names = dict.fromkeys(name for term in self.terms for corpus in codes for name in (term, f"{term}_{corpus}"))
+        return [f"{name}_{kind}" for name in names for kind in ("ppl", "loss")]
 
     def perplexities(self, sums: Sums, terms: Iterable[str]) -> Iterator[float]:
         """Yields the perplexity of each of the terms that has predictions: the mean over its corpora."""
         for term in terms:
-            means = [bits(each) for each in sums.get(term, {}).values()]
+            means = [bits(pair) for pair in sums.get(term, {}).values()]
             # fairseq's is infinite where the power overflows
-            found = [get_perplexity(mean, round=9) for mean in means if mean is not None]
-            if found:
-                yield sum(found) / len(found)
+            perplexities = [get_perplexity(mean, round=9) for mean in means if mean is not None]
+            if perplexities:
+                yield sum(perplexities) / len(perplexities)
 
 
 def bits(sums: Optional[tuple[float, ...]]) -> Optional[float]:
@@ -428,59 +426,59 @@ def build_objectives(
     """Builds the objectives of ``--objectives`` with the options of ``--objective-options``.
 
     Args:
-        names: names separated by commas, ``mlm,tlm``; those that read files may have names of their own:
+        names: names separated by commas, ``mlm,tlm``; those that read files may be renamed:
             ``mlm,xnli=classification,paws=classification``.
-        options: options separated by spaces, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of objectives that are not
-            named are checked but not used, so that one file of options serves any set of objectives.
+        options: options separated by spaces, ``mlm.mask_prob=0.2 tlm.weight=0.5``. Those of other objectives are
+            checked but not used, so that one file of options serves any set of objectives.
 
     Returns: {name: Objective}. Raises `UserError` for an unknown objective, an unknown option or an ill-typed value.
     """
-    chosen = dict(_named(part) for part in names.split(",") if part.strip())
+    selected = dict(_parse_name(part) for part in names.split(",") if part.strip())
     parts = [part.strip() for part in names.split(",") if part.strip()]
-    unknown = sorted({kind for kind in chosen.values() if kind not in OBJECTIVES})
-    if unknown or not chosen or len(chosen) < len(parts):
+    unknown = sorted({kind for kind in selected.values() if kind not in OBJECTIVES})
+    if unknown or not selected or len(selected) < len(parts):
         wrong = f"unknown {', '.join(unknown)}; " if unknown else ""
-        every = [_named(part)[0] for part in parts]
-        twice = [f"{name} is named twice; " for name in dict.fromkeys(every) if every.count(name) > 1]
-        known = ", ".join(sorted(OBJECTIVES))
-        wrong += "".join(twice)
-        raise UserError(f"--objectives {','.join(parts)!r}: {wrong}expected some of {known}, or NAME=OBJECTIVE")
-    for name, kind in chosen.items():
-        if name != kind and (reason := _no_name(name, kind)):
+        listed = [_parse_name(part)[0] for part in parts]
+        repeated = [f"{name} is named twice; " for name in dict.fromkeys(listed) if listed.count(name) > 1]
+        expected = ", ".join(sorted(OBJECTIVES))
+        wrong += "".join(repeated)
+        raise UserError(f"--objectives {','.join(parts)!r}: {wrong}expected some of {expected}, or NAME=OBJECTIVE")
+    for name, kind in selected.items():
+        if name != kind and (reason := _name_error(name, kind)):
             raise UserError(f"--objectives {name}={kind}: {reason}")
-    kinds = {name: name for name in OBJECTIVES} | chosen
+    kinds = {name: name for name in OBJECTIVES} | selected
     settings: dict[str, list[str]] = {name: [] for name in kinds}
     for option in (options or "").split():
         key, equals, _ = option.partition("=")
         owner, dot, _ = key.partition(".")
         if not dot or not equals:
-            owners = [name for name, kind in chosen.items() if key in get_type_hints(OBJECTIVES[kind].Config)]
+            owners = [name for name, kind in selected.items() if key in get_type_hints(OBJECTIVES[kind].Config)]
             example = f"{owners[0]}.{option}" if owners and equals else "mlm.length=128"
             raise UserError(f"--objective-options {option}: expected OBJECTIVE.OPTION=VALUE, such as {example}")
         if owner not in settings:
-            instead = _instead(owner, settings, chosen)
-            raise UserError(f"--objective-options {option}: there is no objective {owner}; {instead}")
+            suggestion = _suggestion(owner, settings, selected)
+            raise UserError(f"--objective-options {option}: there is no objective {owner}; {suggestion}")
         settings[owner].append(option.removeprefix(f"{owner}."))
     configs = {
-        name: _configure(name, OBJECTIVES[kinds[name]], given)
-        for name, given in settings.items()
-        if given or name in chosen
+        name: _configure(name, OBJECTIVES[kinds[name]], values)
+        for name, values in settings.items()
+        if values or name in selected
     }
-    arguments = {name: (configs[name], dictionary, framing) for name in chosen}
+    arguments = {name: (configs[name], dictionary, framing) for name in selected}
     return {
         name: OBJECTIVES[kind](*arguments[name]) if name == kind else OBJECTIVES[kind](*arguments[name], name)
-        for name, kind in chosen.items()
+        for name, kind in selected.items()
     }
 
 
-def _named(part: str) -> tuple[str, str]:
+def _parse_name(part: str) -> tuple[str, str]:
     """``mlm`` -> (mlm, mlm), ``xnli=classification`` -> (xnli, classification)."""
     name, equals, kind = part.strip().partition("=")
     return name, kind if equals else name
 
 
-def _no_name(name: str, kind: str) -> Optional[str]:
-    """Why an objective of this kind cannot have the name; None if it can."""
+def _name_error(name: str, kind: str) -> Optional[str]:
+    """The reason why an objective of this kind cannot have the name; None if it can."""
     if OBJECTIVES[kind].corpus_type not in ("labelled", "source_target"):
         return f"{kind} reads no files of its own, and has no other name than {kind}"
     if name in OBJECTIVES:
@@ -522,44 +520,44 @@ def _configure(name: str, objective: type[Objective], settings: list[str]) -> An
     for setting in settings:
         key, _, _ = setting.partition("=")
         if key not in types:
-            instead = _instead(key, types, types)
-            raise UserError(f"--objective-options {name}.{setting}: {name} has no option {key}; {instead}")
+            suggestion = _suggestion(key, types, types)
+            raise UserError(f"--objective-options {name}.{setting}: {name} has no option {key}; {suggestion}")
         is_text = types[key] in (str, Optional[str])
         try:
             config = OmegaConf.merge(config, OmegaConf.from_dotlist([_quoted(setting) if is_text else setting]))
-            _ = config[key]  # what it refers to
+            _ = config[key]  # resolves a reference
         except (OmegaConfBaseException, YAMLError):
-            raise UserError(f"--objective-options {name}.{setting}: expected {_described(types[key])}") from None
+            raise UserError(f"--objective-options {name}.{setting}: expected {_type_description(types[key])}") from None
     try:
         return OmegaConf.to_object(config)
     except UserError as error:  # of `ObjectiveConfig.require`
         raise UserError(f"--objective-options: {name}.{error}") from None
 
 
-def _instead(word: str, words: Iterable[str], listed: Iterable[str]) -> str:
-    """The nearest of the words in place of a wrong one, for messages, or else those that are `listed`."""
+def _suggestion(word: str, words: Iterable[str], listed: Iterable[str]) -> str:
+    """Advice about a wrong word: the nearest of the words, or else those that are `listed`."""
     nearest = difflib.get_close_matches(word, words, 1)
     return f"did you mean {nearest[0]}?" if nearest else f"expected one of {', '.join(listed)}"
 
 
-def _described(kind: Any) -> str:
+def _type_description(kind: Any) -> str:
     """The values of a type, for messages."""
     if isinstance(kind, EnumMeta):
         return f"one of {', '.join(map(str, kind))}"
-    return next((TYPES[each] for each in (kind, *get_args(kind)) if each in TYPES), str(kind))
+    return next((TYPES[type_] for type_ in (kind, *get_args(kind)) if type_ in TYPES), str(kind))
 
 
-def config_of(kind: type[Objective], options: Any, names: Iterable[str], **more: Any) -> Any:
-    """The options of an objective: those of a task that have these names and are the objective's, and `more`.
+def config_of(kind: type[Objective], options: Any, names: Iterable[str], **values: Any) -> Any:
+    """The options of an objective: its options among those of a task with these names, and `values`.
 
     Raises `UserError` as the objective's config does, with the names of the task's options.
     """
-    common = [field.name for field in fields(kind.Config) if field.name in set(names) - more.keys()]
+    common = [field.name for field in fields(kind.Config) if field.name in set(names) - values.keys()]
     try:
-        return kind.Config(**{name: getattr(options, name) for name in common}, **more)
+        return kind.Config(**{name: getattr(options, name) for name in common}, **values)
     except UserError as error:
-        flags = rf"\b({'|'.join([*common, *more])})\b(=?)"
-        raise UserError(re.sub(flags, lambda found: option_name(found[1]) + (found[2] and " "), str(error))) from None
+        flags = rf"\b({'|'.join([*common, *values])})\b(=?)"
+        raise UserError(re.sub(flags, lambda match: option_name(match[1]) + (match[2] and " "), str(error))) from None
 
 
 def _quoted(setting: str) -> str:

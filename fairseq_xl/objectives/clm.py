@@ -19,7 +19,7 @@ class CLM(Objective):
     corpus_type = "monolingual"
 
     def collate(self, batch_spec, corpus):
-        """Tokens (B, T-1), languages (B, 1), predicted positions and targets (N,): each token predicts the next one."""
+        """Tokens (B, T-1), languages (B, 1), predicted positions and targets (N,), the next tokens."""
         rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         whole = torch.from_numpy(pad_rows(rows, self.dictionary.pad()))
         tokens, following = whole[:, :-1].contiguous(), whole[:, 1:]
@@ -38,7 +38,7 @@ class CLM(Objective):
         return {self.name: self.predict(model, self._hidden(model, batch), batch)}
 
     def scores(self, model, batch):
-        """Logits (B, T-1, V) of the next token at every position, and None: what fairseq's decoders return."""
+        """Logits (B, T-1, V) of the next token at every position, and None, as fairseq's decoders return them."""
         return model.output(self._hidden(model, batch)), None
 
     def _hidden(self, model, batch):

@@ -1,4 +1,4 @@
-"""A corrupted test set: lines of text to which the noise of an objective has been applied."""
+"""A corrupted test set: lines of text with the noise of an objective."""
 
 import logging
 
@@ -21,7 +21,7 @@ LINES_PER_BATCH = 64  # lines that are corrupted at a time
 
 
 class Lines(Texts):
-    """Encoded lines of one language as the `Texts` of an objective: the number of an example is that of its line.
+    """Encoded lines of one language as the `Texts` of an objective; the index of an example is that of its line.
 
     Args:
         rows: token arrays that end in ``</s>``.
@@ -32,26 +32,26 @@ class Lines(Texts):
         self.rows, self.language, self.codes = rows, language, (language,)
 
     def texts(self, lines, length):
-        """The lines, whatever their length: a list of 1-tuples of arrays."""
+        """The lines, of any length: a list of 1-tuples of arrays."""
         return [(self.rows[line],) for line in lines]
 
 
-def corrupt_lines(objective, lines, numbers):
-    """Corrupts lines; the noise depends only on the number of the line, the language and the objective.
+def corrupt_lines(objective, lines, indices):
+    """Corrupts lines; the noise depends only on the index of the line, the language and the objective.
 
     Args:
         objective: an `Objective` whose `collate` returns the encoder input ``tokens`` (B, S).
         lines: a `Lines`.
-        numbers: numbers (n,) of the lines to corrupt.
+        indices: (n,) of the lines to corrupt.
 
-    Returns: two lists of n: the corrupted tokens of each line without the first symbol, and the positions (k,) in them
-    of the tokens that the decoder predicts, or None where it predicts the whole line.
+    Returns: two lists of n: the corrupted tokens of each line without the first symbol, and the positions (k,) of the
+    predicted tokens among them, or None where the decoder predicts the whole line.
     """
     seed = (VALIDATION_SEED, *f"{objective.name} {lines.language}".encode())
     keys = np.random.default_rng(seed).integers(2**64, size=len(lines.rows), dtype=np.uint64)
-    numbers, sources, positions = np.asarray(numbers), [], []
-    for first in range(0, len(numbers), LINES_PER_BATCH):
-        examples = numbers[first : first + LINES_PER_BATCH]
+    indices, sources, positions = np.asarray(indices), [], []
+    for first in range(0, len(indices), LINES_PER_BATCH):
+        examples = indices[first : first + LINES_PER_BATCH]
         batch_spec = BatchSpec(objective.name, lines.language, examples, keys[examples])
         tokens = objective.collate(batch_spec, lines)["tokens"].numpy()
         masked = objective.masked_positions(batch_spec, lines)
@@ -61,7 +61,7 @@ def corrupt_lines(objective, lines, numbers):
 
 
 def read_corrupted(objective, folder, path, language):
-    """Reads and corrupts the lines of a file; leaves out empty lines and lines that are too long for the objective.
+    """Reads and corrupts the lines of a file, without empty ones and those that are too long for the objective.
 
     Args:
         objective: as in `corrupt_lines`.
@@ -72,7 +72,7 @@ def read_corrupted(objective, folder, path, language):
     """
     texts = [text for text in read_texts(path) if not is_blank(text)]
     lines, longest = Lines([folder.encode(text, language) for text in texts], language), objective.input_length.text
-    fitting = [number for number, row in enumerate(lines.rows) if len(row) <= longest]
+    fitting = [index for index, row in enumerate(lines.rows) if len(row) <= longest]
     if len(fitting) < len(texts):
         logger.warning(
             "%s: %d of %d lines have more than %d tokens (%s.length) and are left out",
@@ -82,13 +82,13 @@ def read_corrupted(objective, folder, path, language):
         raise UserError(f"{path}: no line of at most {longest} tokens ({objective.name}.length)")
     objective.check(lines)
     sources, positions = corrupt_lines(objective, lines, fitting)
-    texts, rows = ([side[number] for number in fitting] for side in (texts, lines.rows))
+    texts, rows = ([side[index] for index in fitting] for side in (texts, lines.rows))
     sizes = np.array([[len(source), len(row)] for source, row in zip(sources, rows)])
     return TextPairs(sources, rows, sizes, (language, language), positions=positions), texts
 
 
 def write_corrupted(prefix, folder, corpus, texts):
-    """Writes PREFIX.tgt, the clean lines, and PREFIX.src, the corrupted ones without <mask>: the output of copying.
+    """Writes PREFIX.tgt, the clean lines, and PREFIX.src, the corrupted ones without <mask>.
 
     Args:
         prefix: a path.
@@ -113,7 +113,7 @@ def write_corrupted(prefix, folder, corpus, texts):
 def fill_masks(source, positions, predicted):
     """Puts predicted tokens (n,) in the masked positions (k,) of a corrupted line (S,), in order.
 
-    Surplus tokens are dropped, and so are positions for which there is no token.
+    Surplus tokens and surplus positions are removed.
     """
     line, count = np.array(source), min(len(positions), len(predicted))
     line[positions[:count]] = predicted[:count]

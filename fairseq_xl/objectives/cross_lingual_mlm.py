@@ -36,6 +36,6 @@ class CrossLingualMLM(MaskedObjective):
         for sentences, codes in zip(self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)):
             ids = [self.dictionary.language_id(code) for code in codes]
             rows.append(self.framing.sentence(np.concatenate(sentences)))
-            each = np.repeat(ids, [len(sentence) for sentence in sentences])
-            languages.append(np.append(each[:1], each))  # <s> has the language of the first sentence
+            row = np.repeat(ids, [len(sentence) for sentence in sentences])
+            languages.append(np.append(row[:1], row))  # <s> has the language of the first sentence
         return self.masked(rows, batch_spec.keys) | {"languages": torch.from_numpy(pad_rows(languages, 0))}

@@ -1,4 +1,4 @@
-"""A data folder as a run reads it: its languages and pairs, opened for objectives."""
+"""The languages and pairs of a data folder, opened for the objectives of a run."""
 
 import gc
 import logging
@@ -39,16 +39,15 @@ PAIR = re.compile(r"(\w+)-(\w+)")
 
 
 class DataFolder:
-    """The languages and pairs of a data folder, and their corpora, each opened once.
+    """The languages and pairs of a data folder, and their corpora, each of which is opened once.
 
     Args:
         folder: the data folder.
         dictionary: the joint dictionary.
-        inputs: the files of the run; those that are opened are added.
-        data: all data folders of the run, joined by ``:``; the first tells what languages and pairs there are. None:
-            this one.
+        inputs: the files of the run, to which opened files are added.
+        data: all data folders of the run, joined by ``:``; the first determines languages and pairs. None: this one.
         langs, pairs: --langs and --pairs; None: all of the folder.
-        splits_of_pairs: a pair is there if its bitext has one of these splits.
+        pair_splits: the folder has a pair if its bitext has one of these splits.
     """
 
     def __init__(
@@ -59,12 +58,12 @@ class DataFolder:
         data: str | None = None,
         langs: str | None = None,
         pairs: str | None = None,
-        splits_of_pairs: Sequence[str] = ("train",),
+        pair_splits: Sequence[str] = ("train",),
     ):
         self.folder, self.dictionary, self.inputs, self.data = folder, dictionary, inputs, data or str(folder)
         self.first = folder_of_epoch(self.data, 1)
-        self.named, self.splits_of_pairs = {"--langs": langs, "--pairs": pairs}, splits_of_pairs
-        self.languages_of_pairs: list[str] | None = None  # those that pairs may be of; None: all
+        self.options, self.pair_splits = {"--langs": langs, "--pairs": pairs}, pair_splits
+        self.pair_languages: list[str] | None = None  # languages that pairs may have; None: all
         self._opened: dict[tuple[str, str, str], Corpus] = {}
 
     @cached_property
@@ -98,26 +97,26 @@ class DataFolder:
             owner: name of the objective, for messages.
             left_out: its `leave_out`; raises `UserError` if it names one without text.
         """
-        named = names_of(f"{owner}.leave_out", left_out) if left_out else []
-        there = self._languages if corpus_type in ONE_LANGUAGE else self._pairs
-        for name in named:
-            if name not in there:
+        excluded = names_of(f"{owner}.leave_out", left_out) if left_out else []
+        available = self._languages if corpus_type in ONE_LANGUAGE else self._pairs
+        for name in excluded:
+            if name not in available:
                 raise UserError(
                     f"--objective-options {owner}.leave_out={left_out}: {self.first} has no text of {name}; expected "
-                    f"one of {', '.join(there) or 'none'}"
+                    f"one of {', '.join(available) or 'none'}"
                 )
-        of_type = self.languages if corpus_type in ONE_LANGUAGE else self.pairs
-        return [name for name in of_type(split) if name not in named]
+        names = self.languages if corpus_type in ONE_LANGUAGE else self.pairs
+        return [name for name in names(split) if name not in excluded]
 
     def languages(self, split: str | None = "train") -> list[str]:
         """The languages of --langs with text in a split (None: with training text)."""
-        chosen = self._chosen("--langs", self._languages)
-        return [code for code in chosen if split is None or is_begun(self.first / code / split)]
+        languages = self._select("--langs", self._languages)
+        return [code for code in languages if split is None or is_begun(self.first / code / split)]
 
     def pairs(self, split: str | None = "train") -> list[str]:
-        """The pairs of --pairs with text in a split (None: in one of `splits_of_pairs`)."""
-        chosen, codes = self._chosen("--pairs", self._pairs), self.languages_of_pairs
-        usable = [name for name in chosen if codes is None or set(name.split("-")) <= set(codes)]
+        """The pairs of --pairs with text in a split (None: in one of `pair_splits`)."""
+        pairs, codes = self._select("--pairs", self._pairs), self.pair_languages
+        usable = [name for name in pairs if codes is None or set(name.split("-")) <= set(codes)]
         return [name for name in usable if split is None or self._has_pair(name, split)]
 
     @property
@@ -127,27 +126,27 @@ class DataFolder:
     @property
     def _pairs(self) -> list[str]:
         names = sorted(path.name for path in self.first.iterdir() if PAIR.fullmatch(path.name))
-        return [name for name in names if any(self._has_pair(name, split) for split in self.splits_of_pairs)]
+        return [name for name in names if any(self._has_pair(name, split) for split in self.pair_splits)]
 
     def _has_pair(self, name: str, split: str) -> bool:
         return any(is_begun(self.first / name / f"{split}.{name}.{code}") for code in name.split("-"))
 
-    def _chosen(self, option: str, present: list[str]) -> list[str]:
-        wanted = self.named[option]
-        if not wanted:
-            return present
-        names = names_of(option, wanted)
-        missing = [name for name in names if name not in present]
+    def _select(self, option: str, available: list[str]) -> list[str]:
+        value = self.options[option]
+        if not value:
+            return available
+        names = names_of(option, value)
+        missing = [name for name in names if name not in available]
         if missing:
             raise UserError(
                 f"{option}: {self.first} has no text of {', '.join(missing)}; expected one of "
-                f"{', '.join(present) or 'none'}"
+                f"{', '.join(available) or 'none'}"
             )
         return names
 
 
 def name_of_file(data: str, path: Path) -> str:
-    """FOLDER/FILE of a file of one of the data folders that `data` joins; of several, with the number of the folder."""
+    """FOLDER/FILE of a file in one of the data folders of `data`; with several, after the index of the folder."""
     folders, name = data.split(os.pathsep), f"{path.parent.name}/{path.name}"
     return f"{folders.index(str(path.parent.parent))}/{name}" if len(folders) > 1 else name
 
@@ -155,7 +154,7 @@ def name_of_file(data: str, path: Path) -> str:
 def open_other_shards(
     data: str, epoch: int, split: str, opened: Collection[str], read: Callable[[Path, str], Any]
 ) -> None:
-    """Logs which shard an epoch of training reads; before the first epoch, reads all others once and forgets them.
+    """Logs the shard of an epoch of training; before the first epoch, reads all other shards once.
 
     So a damaged shard is reported before the training begins.
 
@@ -169,6 +168,6 @@ def open_other_shards(
         return
     folder = folder_of_epoch(data, epoch)
     logger.info("epoch %d reads %s, shard %d of %d", epoch, folder, (epoch - 1) % len(folders) + 1, len(folders))
-    for other in () if split in opened else {*folders} - {folder}:
-        read(other, split)
-        gc.collect()  # corpora have reference cycles, which keep memory maps open
+    for shard in () if split in opened else {*folders} - {folder}:
+        read(shard, split)
+        gc.collect()  # corpora have reference cycles, which hold memory maps open

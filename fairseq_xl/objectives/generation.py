@@ -45,7 +45,7 @@ class GenerationConfig(FilesConfig):
 
 @Objective.register
 class Generation(FilesObjective, SourceTargetObjective):
-    """The encoder reads a text, the decoder predicts a title, question or summary in its language.
+    """Predicts a title, question or summary of a text in the language of the text.
 
     The loss of a model that predicts several tokens at a step is summed over its streams (section 4.2: weights of 1).
     The perplexity is that of the first stream, which predicts the next token.
@@ -58,7 +58,7 @@ class Generation(FilesObjective, SourceTargetObjective):
 
     @property
     def input_length(self) -> InputLength:
-        """`InputLength` of a source, which is framed and truncated already."""
+        """`InputLength` of a framed and truncated source."""
         return InputLength(text=self.longest[0], symbols=0, positions=self.longest[0])
 
     def check_model(self, model_cfg: Any) -> None:
@@ -75,9 +75,9 @@ class Generation(FilesObjective, SourceTargetObjective):
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """The loss, and the negative log-likelihood of the first stream."""
         smoothing = self.cfg.label_smoothing if model.training else 0.0
-        (first, nll, count), *others = sequence_losses(model, batch, smoothing)
+        (first, nll, count), *rest = sequence_losses(model, batch, smoothing)
         return {
-            self.name: Term(sum((loss for loss, *_ in others), first), count),
+            self.name: Term(sum((loss for loss, *_ in rest), first), count),
             NLL: Term(nll, count, 0.0),
         }
 
@@ -93,9 +93,9 @@ class Generation(FilesObjective, SourceTargetObjective):
         return [stored(f"{prefix}.{side}") for prefix in prefixes for side in ("src", "tgt")]
 
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
-        """Reads the files of training and of other splits; test files may be missing.
+        """Reads the files of training and of other splits, and warns of text in another language.
 
-        Warns of files that look like another language.
+        Test files may be missing.
         """
         languages_of_files = {}
         for split in dict.fromkeys(("train", *splits, "test")):
@@ -106,10 +106,14 @@ class Generation(FilesObjective, SourceTargetObjective):
                         sample = LineSample()
                         sample.add([line.encode() for line in lines])
                         languages_of_files[f"{prefix}.{end}"] = language, sample.languages()
-        for path, (other, _) in other_languages(languages_of_files).items():
+        for path, (detected, _) in other_languages(languages_of_files).items():
             language, counts = languages_of_files[path]
             logger.warning(
-                "%s %s instead of %s, first line %d", path, describe_sample(counts, other), language, counts[other][1]
+                "%s %s instead of %s, first line %d",
+                path,
+                describe_sample(counts, detected),
+                language,
+                counts[detected][1],
             )
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
@@ -124,12 +128,12 @@ class Generation(FilesObjective, SourceTargetObjective):
             sources, targets = ([folder.encode(text, language).astype(np.int32) for text in side] for side in sides)
             sizes = np.array([[len(row) for row in side] for side in (sources, targets)]).T
             corpora[language] = TextPairs(sources, targets, sizes, (language, language))
-        cut = sum(len(corpus.truncate(self.longest)) for corpus in corpora.values())
-        if cut:
+        truncated = sum(len(corpus.truncate(self.longest)) for corpus in corpora.values())
+        if truncated:
             logger.warning(
                 "%s: %d of %d examples have more than %d tokens of the source (%s) or %d of the target "
                 "(--max-positions) and are truncated",
-                *(split, cut, sum(corpus.sentences for corpus in corpora.values())),
+                *(split, truncated, sum(corpus.sentences for corpus in corpora.values())),
                 *(self.longest[0], self.option("length"), self.longest[1]),
             )
         return {MIXED: MixedCorpus(corpora, self.cfg.alpha)} if trains and len(corpora) > 1 else corpora

@@ -34,8 +34,8 @@ from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjecti
 logger = logging.getLogger(__name__)
 
 SHORTEST = 8  # minimum length of an input, in tokens
-COLLAPSED = 98.0  # percent of the predictions in one class from which on the model is reported as collapsed
-UNKNOWN = 0.1  # share of <unk> among the tokens of a language from which on there is a warning
+COLLAPSED = 98.0  # percent of the predictions in one class from which on a model counts as collapsed
+UNKNOWN = 0.1  # share of <unk> among the tokens of a language above which there is a warning
 
 
 @dataclass
@@ -52,7 +52,7 @@ class LabelledConfig(FilesConfig):
 
 
 class LabelledObjective(FilesObjective):
-    """The loss of a task type, and the statistics from which its metrics are computed.
+    """The loss of a task type, and the statistics of its metrics.
 
     Args: as of `Objective`; the options are those of `LabelledConfig` and of the task type.
     """
@@ -68,17 +68,17 @@ class LabelledObjective(FilesObjective):
         self.type = self.type_class(cfg, framing, self.name)
         self.suffix = f"_{self.name}" if named else ""
         self.training_examples: dict[str, list[Any]] = {}  # by language, from `learn` to `open`
-        self.files: list[TaskFile] = []  # the training files, as they are counted
+        self.files: list[TaskFile] = []  # of the training files
         self.evaluated: dict[str, dict[str, LabelledExamples]] = {}  # by split and language
-        #: gets sample, numbers (n,) and predictions of each batch that is evaluated; None: they are only counted
-        self.keep: Optional[Callable[[dict[str, Any], np.ndarray, list[Any]], None]] = None
+        #: is called with sample, indices (n,) and predictions of each evaluated batch; None: they are only counted
+        self.collect: Optional[Callable[[dict[str, Any], np.ndarray, list[Any]], None]] = None
         trained = self.type.training_statistics
         if trained is not None and self.statistics[: 1 + len(trained)] != ("examples", *trained):
             raise ValueError(f"{self.type.name}: `statistics` must begin with `training_statistics`")
 
     @property
     def input_length(self) -> InputLength:
-        """`InputLength` of an input, which is framed and truncated already."""
+        """`InputLength` of a framed and truncated input."""
         return InputLength(text=self.cfg.length, symbols=0, positions=self.cfg.length)
 
     def check_model(self, model_cfg: Any) -> None:
@@ -103,13 +103,13 @@ class LabelledObjective(FilesObjective):
         """The inputs of the examples: tokens, segments, padding_mask (B, T), languages (B, 1) and the type's target."""
         return self.batch(corpus, batch_spec.examples)
 
-    def batch(self, corpus: LabelledExamples, numbers: np.ndarray) -> Batch:
+    def batch(self, corpus: LabelledExamples, indices: np.ndarray) -> Batch:
         """The batch of examples (n,)."""
-        of_examples, pad = corpus.inputs_of(numbers), self.dictionary.pad()
-        inputs, counts = [each for of_one in of_examples for each in of_one], list(map(len, of_examples))
-        tokens = pad_rows([each.tokens for each in inputs], pad)
+        groups, pad = corpus.inputs_of(indices), self.dictionary.pad()
+        inputs, counts = list(itertools.chain.from_iterable(groups)), list(map(len, groups))
+        tokens = pad_rows([item.tokens for item in inputs], pad)
         padding = torch.from_numpy(tokens == pad)
-        ids = [self.dictionary.language_id(corpus.examples[number].language) for number in numbers]
+        ids = [self.dictionary.language_id(corpus.examples[index].language) for index in indices]
         return {
             "tokens": torch.from_numpy(tokens),
             "segments": torch.from_numpy(segments(tokens, self.dictionary.eos(), pad)),
@@ -124,15 +124,15 @@ class LabelledObjective(FilesObjective):
 
     def paths(self, split: str) -> dict[str, Path]:
         """{language: file} of a split."""
-        ending, described = f".{self.type.suffix}", f"files {self.type.files}"
-        return {code: self.path(split, code, ending, described) for code in self.languages_of(split)}
+        suffix, description = f".{self.type.suffix}", f"files {self.type.files}"
+        return {code: self.path(split, code, suffix, description) for code in self.languages_of(split)}
 
     def files_of(self, split: str) -> list[Path]:
         """The files of a split, which need not exist."""
         return list(self.paths(split).values())
 
     def _read(self, folder: DataFolder, split: str) -> Iterator[tuple[str, Path, list[Any]]]:
-        """Yields language, path and examples of each file of a split, and adds the files to those of the run."""
+        """Yields language, path and examples of each file of a split, and adds the files to the run's inputs."""
         for language, path in self.paths(split).items():
             yield language, path, self.type.read(path, language)
             name = without_suffix(self.input_name(path))
@@ -142,7 +142,7 @@ class LabelledObjective(FilesObjective):
         return count(split, path, examples, self.type, self.suffix.removeprefix("_"))
 
     def learn(self, folder: DataFolder) -> None:
-        """Reads the training files, from which the task type learns its state."""
+        """Reads the training files, and sets the task type's state from them."""
         self.training_examples, self.files = {}, []
         for language, path, examples in self._read(folder, "train"):
             self.files.append(self._task_file("train", path, examples))
@@ -157,17 +157,17 @@ class LabelledObjective(FilesObjective):
                 if split == "test" and not path.is_file():
                     continue
                 examples = self.type.read(path, language)
-                if split == "test":  # others are checked when they are opened
+                if split == "test":  # the rest is checked when it is opened
                     self.type.check(examples)
                 files.append(self._task_file(split, path, examples))
         warn_of_files(files)
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
         """Reads and encodes the files of a split: {language, or "mixed" for several in training: corpus}."""
-        learned = self.training_examples if split == "train" else {}
-        by_language = learned or {language: examples for language, _, examples in self._read(folder, split)}
-        self.training_examples = {} if learned else self.training_examples
-        examples = [example for of_language in by_language.values() for example in of_language]
+        stored = self.training_examples if split == "train" else {}
+        by_language = stored or {language: examples for language, _, examples in self._read(folder, split)}
+        self.training_examples = {} if stored else self.training_examples
+        examples = [example for language_examples in by_language.values() for example in language_examples]
         self.type.check(examples)
         inputs = [self.type.inputs(example, folder.encode) for example in examples]
         self._warn_of_inputs(split, examples, inputs)
@@ -181,19 +181,19 @@ class LabelledObjective(FilesObjective):
 
     def _warn_of_inputs(self, split: str, examples: list[Any], inputs: list[list[Input]]) -> None:
         """Warns of truncated examples, and if more than a share `UNKNOWN` of the tokens of a language are <unk>."""
-        cut = sum(any(each.truncated for each in of_one) for of_one in inputs)
-        if cut:
+        truncated = sum(any(item.truncated for item in example_inputs) for example_inputs in inputs)
+        if truncated:
             limit = self.truncation_limit
-            logger.warning("%s: %d of %d examples are truncated to %s tokens", split, cut, len(inputs), limit)
+            logger.warning("%s: %d of %d examples are truncated to %s tokens", split, truncated, len(inputs), limit)
         counts: Any = defaultdict(lambda: np.zeros(2, dtype=np.int64))  # language -> tokens that are <unk>, all tokens
-        for example, of_one in zip(examples, inputs, strict=True):
-            for each in of_one:
-                counts[example.language] += (each.tokens == self.dictionary.unk()).sum(), each.tokens.size
-        for language, (unknown, every) in counts.items():
-            if unknown > UNKNOWN * every:
+        for example, example_inputs in zip(examples, inputs, strict=True):
+            for item in example_inputs:
+                counts[example.language] += (item.tokens == self.dictionary.unk()).sum(), item.tokens.size
+        for language, (unknown, total) in counts.items():
+            if unknown > UNKNOWN * total:
                 logger.warning(
                     "%s.%s: %.0f %% of the tokens are <unk>: the vocabulary lacks characters of this text",
-                    *(split, language, 100 * unknown / every),
+                    *(split, language, 100 * unknown / total),
                 )
 
     @property
@@ -226,28 +226,28 @@ class LabelledObjective(FilesObjective):
         return terms
 
     def evaluate(self, model: Any, sample: dict[str, Any]) -> dict[str, Term]:
-        """The loss, and the statistics of the predictions by language."""
-        batch, numbers = sample["batch"], sample["id"].cpu().numpy()
+        """The loss, and the statistics of the predictions, by language."""
+        batch, indices = sample["batch"], sample["id"].cpu().numpy()
         corpus = self.evaluated[sample["split"]][sample["corpus"]]
         outputs = model(compute=self.outputs, batch=batch)
         terms = self.terms_of(outputs, batch)
-        predictions = self.type.predict(outputs, batch, corpus.inputs_of(numbers))
-        if self.keep is not None:
-            self.keep(sample, numbers, predictions)
-        return terms | {STATISTICS: self.statistics_term(corpus, numbers, predictions, outputs.device)}
+        predictions = self.type.predict(outputs, batch, corpus.inputs_of(indices))
+        if self.collect is not None:
+            self.collect(sample, indices, predictions)
+        return terms | {STATISTICS: self.statistics_term(corpus, indices, predictions, outputs.device)}
 
     def terms_of(self, outputs: Tensor, batch: Batch) -> dict[str, Term]:
         """{name: `Term`} from the outputs of the head."""
         return {self.name: Term(*self.type.loss(outputs, batch))}
 
     def statistics_term(
-        self, corpus: LabelledExamples, numbers: np.ndarray, predictions: list[Any], device: Any
+        self, corpus: LabelledExamples, indices: np.ndarray, predictions: list[Any], device: Any
     ) -> Term:
         """The statistics of labelled examples (n,) with their predictions, by language: (S · L,)."""
         rows = {name: row for row, name in enumerate(self.statistics)}
         sums = np.zeros((len(rows), len(self.dictionary.languages)))
-        for number, prediction in zip(numbers.tolist(), predictions, strict=True):
-            example = corpus.examples[number]
+        for index, prediction in zip(indices.tolist(), predictions, strict=True):
+            example = corpus.examples[index]
             if self.type.is_labeled(example):
                 column = self.dictionary.language_id(example.language)
                 for name, value in ({"examples": 1} | self.type.count(example, prediction)).items():
@@ -258,12 +258,12 @@ class LabelledObjective(FilesObjective):
 
     @property
     def language_modeling(self) -> tuple[str, ...]:
-        """None of its terms."""
+        """No terms."""
         return ()
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The statistics, which are summed by language: "examples" and the type's."""
+        """Names of the statistics, which are summed by language: "examples" and the type's."""
         return tuple(dict.fromkeys(("examples", *self.type.statistics)))
 
     def logged_keys(self, corpora: Iterable[str]) -> list[tuple[str, str]]:
@@ -274,9 +274,9 @@ class LabelledObjective(FilesObjective):
     def by_language(self, sums: Sums) -> Iterator[tuple[str, dict[str, float]]]:
         """(language, its statistics) of each language with examples."""
         for code in self.dictionary.languages:
-            found = {name: sums.get(name, {}).get(code, (0.0, 0.0))[0] for name in self.statistics}
-            if found["examples"]:
-                yield code, found
+            statistics = {name: sums.get(name, {}).get(code, (0.0, 0.0))[0] for name in self.statistics}
+            if statistics["examples"]:
+                yield code, statistics
 
     def values(self, sums: Sums) -> dict[str, float]:
         """The loss, the metrics of each language, and their means over languages (Liang et al. 2020, section 6.1)."""
@@ -285,8 +285,8 @@ class LabelledObjective(FilesObjective):
             logged = super().values({self.name: sums[self.name]})
         by_language = dict(self.by_language(sums))
         for name, function in self.type.metrics().items():
-            measured = {code: function(each) for code, each in by_language.items()}
-            rounded = {code: round(value, 2) for code, value in measured.items() if value is not None}
+            values = {code: function(statistics) for code, statistics in by_language.items()}
+            rounded = {code: round(value, 2) for code, value in values.items() if value is not None}
             logged |= {f"{name}{self.suffix}_{code}": value for code, value in rounded.items()}
             if rounded:
                 logged[name + self.suffix] = round(sum(rounded.values()) / len(rounded), 3)
@@ -303,9 +303,9 @@ class LabelledObjective(FilesObjective):
         return self.type.main_metric + self.suffix
 
     def warn_of_collapse(self, sums: Sums) -> None:
-        """Warns of each language in which nearly all predictions are the same class."""
-        for code, found in self.by_language(sums):
-            for label, predicted, gold in self.type.class_shares(found):
+        """Warns of languages in which nearly all predictions are the same class."""
+        for code, statistics in self.by_language(sums):
+            for label, predicted, gold in self.type.class_shares(statistics):
                 if predicted >= COLLAPSED > gold:
                     logger.warning(
                         "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
@@ -318,9 +318,9 @@ def define_objectives() -> None:
     """Registers an objective for each task type that has none yet."""
     for name, task_type in TASK_TYPES.items():
         if name not in OBJECTIVES:
-            described = {"__doc__": f"Options of `{name}`.", "__module__": __name__}
+            namespace = {"__doc__": f"Options of `{name}`.", "__module__": __name__}
             bases = (LabelledConfig, task_type.Config)
-            config = make_dataclass(f"{camel_case(name)}ObjectiveConfig", [], bases=bases, namespace=described)
+            config = make_dataclass(f"{camel_case(name)}ObjectiveConfig", [], bases=bases, namespace=namespace)
             members = {"__doc__": task_type.__doc__, "name": name, "Config": config, "type_class": task_type}
             OBJECTIVES[name] = type(camel_case(name), (LabelledObjective,), members)
 

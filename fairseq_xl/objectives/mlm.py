@@ -33,8 +33,8 @@ class MaskingConfig(ObjectiveConfig):
 def require_shares(cfg):
     """Raises `UserError` unless `mask_token_prob` and `random_token_prob` are shares that sum to at most 1."""
     cfg.require("mask_token_prob", 0 <= cfg.mask_token_prob <= 1, "from 0 to 1")
-    left = 1 - cfg.mask_token_prob
-    cfg.require("random_token_prob", 0 <= cfg.random_token_prob <= left + 1e-9, f"from 0 to {left:g}")
+    remainder = 1 - cfg.mask_token_prob
+    cfg.require("random_token_prob", 0 <= cfg.random_token_prob <= remainder + 1e-9, f"from 0 to {remainder:g}")
 
 
 class MaskedObjective(Objective):
@@ -51,16 +51,16 @@ class MaskedObjective(Objective):
         cfg, dictionary = self.cfg, self.dictionary
         original = pad_rows(rows, dictionary.pad())
         weights = self.position_weights[original] if cfg.frequency_exponent else None
-        chosen = choose_positions(dictionary.is_piece[original], keys, cfg.mask_prob, weights)
+        mask = choose_positions(dictionary.is_piece[original], keys, cfg.mask_prob, weights)
         tokens = corrupt(
-            original, chosen, keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob, cfg.random_token_prob
+            original, mask, keys, dictionary.mask_index, dictionary.pieces, cfg.mask_token_prob, cfg.random_token_prob
         )
         return {
             "tokens": torch.from_numpy(tokens),
             "padding_mask": find_padding(original, dictionary.pad()),
             "packing": find_packing(original, dictionary.pad()),
-            "predicted_positions": torch.from_numpy(np.flatnonzero(chosen)),
-            "target": torch.from_numpy(original[chosen]),
+            "predicted_positions": torch.from_numpy(np.flatnonzero(mask)),
+            "target": torch.from_numpy(original[mask]),
         }
 
     def loss(self, model, batch):

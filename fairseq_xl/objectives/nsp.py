@@ -35,11 +35,11 @@ class NSPConfig(MaskingConfig):
 
 @Objective.register
 class NextSentence(MaskedObjective):
-    """Predicts the masked tokens of two segments and whether the second one follows the first one.
+    """Predicts the masked tokens of two segments, and whether the second one follows the first one.
 
-    With probability 1/2 a segment of another document replaces the second one. It is about as long, so that length does
-    not reveal it. As in BERT, positions count through the whole pair, and ``</s>`` stands only at the
-    end of each segment: those between its sentences are removed.
+    With probability 1/2 a segment of another document, of about the same length, replaces the second one. As in BERT,
+    positions count through the whole pair, and ``</s>`` stands only at the end of each segment, not between its
+    sentences.
     """
 
     Config = NSPConfig
@@ -84,8 +84,8 @@ class NextSentence(MaskedObjective):
         pairs = self.texts(batch_spec, corpus)
         replaced = np.flatnonzero(follows == 0)
         negatives = corpus.negatives(batch_spec.examples[replaced], self.input_length.text, batch_spec.keys[replaced])
-        for place, negative in zip(replaced, negatives):
-            pairs[place] = (pairs[place][0], negative)
+        for index, negative in zip(replaced, negatives):
+            pairs[index] = (pairs[index][0], negative)
         framed = [self.framing.pair(*(self._ended(segment) for segment in pair)) for pair in pairs]
         segments = [np.arange(len(tokens)) >= half for tokens, half in framed]
         return self.masked([tokens for tokens, _ in framed], batch_spec.keys) | {

@@ -34,8 +34,7 @@ class ParaphraseClassification(Objective):
     """Classifies pairs as translations or not, from the last hidden state of the first token.
 
     With probability 1/2 a negative replaces the second sentence of a pair, and with probability 1/2 the second sentence
-    comes first. The input is framed as in TLM. The limit on the tokens of a batch always holds: each pair counts with
-    the longest negative that it may get.
+    comes first. The input is framed as in TLM. For the limits of a batch, each pair counts with its longest negative.
     """
 
     Config = ParaphraseConfig
@@ -50,7 +49,7 @@ class ParaphraseClassification(Objective):
         return {self.name: nn.Sequential(nn.Dropout(model_cfg.dropout), layer)}
 
     def open(self, folder, split, trains, mixes=False):
-        """As the base class; the files of mined negatives are inputs of the run too."""
+        """Opens the corpora as the base class does; adds the files of mined negatives to the run's inputs."""
         corpora = super().open(folder, split, trains, mixes)
         for name in self.corpora(folder, split) if self.mined else ():
             folder.add_inputs(split, negatives_file(folder.folder / name / f"{split}.{name}"))
@@ -62,7 +61,7 @@ class ParaphraseClassification(Objective):
         return self.cfg.negatives == "mined"
 
     def check(self, corpus):
-        """Raises `UserError` if mined negatives are wanted and the corpus has none."""
+        """Raises `UserError` if the corpus lacks mined negatives."""
         corpus.prepare_negatives(self.input_length.text, self.mined)
 
     def collated_lengths(self, examples, sizes, corpus):
@@ -71,15 +70,15 @@ class ParaphraseClassification(Objective):
 
     def collate(self, batch_spec, corpus):
         """Tokens, positions and languages (B, T); target (B,), 1 for a translation."""
-        genuine = (batch_spec.keys & np.uint64(1)).astype(bool)
+        is_translation = (batch_spec.keys & np.uint64(1)).astype(bool)
         orders = (batch_spec.keys >> np.uint64(1) & np.uint64(1)).astype(int)
         pairs = self.texts(batch_spec, corpus)
-        replaced = np.flatnonzero(~genuine)
+        replaced = np.flatnonzero(~is_translation)
         negatives = corpus.negatives(
             batch_spec.examples[replaced], self.input_length.text, batch_spec.keys[replaced], self.mined
         )
-        for place, negative in zip(replaced, negatives):
-            pairs[place] = (pairs[place][0], negative)
+        for index, negative in zip(replaced, negatives):
+            pairs[index] = (pairs[index][0], negative)
         rows, positions, languages = self.joined(pairs, self.language_codes(batch_spec, corpus), orders)
         tokens = pad_rows(rows, self.dictionary.pad())
         return {
@@ -88,7 +87,7 @@ class ParaphraseClassification(Objective):
             "packing": find_packing(tokens, self.dictionary.pad()),
             "positions": positions,
             "languages": languages,
-            "target": torch.from_numpy(genuine.astype(np.int64)),
+            "target": torch.from_numpy(is_translation.astype(np.int64)),
         }
 
     def loss(self, model, batch):

@@ -32,8 +32,8 @@ class ParaphraseSimilarity(Objective):
     """Ranks the translation of each sentence above the other sentences of the batch, in both directions.
 
     The loss is the cross-entropy of the scaled dot products with all B candidates, averaged over the two directions.
-    Pairs with a copy of the sentence or of its translation are not candidates. As batches have examples of similar
-    length, the other candidates are random sentences of similar length.
+    Pairs with a copy of the sentence or of its translation are not candidates. Batches have examples of similar length,
+    so the other candidates are random sentences of similar length.
     """
 
     Config = SimilarityConfig

@@ -1,4 +1,4 @@
-"""The predictions of labelled objectives in a validation, which are written when a split is complete."""
+"""Writes the predictions of labelled objectives in a validation, once a split is complete."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,66 +14,66 @@ from fairseq_xl.objectives.labelled import LabelledObjective
 
 
 class Predictions:
-    """Collects the predictions of a validation, and writes the files of a split once it has all of them.
+    """Collects the predictions of a validation, and writes the files of each complete split.
 
     Args:
         objectives: the labelled objectives by name; in pre-training each has a subfolder of its name.
         folder: --predictions-to.
         origin: the model.
-        splits: the splits that are evaluated.
+        splits: the evaluated splits.
 
     Raises `UserError` if the folder would keep predictions of another model.
     """
 
     def __init__(self, objectives: Mapping[str, LabelledObjective], folder: str, origin: Origin, splits: Sequence[str]):
         self.objectives, self.folder, self.origin, self.splits = objectives, folder, origin, splits
-        # split -> {(objective, language, number of the example): prediction}
-        self.kept: dict[str, dict[tuple[str, str, int], Any]] = {}
-        for name, each in objectives.items():
-            each.keep = self.keep
-            check_replaceable(self._folder(name), origin._replace(task=each.type.name), self._prefixes(each))
+        # split -> {(objective, language, index of the example): prediction}
+        self.predictions: dict[str, dict[tuple[str, str, int], Any]] = {}
+        for name, objective in objectives.items():
+            objective.collect = self.collect
+            check_replaceable(self._folder(name), origin._replace(task=objective.type.name), self._prefixes(objective))
 
     def _folder(self, name: str) -> Path:
         return Path(self.folder, name if self.objectives[name].named else "")
 
     def _prefixes(self, objective: LabelledObjective) -> list[str]:
-        """What the names of its files begin with."""
+        """The prefixes of the names of its files."""
         return [f"{split}.{language}." for split in self.splits for language in objective.languages_of(split)]
 
-    def keep(self, sample: dict[str, Any], numbers: np.ndarray, predictions: list[Any]) -> None:
-        """Adds those of a batch, of examples (n,)."""
+    def collect(self, sample: dict[str, Any], indices: np.ndarray, predictions: list[Any]) -> None:
+        """Adds the predictions of a batch, of the examples `indices` (n,)."""
         if distributed_utils.get_data_parallel_world_size() > 1:
             raise UserError("--predictions-to works in one process only")
-        split, place = sample["split"], (sample["objective"], sample["corpus"])
-        kept = self.kept.setdefault(split, {})
-        kept |= {(*place, number): each for number, each in zip(numbers.tolist(), predictions, strict=True)}
-        if len(kept) == self._counts(split).total():
-            self._write(split, kept)
+        split, key = sample["split"], (sample["objective"], sample["corpus"])
+        stored = self.predictions.setdefault(split, {})
+        stored |= {(*key, index): value for index, value in zip(indices.tolist(), predictions, strict=True)}
+        if len(stored) == self._counts(split).total():
+            self._write(split, stored)
 
     def _counts(self, split: str) -> Counter[str]:
         """{language: number of examples} of a split."""
         counts: Counter[str] = Counter()
-        for each in self.objectives.values():
-            counts.update({code: corpus.sentences for code, corpus in each.evaluated[split].items()})
+        for objective in self.objectives.values():
+            counts.update({code: corpus.sentences for code, corpus in objective.evaluated[split].items()})
         return counts
 
-    def _write(self, split: str, kept: dict[tuple[str, str, int], Any]) -> None:
+    def _write(self, split: str, predictions: dict[tuple[str, str, int], Any]) -> None:
         try:
-            for name, each in self.objectives.items():
+            for name, objective in self.objectives.items():
                 texts = {}
-                for language, corpus in each.evaluated[split].items():
-                    rows = [(example, kept[name, language, n]) for n, example in enumerate(corpus.examples)]
-                    texts |= each.type.files_of(split, language, rows)
-                origin = self.origin._replace(task=each.type.name)
-                write_predictions(self._folder(name), origin, texts, self._prefixes(each))
+                for language, corpus in objective.evaluated[split].items():
+                    rows = [(example, predictions[name, language, n]) for n, example in enumerate(corpus.examples)]
+                    texts |= objective.type.files_of(split, language, rows)
+                origin = self.origin._replace(task=objective.type.name)
+                write_predictions(self._folder(name), origin, texts, self._prefixes(objective))
         except OSError as error:
             raise UserError(f"--predictions-to {self.folder}: {error.strerror}") from error
 
     def check_complete(self, option: str) -> None:
         """Raises `UserError` with the `option` that skipped examples, since they have no predictions."""
-        for split, kept in self.kept.items():
-            of_each, there = self._counts(split), Counter(language for _, language, _ in kept)
-            skipped = [f"{n - there[code]} of {n} examples of {code}" for code, n in of_each.items() if n > there[code]]
+        for split, predictions in self.predictions.items():
+            sizes, seen = self._counts(split), Counter(language for _, language, _ in predictions)
+            skipped = [f"{n - seen[code]} of {n} examples of {code}" for code, n in sizes.items() if n > seen[code]]
             if skipped:
                 counts = ", ".join(skipped)
                 raise UserError(f"--predictions-to: {option} skipped {counts} of the split {split}; remove {option}")

@@ -35,16 +35,16 @@ class SequenceObjective(Objective):
 
     def translations(self, model: Any, batch: Batch) -> torch.Tensor:
         """Greedy translations ``y </s>`` of a batch into its ``other_languages``: (B, T), padded on the right."""
-        others = batch["other_languages"]
-        allowed = torch.from_numpy(self.dictionary.is_output).to(others.device)
-        translated: torch.Tensor = model.translate(batch, self.dictionary.first_language + others, allowed)
+        target_languages = batch["other_languages"]
+        allowed = torch.from_numpy(self.dictionary.is_output).to(target_languages.device)
+        translated: torch.Tensor = model.translate(batch, self.dictionary.first_language + target_languages, allowed)
         return translated
 
 
 class ScoredObjective(SequenceObjective):
-    """Base of objectives that read a source and predict its target; validation may score greedy translations."""
+    """Base of objectives that predict the target of a source; validation may score greedy translations."""
 
-    def batch(self, sources: Any, targets: Any, languages: torch.Tensor, others: torch.Tensor) -> Batch:
+    def batch(self, sources: Any, targets: Any, languages: torch.Tensor, target_languages: torch.Tensor) -> Batch:
         """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""
         pad, ids = self.dictionary.pad(), languages[:, 0].tolist()
         tokens = pad_rows([self.framing.sentence(source, id_) for source, id_ in zip(sources, ids)], pad)
@@ -58,8 +58,8 @@ class ScoredObjective(SequenceObjective):
         target = torch.from_numpy(pad_rows(targets, pad))
         return batch | {
             **find_packings(pad, packing=tokens, target_packing=target.numpy()),
-            "other_languages": others,
-            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + others),
+            "other_languages": target_languages,
+            "prev_output_tokens": decoder_input(target, self.dictionary.first_language + target_languages),
             **decoder_target(target, pad),
         }
 
@@ -72,7 +72,7 @@ class ScoredObjective(SequenceObjective):
 
 
 class SourceTargetObjective(ScoredObjective):
-    """Base of objectives whose loss may be smoothed; perplexities are those of the negative log-likelihood."""
+    """Base of objectives with label smoothing; perplexities are those of the negative log-likelihood."""
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -90,18 +90,18 @@ class SourceTargetObjective(ScoredObjective):
         return (NLL,)
 
     def metric_names(self, corpora: Iterable[str]) -> List[str]:
-        """Names of what `values` returns."""
+        """Names of the `values`."""
         if self.named:
             return self._renamed(super().metric_names(corpora))
         return ["nll_loss", *(f"ppl_{corpus}" for corpus in corpora)]
 
     def values(self, sums: Sums) -> Dict[str, Any]:
-        """`nll_loss`, in bits, and `ppl_XX` of each language or direction; or as of other objectives: `NAME_XX_ppl`."""
+        """`nll_loss`, in bits, and `ppl_XX` of each language or direction; with a name, `NAME_XX_ppl` and the like."""
         if self.named:
             values = super().values(sums)
             return dict(zip(self._renamed(values), values.values(), strict=True))
-        found = {corpus: bits(each) for corpus, each in sums.get(NLL, {}).items()}
-        logged = {f"ppl_{corpus}": get_perplexity(mean, round=3) for corpus, mean in found.items() if mean is not None}
+        means = {corpus: bits(corpus_sums) for corpus, corpus_sums in sums.get(NLL, {}).items()}
+        logged = {f"ppl_{corpus}": get_perplexity(mean, round=3) for corpus, mean in means.items() if mean is not None}
         mean = bits(tuple(map(sum, zip(*sums.get(NLL, {}).values(), strict=True))))
         return logged if mean is None else logged | {"nll_loss": round(mean, 3)}
 
@@ -109,15 +109,15 @@ class SourceTargetObjective(ScoredObjective):
         return [f"{self.name}{name.removeprefix(NLL)}" for name in names if name.startswith(NLL)]
 
     def num_tokens(self, batch: Batch) -> int:
-        """The number of tokens of the targets, or of the sources where there are none."""
+        """The number of tokens of the targets or, without targets, of the sources."""
         return len(batch["predicted_positions"]) if "target" in batch else super().num_tokens(batch)
 
     def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
-        """The `Lengths` of framed sources and of targets, which are padded by themselves."""
+        """The `Lengths` of framed sources and of targets, which are padded separately."""
         return Lengths(corpus.sides_of(examples))
 
     def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
-        """Tokens (B, S), languages (B, 1) and, where there are targets, decoder input and target (B, T)."""
+        """Tokens (B, S), languages (B, 1) and, with targets, decoder input and target (B, T)."""
         sources, targets = zip(*self.texts(batch_spec, corpus))
         codes = self.language_codes(batch_spec, corpus)
         ids = torch.tensor([[self.dictionary.language_id(code) for code in pair] for pair in codes])
@@ -125,9 +125,9 @@ class SourceTargetObjective(ScoredObjective):
 
 
 def net_input(batch: Batch) -> Dict[str, Any]:
-    """A batch as fairseq's criterions and generator expect it: {"net_input", "target"}, and "batch" with the rest.
+    """Divides a batch for fairseq's criterions and generator: {"net_input", "target"}, and "batch" with the rest.
 
-    No text is in two of them, since fairseq copies all three to the GPU; `with_whole_batch` joins them again.
+    No tensor is in two of them, since fairseq copies all three to the GPU; `with_whole_batch` joins them again.
     """
     rest, padding = dict(batch), batch["padding_mask"]
     tokens, target = rest.pop("tokens"), rest.pop("target", None)
@@ -139,7 +139,7 @@ def net_input(batch: Batch) -> Dict[str, Any]:
 
 
 def with_whole_batch(sample: Dict[str, Any]) -> Dict[str, Any]:
-    """A sample of `PlannedBatches` whose batch is whole, also if `net_input` divided it."""
+    """A sample of `PlannedBatches` with its whole batch, also if `net_input` divided it."""
     if "net_input" not in sample:
         return sample
     inputs = sample["net_input"]
@@ -150,7 +150,7 @@ def with_whole_batch(sample: Dict[str, Any]) -> Dict[str, Any]:
 def sequence_losses(model: Any, batch: Dict[str, Any], label_smoothing: float = 0.0) -> Iterator[tuple[Any, Any, int]]:
     """Yields the summed loss, the negative log-likelihood and the number of predictions of each stream of the decoder.
 
-    Stream number i, counted from 0, predicts ``target[:, t + i]`` at position t. Padding is not predicted.
+    Stream i, counted from 0, predicts ``target[:, t + i]`` at position t. Padding is not predicted.
 
     Args:
         model: an `XLEncoderDecoderModel`, inside its `forward`.
@@ -160,9 +160,9 @@ def sequence_losses(model: Any, batch: Dict[str, Any], label_smoothing: float = 
     for ahead, hidden in enumerate(model.teacher_forced(batch)):
         earlier = int(np.minimum(batch["target_lengths"], ahead).sum())  # tokens that this stream does not predict
         positions = batch["predicted_positions"][earlier:]
-        chosen = hidden.flatten(0, 1).index_select(0, positions - ahead)  # (N, C)
+        selected = hidden.flatten(0, 1).index_select(0, positions - ahead)  # (N, C)
         target = batch["target"].flatten().index_select(0, positions)
-        yield *model.decoder.output.losses(chosen, target, label_smoothing), len(positions)
+        yield *model.decoder.output.losses(selected, target, label_smoothing), len(positions)
 
 
 def sequence_terms(model: Any, batch: Dict[str, Any]) -> List[Term]:

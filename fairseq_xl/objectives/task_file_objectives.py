@@ -1,4 +1,4 @@
-"""Base of objectives that read files of raw text with labels or targets, one for each split and language."""
+"""Base of objectives with files of raw text and labels or targets, one for each split and language."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -55,13 +55,13 @@ class FilesObjective(Objective):
 
     def languages_of(self, split: str) -> list[str]:
         """The languages of a split."""
-        named = {"train": self.cfg.train_langs, "valid": self.cfg.valid_langs or self.cfg.eval_langs}
-        return str(named.get(split, self.cfg.eval_langs)).split(",")
+        languages = {"train": self.cfg.train_langs, "valid": self.cfg.valid_langs or self.cfg.eval_langs}
+        return str(languages.get(split, self.cfg.eval_langs)).split(",")
 
     def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
         """The languages of a split; None: of any split."""
         splits = ("train", "valid", "test") if split is None else (split,)
-        return list(dict.fromkeys(code for each in splits for code in self.languages_of(each)))
+        return list(dict.fromkeys(code for split in splits for code in self.languages_of(split)))
 
     @property
     def mixes(self) -> bool:
@@ -73,19 +73,19 @@ class FilesObjective(Objective):
         if not self.cfg.examples_per_epoch:
             return {}
         size = sum(corpus.sentences for corpus in corpora.values())
-        names = [name for each, corpus in corpora.items() for name in getattr(corpus, "parts", [each])]
+        names = [name for corpus_name, corpus in corpora.items() for name in getattr(corpus, "parts", [corpus_name])]
         return dict.fromkeys(names, self.cfg.examples_per_epoch / size)
 
-    def path(self, split: str, language: str, ending: str, described: str) -> Path:
+    def path(self, split: str, language: str, suffix: str, description: str) -> Path:
         """The file of a split in the first folder that has it; otherwise its path in the first folder.
 
         Args:
-            ending: of its name, after the language.
-            described: the names of all files, for the message where no folder is named.
+            suffix: the end of its name, after the language.
+            description: the names of all files, for the error without a folder.
         """
         if not self.cfg.task_files:
-            raise UserError(f"{self.option('task_files')}: name a folder of {described}")
-        return file_in(self.cfg.task_files.split(os.pathsep), f"{split}.{language}{ending}")
+            raise UserError(f"{self.option('task_files')}: name a folder of {description}")
+        return file_in(self.cfg.task_files.split(os.pathsep), f"{split}.{language}{suffix}")
 
     def files_of(self, split: str) -> list[Path]:
         """The files of a split, which need not exist."""
@@ -98,11 +98,11 @@ class FilesObjective(Objective):
 
 def check_files_exist(objectives: Iterable[FilesObjective], splits: Sequence[str]) -> None:
     """Raises one `UserError` for all files of these splits that are missing, with the names of their objectives."""
-    files = [(path, each) for each in objectives for split in splits for path in each.files_of(split)]
-    missing = [f"{path} of {each.name}" for path, each in files if not path.is_file()]
+    files = [(path, objective) for objective in objectives for split in splits for path in objective.files_of(split)]
+    missing = [f"{path} of {objective.name}" for path, objective in files if not path.is_file()]
     if missing:
-        more = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
-        raise UserError(f"missing files: {', '.join(missing[:LISTED])}{more}")
+        rest = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
+        raise UserError(f"missing files: {', '.join(missing[:LISTED])}{rest}")
 
 
 def all_read_files(names: str) -> bool:

@@ -27,7 +27,7 @@ BACK = "back "  # prefix of the names of back-translated corpora
 
 @dataclass
 class DirectionOptions:
-    """Options of translation in chosen directions, of the objective and of `xl_translation`."""
+    """Options of translation by direction, of the objective and of `xl_translation`."""
 
     back_translated: bool = option(
         False, "train on the pairs of `fairseq-xl back-translate` too, for each direction (Sennrich et al. 2016)"
@@ -74,16 +74,16 @@ class TranslationConfig(DirectionOptions, ObjectiveConfig):
 
 @Objective.register
 class Translation(SourceTargetObjective):
-    """The encoder reads a sentence and the decoder predicts its translation."""
+    """Predicts the translation of a sentence."""
 
     Config = TranslationConfig
     name = "translation"
     corpus_type = "parallel"
-    #: the only direction of other splits than train and valid; None: all
+    #: the only direction of splits other than train and valid; None: all
     test_direction: Optional[str] = None
 
-    def __init__(self, cfg: Any, *others: Any, **more: Any) -> None:
-        super().__init__(cfg, *others, **more)
+    def __init__(self, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(cfg, *args, **kwargs)
         self.directions = cfg.directions.split(",") if cfg.directions else []  # []: both of each pair
         for language in sorted({language for name in self.directions for language in name.split("-")}):
             self.dictionary.language_id(language)
@@ -134,10 +134,10 @@ class Translation(SourceTargetObjective):
         return [str(self.test_direction)] if tested else self.directions
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
-        """Opens the pairs of each direction of a split, and the back-translated ones, named ``back en-de``.
+        """Opens the pairs of each direction of a split, and back-translated ones, named ``back en-de``.
 
-        In training they are one mixed corpus. Where it is the objective of `xl_translation`, validation and test pairs
-        are read into memory, without those with an empty side, except in tests.
+        In training they are one mixed corpus. `xl_translation` reads validation and test pairs into memory; validation
+        leaves out those with an empty side.
         """
         if not self.directions:
             return super().open(folder, split, trains, mixes)
@@ -171,7 +171,7 @@ class Translation(SourceTargetObjective):
     def _pairs(
         self, folder: DataFolder, split: str, prefix: Path, source: str, target: str, tagged: bool = False
     ) -> DirectedPairs:
-        """The pairs of a prefix from source to target, whose files are added to the inputs of the split."""
+        """The pairs of a prefix from source to target; adds their files to the inputs of the split."""
         pairs = DirectedPairs(
             self.dictionary.mask_index if tagged else None, prefix, source, target, len(self.dictionary)
         )
@@ -208,9 +208,9 @@ class Translation(SourceTargetObjective):
     # --- a pass ------------------------------------------------------------------------------------------------
 
     def repeats(self, corpora: dict[str, Any]) -> dict[str, float]:
-        """How often a pass reads the pairs of each corpus: `upsample_primary` and `sampling_temperature`.
+        """Repeats of each corpus in a pass by `upsample_primary` and `sampling_temperature`.
 
-        Logs how many parallel and back-translated pairs of a direction there are, and how many are read.
+        Logs the numbers of parallel and back-translated pairs of a direction, and of those that a pass reads.
         """
         if not self.directions:
             return {}
@@ -223,11 +223,11 @@ class Translation(SourceTargetObjective):
             repeats = {name: repeats[name] * shares[name] * sum(sizes.values()) / sizes[name] for name in parts}
         for generated in [name for name in parts if name.startswith(BACK)]:
             pair = generated.removeprefix(BACK), generated
-            every = [parts[name].sentences for name in pair]
-            read = [max(1, round(repeats[name] * count)) for name, count in zip(pair, every, strict=True)]
+            totals = [parts[name].sentences for name in pair]
+            read = [max(1, round(repeats[name] * count)) for name, count in zip(pair, totals, strict=True)]
             logger.info(
                 "%s: %d parallel and %d back-translated pairs; each epoch reads %d and %d of them, a ratio of %.3g",
-                *(pair[0], *every, *read, read[0] / read[1]),
+                *(pair[0], *totals, *read, read[0] / read[1]),
             )
         return repeats
 
@@ -250,11 +250,11 @@ def _shares(sizes: dict[str, float], alpha: float) -> dict[str, float]:
 
 
 def _unmixed(corpora: dict[str, Any]) -> dict[str, Any]:
-    """{name: corpus}, with the corpora of a mixed one in its place."""
+    """{name: corpus}, with the parts of a mixed corpus in its place."""
     return {
         name: part
-        for each, corpus in corpora.items()
-        for name, part in getattr(corpus, "parts", {each: corpus}).items()
+        for corpus_name, corpus in corpora.items()
+        for name, part in getattr(corpus, "parts", {corpus_name: corpus}).items()
     }
 
 

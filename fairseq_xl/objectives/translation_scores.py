@@ -58,23 +58,23 @@ class TranslationScorer:
         hypotheses: Optional[Tensor] = None,
         side: str = "other_languages",
     ) -> Term:
-        """Counts the translations of a batch: a `Term` of the numbers of `keys`, which is not part of the loss.
+        """Counts the translations of a batch: a `Term` of the counts of `keys`, which is not part of the loss.
 
         Args:
             batch: its ``tokens`` (B, S), ``languages`` and ``other_languages`` (B, 1), and ``target`` (B, R).
             translations: (B, T) tokens.
-            hypotheses: (B, U), which are compared with the target for BLEU; None: without BLEU.
+            hypotheses: (B, U), to compare with the target for BLEU; None: without BLEU.
             side: the key of the languages of hypotheses and target.
         """
         codes = {
-            key: [self.dictionary.languages[number] for number in batch[key][:, 0].tolist()]
+            key: [self.dictionary.languages[language_id] for language_id in batch[key][:, 0].tolist()]
             for key in ("languages", "other_languages")
         }
         compared = None if hypotheses is None else (hypotheses, batch["target"], codes[side])
         pairs = list(zip(codes["languages"], codes["other_languages"], strict=True))
         counts = self.count(pairs, batch["tokens"], translations, compared)
-        numbers = [[getattr(counts.get(each), field, 0.0) for each in self.directions] for field in Statistics._fields]
-        return Term(torch.tensor(numbers, dtype=torch.double, device=translations.device).flatten(), 0, 0.0)
+        values = [[getattr(counts.get(code), field, 0.0) for code in self.directions] for field in Statistics._fields]
+        return Term(torch.tensor(values, dtype=torch.double, device=translations.device).flatten(), 0, 0.0)
 
     def count(
         self,
@@ -92,19 +92,19 @@ class TranslationScorer:
         """
         source_pieces, pieces = self._pieces(sources), self._pieces(translations)
         texts = self._texts(*compared) if compared else [("", "", "")] * len(pairs)
-        found = {}
+        statistics = {}
         for source, target in sorted(set(pairs)):
             rows = [row for row, pair in enumerate(pairs) if pair == (source, target)]
             hypotheses, references, languages = zip(*(texts[row] for row in rows))
             counts = bleu_counts(hypotheses, references, languages[0]) if compared else Statistics()
             guess = self.guess
-            found[f"{source}-{target}"] = counts._replace(
+            statistics[f"{source}-{target}"] = counts._replace(
                 sentences=len(rows),
                 wrong_language=sum(guess.is_wrong(pieces[row], target) for row in rows) if guess else 0,
                 pieces=sum(len(pieces[row]) for row in rows),
                 source_pieces=sum(len(source_pieces[row]) for row in rows),
             )
-        return found
+        return statistics
 
     def _pieces(self, tokens: Tensor) -> list[np.ndarray]:
         """Rows (B, T) -> B arrays of their pieces, without special symbols."""
@@ -115,9 +115,9 @@ class TranslationScorer:
 
     def _plain(self, tokens: Tensor, codes: Sequence[str]) -> list[str]:
         """Rows (B, T) and their languages -> B lines of raw text, without ``<unk>``."""
-        chosen, mark = self._tokenizers, self.dictionary.word_mark
+        names, mark = self._tokenizers, self.dictionary.word_mark
         texts = [self.dictionary.string(torch.from_numpy(row), mark) for row in self._pieces(tokens)]
-        return [tokenizers.detokenize(text, chosen.get(code), code) for text, code in zip(texts, codes)]
+        return [tokenizers.detokenize(text, names.get(code), code) for text, code in zip(texts, codes)]
 
     @cached_property
     def _tokenizers(self) -> dict[str, str]:
@@ -125,7 +125,7 @@ class TranslationScorer:
 
     @cached_property
     def guess(self) -> Optional[LanguageGuess]:
-        """Guesses languages by the training text; None, with a warning, where a language has none."""
+        """Guesses languages by the training text; None, with a warning, if a language has none."""
         counts, size = {}, len(self.dictionary)
         for code in sorted({code for direction in self.directions for code in direction.split("-")}):
             texts = training_texts(self.folder, code)
@@ -136,12 +136,12 @@ class TranslationScorer:
         return LanguageGuess(counts)
 
     def prepare(self) -> None:
-        """Reads the text that `count` needs: an error is then raised before training, not in its first update."""
+        """Reads the training text for `count`, so that errors are raised before training."""
         _ = self.guess
 
     @property
     def reference_free(self) -> list[str]:
-        """Names of the scores that need no reference."""
+        """Names of the scores without references."""
         return ["wrong_language", "length_ratio"] if self.guess else ["length_ratio"]
 
     # --- log ---------------------------------------------------------------------------------------------------
@@ -149,22 +149,21 @@ class TranslationScorer:
     def values(self, sums: Mapping[str, Sums]) -> dict[str, Optional[float]]:
         """{name in the log: score} from the sums of the objectives.
 
-        BLEU is that of each objective of `BLEU_NAMES`, the other scores those of all their translations.
+        BLEU is that of each objective of `BLEU_NAMES`; the other scores are those of all their translations together.
         """
         scores: dict[str, Optional[float]] = {}
-        of_objectives = {
-            name: {each: _statistics(sums.get(name, {}), each) for each in self.directions} for name in BLEU_NAMES
+        statistics = {
+            name: {code: _statistics(sums.get(name, {}), code) for code in self.directions} for name in BLEU_NAMES
         }
         for direction in self.directions:
-            counts = Statistics(*map(sum, zip(*(each[direction] for each in of_objectives.values()), strict=True)))
+            counts = Statistics(*map(sum, zip(*(row[direction] for row in statistics.values()), strict=True)))
             if counts.sentences:
                 scores |= {f"{name}_{direction}": SCORES[name](counts) for name in self.reference_free}
-        for name, by_direction in of_objectives.items():
-            bleu = BLEU_NAMES[name]
-            found = {each: SCORES["bleu"](one) for each, one in by_direction.items() if one.reference_length}
-            if found:
-                scores |= {f"{bleu}_{direction}": score for direction, score in found.items()}
-                scores[bleu] = round(sum(found.values()) / len(found), 2)
+        for name, by_direction in statistics.items():
+            bleu = {code: SCORES["bleu"](row) for code, row in by_direction.items() if row.reference_length}
+            if bleu:
+                scores |= {f"{BLEU_NAMES[name]}_{direction}": score for direction, score in bleu.items()}
+                scores[BLEU_NAMES[name]] = round(sum(bleu.values()) / len(bleu), 2)
         return scores
 
     def metrics(self, directions: Mapping[str, Sequence[str]]) -> list[str]:
@@ -173,8 +172,8 @@ class TranslationScorer:
         Args:
             directions: {name of a kind of BLEU: directions that have it}.
         """
-        scored = [direction for direction in self.directions if any(direction in each for each in directions.values())]
-        bleu = [[name, *(f"{name}_{direction}" for direction in each)] for name, each in directions.items() if each]
+        scored = [code for code in self.directions if any(code in codes for codes in directions.values())]
+        bleu = [[name, *(f"{name}_{direction}" for direction in codes)] for name, codes in directions.items() if codes]
         free = [f"{name}_{direction}" for name in self.reference_free for direction in scored]
         return [*itertools.chain.from_iterable(bleu), *free]
 

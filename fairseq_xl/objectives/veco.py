@@ -15,9 +15,9 @@ from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 from fairseq_xl.objectives.tlm import TLM
 
-# the keys of x, combined with these, are the keys of y and of TLM
-_OTHER_SIDE = np.uint64(0xA5A5A5A5A5A5A5A5)
-_TOGETHER = np.uint64(0x3C5A96E10F78D2B4)
+# by XOR with these the random keys of x become those of y and of TLM
+_Y_KEY = np.uint64(0xA5A5A5A5A5A5A5A5)
+_TLM_KEY = np.uint64(0x3C5A96E10F78D2B4)
 
 
 @dataclass
@@ -50,12 +50,10 @@ class VecoObjective(MaskedObjective):
     """Inner-sequence (IS-MLM) and cross-sequence (CS-MLM) masked language modeling of two texts, x and y.
 
     IS-MLM: the layers read a masked text without cross-attention and predict its masked tokens. CS-MLM: the same layers
-    read a masked text with a causal mask, cross-attend to the last hidden states of the other text, and predict the
-    masked tokens at their own positions; no gradient flows through these hidden states. One pass without
-    cross-attention serves both.
+    read a masked text with a causal mask, cross-attend to the last hidden states of the other text, through which no
+    gradient flows, and predict the masked tokens. One pass without cross-attention serves both.
 
-    `batch_tokens` counts x and y. Each of the 2B texts is padded to the longest of all; the layers compute nothing for
-    this padding.
+    `batch_tokens` counts x and y. Each of the 2B texts is padded to the longest; the layers skip this padding.
     """
 
     model_class = XLVecoModel
@@ -77,18 +75,18 @@ class VecoObjective(MaskedObjective):
         """
         sides = zip(*self.texts(batch_spec, corpus))
         rows = [self.framing.sentence(tokens) for side in sides for tokens in side]
-        batch = self.masked(rows, np.concatenate((batch_spec.keys, batch_spec.keys ^ _OTHER_SIDE)))
+        batch = self.masked(rows, np.concatenate((batch_spec.keys, batch_spec.keys ^ _Y_KEY)))
         half = batch["tokens"].numel() // 2
         predicted, target = batch.pop("predicted_positions"), batch.pop("target")
-        for side, chosen in (("x", predicted < half), ("y", predicted >= half)):
-            batch[side] = {"predicted_positions": predicted[chosen], "target": target[chosen]}
+        for side, is_side in (("x", predicted < half), ("y", predicted >= half)):
+            batch[side] = {"predicted_positions": predicted[is_side], "target": target[is_side]}
         swapped = find_packing(swap_halves(batch["tokens"]).numpy(), self.dictionary.pad())
         return batch | {"languages": self.languages(batch_spec, corpus), "memory_packing": swapped}
 
     def loss(self, model, batch):
         """{"…_is_x", "…_is_y", "…_cs_xy", "…_cs_yx"}: `Term` over the N masked tokens of the predicted text.
 
-        Training of cross-attention alone, the first stage, leaves out the first two: they have no gradient.
+        The first stage, which trains cross-attention alone, leaves out the first two: they have no gradient.
         """
         tokens, padding_mask, languages = batch["tokens"], batch["padding_mask"], batch["languages"]
         inner = _counts_without_memory(model)
@@ -112,7 +110,7 @@ class VecoObjective(MaskedObjective):
 
 
 def _counts_without_memory(model):
-    """Whether terms without cross-attention are computed: except in training where all their parameters are frozen."""
+    """Whether to compute terms without cross-attention: not in training if all their parameters are frozen."""
     if not (model.training and torch.is_grad_enabled()):
         return True
     return any(parameter.requires_grad for parameter in model.parameters_without_memory)
@@ -155,8 +153,8 @@ class VecoBilingual(VecoObjective):
 
     def collate(self, batch_spec, corpus):
         """The batch of VECO and, under "tlm", the batch of TLM with its own masked positions."""
-        together = replace(batch_spec, keys=batch_spec.keys ^ _TOGETHER)
-        return super().collate(batch_spec, corpus) | {"tlm": self.tlm.collate(together, corpus)}
+        tlm_spec = replace(batch_spec, keys=batch_spec.keys ^ _TLM_KEY)
+        return super().collate(batch_spec, corpus) | {"tlm": self.tlm.collate(tlm_spec, corpus)}
 
     def loss(self, model, batch):
         """The terms of VECO and "veco_bi_tlm", which the first stage leaves out too."""

@@ -33,19 +33,19 @@ class AttentionMatrix(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor, padding_mask: Tensor) -> Tensor:
         """Mixes the embeddings y (B, S, C), padding (B, S) bool, for each token of x (B, T, C): x^t (B, T, C)."""
-        of_x, of_y, of_both = self.weight
-        scores = (x @ of_x)[:, :, None] + (y @ of_y)[:, None] + (x * of_both) @ y.transpose(1, 2)  # (B, T, S)
+        w_x, w_y, w_xy = self.weight
+        scores = (x @ w_x)[:, :, None] + (y @ w_y)[:, None] + (x * w_xy) @ y.transpose(1, 2)  # (B, T, S)
         weights = scores.float().masked_fill(padding_mask[:, None], float("-inf")).softmax(-1)
         return weights.type_as(y) @ y
 
 
 @Objective.register
 class WordRecovery(Objective):
-    """Predicts each word of X from a mixture of the words of its translation Y, which the encoder reads in its place.
+    """Predicts each word of X from a mixture of the words of its translation Y.
 
-    The encoder reads the mixtures, X^t, with the positions and the language of X. Special symbols of X, ``<unk>``
-    included, keep their own embeddings and are not predicted. The mixtures leave out the last ``</s>`` of Y. Either
-    sentence of a pair is X with probability 1/2. `batch_tokens` counts both sentences, although the encoder reads one.
+    The encoder reads the mixtures, X^t, in place of the words, with the positions and the language of X. Special
+    symbols of X and ``<unk>`` have their embeddings and are not predicted. The mixtures exclude the last ``</s>`` of Y.
+    Either sentence of a pair is X with probability 1/2. `batch_tokens` counts both, although the encoder reads one.
     """
 
     Config = WordRecoveryConfig
@@ -58,15 +58,15 @@ class WordRecovery(Objective):
 
     def collate(self, batch_spec, corpus):
         """Tokens (B, T) of X, languages (B, 1), words of Y and their padding (B, S), positions and targets (N,)."""
-        rows, others, languages = [], [], []
-        pairs, languages_of_pairs = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
-        for pair, codes, key in zip(pairs, languages_of_pairs, batch_spec.keys):
+        rows, translations, languages = [], [], []
+        pairs, pair_codes = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
+        for pair, codes, key in zip(pairs, pair_codes, batch_spec.keys):
             first = int(key & np.uint64(1))
             rows.append(self.framing.sentence(pair[first]))
-            others.append(pair[1 - first][:-1])
+            translations.append(pair[1 - first][:-1])
             languages.append([self.dictionary.language_id(codes[first])])
         pad = self.dictionary.pad()
-        tokens, words = pad_rows(rows, pad), pad_rows(others, pad)
+        tokens, words = pad_rows(rows, pad), pad_rows(translations, pad)
         is_word = self.dictionary.is_piece[tokens]
         return {
             "tokens": torch.from_numpy(tokens),

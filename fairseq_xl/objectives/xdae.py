@@ -39,8 +39,8 @@ class XDAEConfig(BlockConfig):
     def __post_init__(self):
         super().__post_init__()
         kinds = self.noise.split("+")
-        known = set(kinds) <= set(NOISES) and len(set(kinds)) == len(kinds)
-        self.require("noise", known, f"some of {', '.join(NOISES)}, joined by +")
+        valid = set(kinds) <= set(NOISES) and len(set(kinds)) == len(kinds)
+        self.require("noise", valid, f"some of {', '.join(NOISES)}, joined by +")
         self.require("length", self.length > 2, "more than 2 tokens")
         for name in ("drop_prob", "word_mask_prob", "infill_prob"):
             self.require(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
@@ -52,9 +52,9 @@ class XDAEConfig(BlockConfig):
 
 @Objective.register
 class XDAE(SequenceObjective):
-    """The encoder reads a corrupted block of text and the decoder, starting from the language symbol, predicts it.
+    """Predicts a block of text from the corrupted block, beginning with the language symbol.
 
-    `batch_tokens` counts the clean text, which the decoder predicts. The corrupted text is never longer.
+    `batch_tokens` counts the clean text; the corrupted text is never longer.
     """
 
     Config = XDAEConfig
@@ -100,8 +100,8 @@ class XDAE(SequenceObjective):
         """Corrupts clean rows (B, T) in the languages `codes`: (B, S), S <= T. Special symbols stay."""
         cfg, mask, pad = self.cfg, self.dictionary.mask_index, self.dictionary.pad()
         unsegmented = UNSEGMENTED if self.dictionary.word_mark != BPE else ()  # BPE's text has spaces between words
-        each = np.array([code.split("_")[0].lower() in unsegmented for code in codes])
-        text = split_into_words(tokens, self.dictionary.is_piece, *self.dictionary.word_boundaries, each)
+        is_unsegmented = np.array([code.split("_")[0].lower() in unsegmented for code in codes])
+        text = split_into_words(tokens, self.dictionary.is_piece, *self.dictionary.word_boundaries, is_unsegmented)
         if "shuffle" in self.kinds:
             text = shuffled(text, keys, cfg.shuffle_distance)
         if "drop" in self.kinds:

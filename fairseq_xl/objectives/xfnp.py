@@ -50,11 +50,11 @@ class XFNPConfig(BlockConfig):
 
 @Objective.register
 class XFNP(Objective):
-    """The encoder reads a block in which spans are masked; the decoder predicts the concatenated spans and ``</s>``.
+    """Predicts the concatenated masked spans of a block, and ``</s>``, n tokens at each step.
 
     The loss is Σ_i α_i Σ_t -log p(y_{t+i} | y_<t, X'), i = 0 … n - 1, divided by the number of tokens of all Y of the
     batch, with `mean_of_streams` also by Σ_i α_i. Each token of a span independently becomes ``<mask>``, a random piece
-    or stays, as in the paper of ProphetNet. Special symbols are never masked: a span continues behind them.
+    or stays, as in the paper of ProphetNet. Special symbols are never masked: a span continues after them.
     """
 
     Config = XFNPConfig
@@ -75,13 +75,13 @@ class XFNP(Objective):
     @property
     def terms(self):
         """Names of the losses of the streams; xfnp_1 predicts the next token."""
-        return tuple(f"{self.name}_{number + 1}" for number in range(len(self.cfg.weight_per_stream)))
+        return tuple(f"{self.name}_{stream + 1}" for stream in range(len(self.cfg.weight_per_stream)))
 
     def masked_positions(self, batch_spec, corpus):
         """Positions of the masked spans, (B, S) bool."""
-        return self._chosen(batch_spec, corpus)[1]
+        return self._choose_spans(batch_spec, corpus)[1]
 
-    def _chosen(self, batch_spec, corpus):
+    def _choose_spans(self, batch_spec, corpus):
         """The clean text (B, S) and the positions of its spans, (B, S) bool."""
         rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         original = pad_rows(rows, self.dictionary.pad())
@@ -91,17 +91,17 @@ class XFNP(Objective):
     def collate(self, batch_spec, corpus):
         """Masked tokens (B, S), languages (B, 1), decoder input and target (B, T)."""
         cfg, dictionary = self.cfg, self.dictionary
-        original, chosen = self._chosen(batch_spec, corpus)
+        original, is_masked = self._choose_spans(batch_spec, corpus)
         tokens = corrupt(
             original,
-            chosen,
+            is_masked,
             batch_spec.keys,
             dictionary.mask_index,
             dictionary.pieces,
             cfg.mask_token_prob,
             cfg.random_token_prob,
         )
-        spans = [[*row[masked], dictionary.eos()] for row, masked in zip(original, chosen)]
+        spans = [[*row[span], dictionary.eos()] for row, span in zip(original, is_masked)]
         target = torch.from_numpy(pad_rows(spans, dictionary.pad()))
         languages = self.languages(batch_spec, corpus)
         return {

@@ -118,7 +118,7 @@ class PlannedTask:
     #: set where a training builds its model, until its files have been checked
     files_unchecked = False
     #: a pair is known if its bitext has one of these splits
-    splits_of_pairs: tuple[str, ...] = ("train",)
+    pair_splits: tuple[str, ...] = ("train",)
     #: order of the objectives
     schedule = "alternate"
     #: what --validation-examples limits, for messages
@@ -130,9 +130,7 @@ class PlannedTask:
         """The `DataFolder` of an epoch, or the one that is named."""
         folder = folder or folder_of_epoch(self.cfg.data, epoch)
         langs, lang, pairs = (getattr(self.cfg, name, None) for name in ("langs", "lang", "pairs"))
-        return DataFolder(
-            folder, self.dictionary, self.inputs, self.cfg.data, langs or lang, pairs, self.splits_of_pairs
-        )
+        return DataFolder(folder, self.dictionary, self.inputs, self.cfg.data, langs or lang, pairs, self.pair_splits)
 
     @cached_property
     def first_folder(self) -> DataFolder:

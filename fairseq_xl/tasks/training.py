@@ -12,7 +12,7 @@ from fairseq_xl.evaluation.prediction_folders import Origin
 from fairseq_xl.io.options import option
 from fairseq_xl.models.task_language_module import LanguageModuleConfig, TaskLanguageModule, matching_parameters
 from fairseq_xl.objectives.labelled import LabelledObjective
-from fairseq_xl.objectives.log_values import by_objective
+from fairseq_xl.objectives.log_values import sums_by_objective
 from fairseq_xl.objectives.predictions import Predictions
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, check_files_exist
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
@@ -230,7 +230,7 @@ class TrainingTask(PlannedTask, XLTask):
     def end_validation(self, metrics, updates=None):
         """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
         if self.labelled and (updates is None or updates >= self._warmup_updates()):
-            sums = by_objective(metrics.read("_losses"))
+            sums = sums_by_objective(metrics.read("_losses"))
             for name, each in self.labelled.items():
                 each.warn_of_collapse(sums.get(name, {}))
         if self.predictions:

@@ -57,7 +57,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     translations in a wrong language and the ratio of their length to that of the source.
     """
 
-    splits_of_pairs = ("train", "valid")
+    pair_splits = ("train", "valid")
     default_objective_options = OBJECTIVE_OPTIONS
 
     def __init__(self, cfg: Any, dictionary: XLDictionary):
@@ -90,7 +90,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     def data_folder(self, epoch: int = 1, folder: Any = None) -> DataFolder:
         """The data folder, with the pairs whose two languages are both trained."""
         found = super().data_folder(epoch, folder)
-        found.languages_of_pairs = found.languages()
+        found.pair_languages = found.languages()
         return found
 
     def identity(self) -> dict[str, Any]:

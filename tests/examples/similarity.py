@@ -9,7 +9,7 @@ from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import labeled_lines
 from fairseq_xl.finetuning import TaskType, TypeConfig
-from fairseq_xl.finetuning.base import fields_of
+from fairseq_xl.finetuning.base import split_fields
 from fairseq_xl.io.options import option
 
 
@@ -52,7 +52,7 @@ class Similarity(TaskType):
 
     def from_line(self, line, language, file, number):
         """An unlabeled pair, for `fairseq-xl predict`."""
-        return Pair(0.0, tuple(fields_of(line, ("text", "text"), file, number)), language, f"{file}, line {number}")
+        return Pair(0.0, tuple(split_fields(line, ("text", "text"), file, number)), language, f"{file}, line {number}")
 
     def inputs(self, example, encode):
         """One input: both texts, of which the longer is truncated first."""

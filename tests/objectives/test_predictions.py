@@ -33,11 +33,11 @@ def test_files_are_written_when_all_predictions_are_there(tmp_path):
     both = {"ner": objective(True, ["en", "de"]), "pos": objective(True, ["en"])}
     kept = Predictions(both, tmp_path, Origin("x.pt", None, "ner,pos"), ["test"])
     for name, language in (("ner", "en"), ("ner", "de")):
-        both[name].keep(batch(name, language), np.array([1, 0]), ["B", "A"])
+        both[name].collect(batch(name, language), np.array([1, 0]), ["B", "A"])
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="--max-valid-steps 3 skipped 2 of 4 examples of en of the split test; remove"):
         kept.check_complete("--max-valid-steps 3")
-    both["pos"].keep(batch("pos", "en"), np.array([0, 1]), ["C", "D"])
+    both["pos"].collect(batch("pos", "en"), np.array([0, 1]), ["C", "D"])
     assert (tmp_path / "ner/test.de.tsv").read_text() == "aA\nbB\n"
     assert (tmp_path / "pos/test.en.tsv").read_text() == "aC\nbD\n"
     kept.check_complete("--max-valid-steps 3")
@@ -46,5 +46,5 @@ def test_files_are_written_when_all_predictions_are_there(tmp_path):
 def test_a_single_objective_needs_no_subfolder(tmp_path):
     alone = {"tagging": objective(False, ["en"])}
     Predictions(alone, tmp_path, Origin("x.pt", None, "tagging"), ["test"])
-    alone["tagging"].keep(batch("tagging", "en"), np.array([0, 1]), ["A", "B"])
+    alone["tagging"].collect(batch("tagging", "en"), np.array([0, 1]), ["A", "B"])
     assert (tmp_path / "test.en.tsv").is_file()

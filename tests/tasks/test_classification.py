@@ -128,14 +128,14 @@ def test_predictions_of_some_examples_only_are_refused(data_bin, task_files, lea
 
 def test_predictions_in_training_are_those_of_the_last_validation(data_bin, task_files, tmp_path, monkeypatch):
     """The first of three epochs is validated in part only: its predictions do not complete those of the second."""
-    keep, seen = Predictions.keep, []
+    keep, seen = Predictions.collect, []
 
     def some(predictions, *batch):
-        seen.append(len(predictions.kept.get("valid", ())))
+        seen.append(len(predictions.predictions.get("valid", ())))
         if len(seen) != 2:
             keep(predictions, *batch)
 
-    monkeypatch.setattr(Predictions, "keep", some)
+    monkeypatch.setattr(Predictions, "collect", some)
     monkeypatch.setattr(Predictions, "check_complete", lambda *_: None)
     line = classification(data_bin, task_files[1], tmp_path / "run", "--max-epoch", 3, "--no-save", *LEARNING)
     run_train([*line, "--predictions-to", tmp_path / "to"])

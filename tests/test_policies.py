@@ -191,15 +191,18 @@ def test_looking_at_versions_is_noticed():
 FINISHED = (
     "commands",
     "criterions",
+    "embeddings",
     "engine",
     "evaluation",
     "finetuning",
+    "mining",
     "models",
     "modules",
     "objectives",
     "optimizers",
     "rehearsal",
     "serving",
+    "tasks",
 )
 NO_NOUNS = set("found each known kept made chosen own given ours theirs others described wanted told drawn".split())
 

@@ -32,23 +32,23 @@ class SelfLearning:
     neighbors: int = 10  # nearest neighbors in CSLS
     most_frequent: int = 20000  # pieces of each language, the most frequent ones, in dictionaries
     most_frequent_at_first: int = 4000  # the same for an unsupervised first dictionary
-    keep: float = 0.1  # initial share of similarities that are used, drawn at random
+    keep: float = 0.1  # initial random share of similarities that are used
     keep_factor: float = 2.0  # factor by which this share grows, up to 1, when the dictionary stops improving
     patience: int = 50  # dictionaries in a row without improvement
     threshold: float = 1e-6  # minimum improvement of the mean similarity
     seed: int = 1  # seed of the random shares
 
 
-def unit(vectors):
-    """(V, C) -> rows of length 1; a row of zeros is kept."""
+def scale_to_unit(vectors):
+    """(V, C) -> rows of length 1; a row of zeros is unchanged."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
 def normalize(vectors):
     """(V, C) -> rows of length 1, minus their mean, and scaled to length 1 again."""
-    vectors = unit(vectors)
-    return unit(vectors - vectors.mean(axis=0))
+    vectors = scale_to_unit(vectors)
+    return scale_to_unit(vectors - vectors.mean(axis=0))
 
 
 def orthogonal(source, target):
@@ -61,7 +61,7 @@ def blocks(source, target, table=None):
     """Yields the similarities of rows (V, C) and (W, C) in blocks (at most BLOCK, W).
 
     Args:
-        table: all similarities (V, W), if they are known.
+        table: all similarities (V, W), if they are computed already.
     """
     for start in range(0, len(source), BLOCK):
         rows = slice(start, start + BLOCK)
@@ -71,18 +71,17 @@ def blocks(source, target, table=None):
 def nearest_mean(source, target, neighbors, table=None):
     """Mean similarity of each row of (V, C) to the `neighbors` nearest rows of (W, C) -> (V,)"""
     count = min(neighbors, len(target))
-    found = [
+    means = [
         torch.from_numpy(block).topk(count, sorted=False).values.mean(1) for block in blocks(source, target, table)
     ]
-    return torch.cat(found).numpy()
+    return torch.cat(means).numpy()
 
 
 def best_matches(source, target, neighbors, keep=1.0, rng=None, tables=(None, None)):
     """The nearest row of (W, C) for each row of (V, C) by CSLS, which lowers the scores of hubs.
 
-    With `keep` below 1 each pair is used with that probability only: others cannot be chosen (VecMap sets their
-    similarities to 0). A row without any pair left uses all of them. `tables`: all similarities (V, W) and (W, V), if
-    they are known.
+    With `keep` below 1 each pair is used with that probability only (VecMap sets the similarities of other pairs to 0);
+    a row without any pair uses all of them. `tables`: all similarities (V, W) and (W, V), if they are computed already.
 
     Returns: rows of the target (V,), and the similarity of each pair without CSLS (V,).
     """
@@ -100,67 +99,67 @@ def best_matches(source, target, neighbors, keep=1.0, rng=None, tables=(None, No
     return np.concatenate(matches), np.concatenate(values)
 
 
-def both_ways(source, target, neighbors, keep=1.0, rng=None):
+def match_both_ways(source, target, neighbors, keep=1.0, rng=None):
     """Dictionary of best matches in both directions: rows of source and target (V + W,), and the mean similarity."""
     tables = None, None
     if max(len(source), len(target)) <= BLOCK:  # computed once for all uses
         table = source @ target.T
         tables = table, np.ascontiguousarray(table.T)
-    forward, of_forward = best_matches(source, target, neighbors, keep, rng, tables)
-    backward, of_backward = best_matches(target, source, neighbors, keep, rng, tables[::-1])
+    forward, forward_values = best_matches(source, target, neighbors, keep, rng, tables)
+    backward, backward_values = best_matches(target, source, neighbors, keep, rng, tables[::-1])
     pairs = np.concatenate((np.arange(len(source)), backward)), np.concatenate((forward, np.arange(len(target))))
-    return *pairs, float(of_forward.mean() + of_backward.mean()) / 2
+    return *pairs, float(forward_values.mean() + backward_values.mean()) / 2
 
 
 def identical(source, target, ignore_case=False, min_length=1):
-    """Dictionary of the pieces that two lists share: places in the first and in the second (N,).
+    """Dictionary of the pieces that two lists share: positions in the first and in the second (N,).
 
     Args:
         ignore_case: also pairs `▁Hotel` with `▁hotel`; a piece may then be in several pairs.
         min_length: minimum number of characters of a piece (without `WORD_START`; in lower case with `ignore_case`).
     """
     folded = str.casefold if ignore_case else str
-    places = defaultdict(list)
-    for place, symbol in enumerate(map(folded, target)):
+    positions = defaultdict(list)
+    for position, symbol in enumerate(map(folded, target)):
         if len(symbol.removeprefix(WORD_START)) >= min_length:
-            places[symbol].append(place)
-    pairs = [(place, other) for place, symbol in enumerate(map(folded, source)) for other in places.get(symbol, ())]
+            positions[symbol].append(position)
+    pairs = [(i, j) for i, symbol in enumerate(map(folded, source)) for j in positions.get(symbol, ())]
     return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
 
 
-def root_of_similarities(vectors):
+def similarity_root(vectors):
     """X (V, C) -> the symmetric root (V, V) of X Xᵀ, the similarities of its rows."""
     left, values, _ = np.linalg.svd(vectors, full_matrices=False)
     return left * values @ left.T
 
 
 def unsupervised(source, target, settings):
-    """Dictionary of rows (V, C), (W, C) with similar neighborhoods: places in the first and in the second.
+    """Dictionary of rows (V, C), (W, C) with similar neighborhoods: positions in the first and in the second.
 
-    A sorted row of the root of X Xᵀ is the distribution of a piece's similarities to all others, which needs no
-    dictionary to compare. Only the most frequent pieces are used, the same number on both sides.
+    A sorted row of the root of X Xᵀ is the distribution of a piece's similarities to all pieces, which can be compared
+    without a dictionary. Only the most frequent pieces are used, the same number on both sides.
     """
     count = min(settings.most_frequent_at_first, len(source), len(target))
-    profiles = [normalize(np.sort(root_of_similarities(vectors[:count]), axis=1)) for vectors in (source, target)]
-    return both_ways(*profiles, settings.neighbors)[:2]
+    profiles = [normalize(np.sort(similarity_root(vectors[:count]), axis=1)) for vectors in (source, target)]
+    return match_both_ways(*profiles, settings.neighbors)[:2]
 
 
 def learn(source, target, pairs, settings=SelfLearning()):
     """Learns the orthogonal mapping from source to target.
 
     Args:
-        source, target: (V, C) and (W, C), as `normalize` returns them, the most frequent pieces first.
-        pairs: the first dictionary: places in the source and in the target, both (N,).
+        source, target: normalized, (V, C) and (W, C), the most frequent pieces first.
+        pairs: the first dictionary: positions in the source and in the target, both (N,).
 
     Returns: the mapping (C, C), and a report: number of dictionaries, and mean similarity of the last one's pairs.
     """
     rng = np.random.default_rng(settings.seed)
     front, goal = source[: settings.most_frequent], target[: settings.most_frequent]
-    best, since, keep, made = -np.inf, 0, settings.keep, 0
+    best, since, keep, count = -np.inf, 0, settings.keep, 0
     while True:
         mapping = orthogonal(source[pairs[0]], target[pairs[1]])
-        *pairs, similarity = both_ways(front @ mapping, goal, settings.neighbors, keep, rng)
-        made += 1
+        *pairs, similarity = match_both_ways(front @ mapping, goal, settings.neighbors, keep, rng)
+        count += 1
         if similarity >= best + settings.threshold:
             best, since = similarity, 0
             continue
@@ -169,7 +168,7 @@ def learn(source, target, pairs, settings=SelfLearning()):
             if keep >= 1:
                 break
             keep, since = min(1.0, settings.keep_factor * keep), 0
-    return orthogonal(source[pairs[0]], target[pairs[1]]), {"dictionaries": made, "similarity": round(similarity, 4)}
+    return orthogonal(source[pairs[0]], target[pairs[1]]), {"dictionaries": count, "similarity": round(similarity, 4)}
 
 
 def first_pairs(start, source, target, settings, ignore_case=False, min_length=1):
@@ -181,9 +180,9 @@ def first_pairs(start, source, target, settings, ignore_case=False, min_length=1
         return unsupervised(source.rows, target.rows, settings)
     pairs = identical(source.symbols, target.symbols, ignore_case, min_length)
     if len(pairs[0]) < 2:
-        such = f" of at least {min_length} characters" if min_length > 1 else ""
+        condition = f" of at least {min_length} characters" if min_length > 1 else ""
         raise UserError(
-            f"--start identical: the languages have {len(pairs[0])} pieces{such} in common, two are needed; "
+            f"--start identical: the languages have {len(pairs[0])} pieces{condition} in common, two are needed; "
             "--start unsupervised needs none"
         )
     common = len(set(source.symbols) & set(target.symbols)) / min(len(source.symbols), len(target.symbols))

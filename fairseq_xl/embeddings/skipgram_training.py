@@ -1,8 +1,8 @@
 """fastText's skip-gram embeddings of the pieces of one language (Artetxe et al. 2020, section 3.1), trained by gensim.
 
 The command is `fairseq-xl skipgram`, which reads the training text of a language in a data folder, one sentence per
-line. Every piece of the dictionary gets an embedding; that of a piece that never occurs is the sum of its characters'
-n-grams. With `--min-count N` only pieces that occur N times or more get one. Rows are normalized as in VecMap.
+line. Every piece of the dictionary gets an embedding; that of a piece without occurrences is the sum of its characters'
+n-grams. With `--min-count N` only pieces with N occurrences or more get one. Rows are normalized as in VecMap.
 """
 
 import logging
@@ -20,8 +20,8 @@ class Sentences:
 
     def __iter__(self):
         symbols, is_piece = self.dictionary.symbols, self.dictionary.is_piece
-        for number in range(len(self.text)):
-            pieces = [symbols[index] for index in self.text[number].tolist() if is_piece[index]]
+        for line in range(len(self.text)):
+            pieces = [symbols[index] for index in self.text[line].tolist() if is_piece[index]]
             if pieces:
                 yield pieces
 

@@ -22,7 +22,7 @@ class WordEmbeddings:
     """Maps words to embeddings, from a checkpoint or a file.
 
     Args:
-        files: {language: file}; the file of None serves all other languages. A file is a checkpoint, or a .npz of
+        files: {language: file}; the key None stands for all other languages. A file is a checkpoint, or a .npz of
             `fairseq-xl skipgram`, `map-embeddings` or `join-embeddings`.
         data: folder of the dictionary and its sub-words.
     """
@@ -36,18 +36,18 @@ class WordEmbeddings:
             raise UserError(f"the embeddings differ in their channels: {widths}")
 
     def _table(self, file: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
-        """The embedding matrix (V, C), and which rows are known, (V,). V vocabulary, C channels."""
+        """The embedding matrix (V, C), and whether it has each row, (V,). V vocabulary, C channels."""
         is_piece = self.dictionary.is_piece
         if file.endswith(ARRAYS):
-            found = embedding_files.read(file)
-            table = np.zeros((len(self.dictionary), found.rows.shape[1]), dtype=np.float32)
-            indices = np.array([self.dictionary.indices.get(symbol, -1) for symbol in found.symbols])
-            table[indices[indices >= 0]] = found.rows[indices >= 0]
-            known = np.zeros(len(table), dtype=bool)
-            known[indices[indices >= 0]] = True
-            if not (known & is_piece).any():
+            vectors = embedding_files.read(file)
+            table = np.zeros((len(self.dictionary), vectors.rows.shape[1]), dtype=np.float32)
+            indices = np.array([self.dictionary.indices.get(symbol, -1) for symbol in vectors.symbols])
+            table[indices[indices >= 0]] = vectors.rows[indices >= 0]
+            has_row = np.zeros(len(table), dtype=bool)
+            has_row[indices[indices >= 0]] = True
+            if not (has_row & is_piece).any():
                 raise UserError(f"{file} has none of the pieces of {data / 'dict.txt'}")
-            return table, known & is_piece
+            return table, has_row & is_piece
         checkpoint = load_checkpoint(file)
         identity = (checkpoint.get("task_state") or {}).get("fairseq_xl")
         check_identity(identity, file, self.dictionary, data / "dict.txt")
@@ -61,27 +61,25 @@ class WordEmbeddings:
         file = language if language in self.tables else None
         if file not in self.tables:
             raise UserError(f"EMBEDDINGS has no file of {language}: it has those of {', '.join(map(str, self.tables))}")
-        table, known = self.tables[file]
+        table, has_row = self.tables[file]
         pieces = [self.encode(word, language)[:-1] for word in words]
-        return [table[each].mean(axis=0) if len(each) and known[each].all() else None for each in pieces]
+        return [table[row].mean(axis=0) if len(row) and has_row[row].all() else None for row in pieces]
 
     def have_no_common_piece(self, pair: tuple[str, str], languages: Sequence[str]) -> bool:
         """Whether two words of two languages have no piece in common."""
-        one, two = (self.encode(word, language)[:-1] for word, language in zip(pair, languages))
-        blank = self.dictionary.indices.get(WORD_START, -1)  # of words of which no piece begins with it
-        return not np.isin(one[one != blank], two).any()
+        first, second = (self.encode(word, language)[:-1] for word, language in zip(pair, languages))
+        blank = self.dictionary.indices.get(WORD_START, -1)  # first piece of words without a piece that begins with it
+        return not np.isin(first[first != blank], second).any()
 
     def pairs(
         self, pairs: Sequence[tuple[str, str]], languages: Sequence[str]
     ) -> tuple[list[int], np.ndarray, np.ndarray]:
-        """Pairs of words of two languages -> numbers of those with two vectors, and their vectors (n, C) each."""
+        """Pairs of words of two languages -> indices of those with two vectors, and their vectors, (n, C) each."""
         sides = [self([pair[side] for pair in pairs], languages[side]) for side in (0, 1)]
-        found = {
-            number: (one, two) for number, (one, two) in enumerate(zip(*sides)) if one is not None and two is not None
-        }
-        if len(found) < 2:
+        vectors = {i: (a, b) for i, (a, b) in enumerate(zip(*sides)) if a is not None and b is not None}
+        if len(vectors) < 2:
             raise UserError(
-                f"{'-'.join(languages)}: {len(found)} of {len(pairs)} pairs of words have embeddings; two are needed"
+                f"{'-'.join(languages)}: {len(vectors)} of {len(pairs)} pairs of words have embeddings; two are needed"
             )
-        first, second = (np.stack([both[side] for both in found.values()]) for side in (0, 1))
-        return list(found), first, second
+        first, second = (np.stack([pair[side] for pair in vectors.values()]) for side in (0, 1))
+        return list(vectors), first, second

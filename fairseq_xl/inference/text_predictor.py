@@ -56,7 +56,7 @@ class TextPredictor(Predictor):
 
     def batches(self, sources: list[np.ndarray], targets: list[np.ndarray] | None = None) -> Iterator[dict[str, Any]]:
         """Batches, on the model's device, of sentences that end in ``</s>``, and of their targets if there are any."""
-        dataset = self.task.dataset_of(sources, targets, self.pair)
+        dataset = self.task.build_dataset(sources, targets, self.pair)
         self.task.truncate(dataset, self.longest)
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
         return map(self.on_device, epochs.next_epoch_itr(shuffle=False))

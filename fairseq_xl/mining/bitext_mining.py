@@ -1,8 +1,8 @@
-"""Parallel sentences found in the text of two languages by their sentence embeddings (Artetxe & Schwenk 2019).
+"""Mines parallel sentences in the text of two languages by their sentence embeddings (Artetxe & Schwenk 2019).
 
 n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`. Functions with
-an argument `folder` keep arrays that grow with n or m in temporary files in this existing folder
-(`fairseq_xl.io.temporary_arrays`) and raise `OSError` if its disk is full. Without a folder they keep them in memory.
+an argument `folder` store arrays that grow with n or m in temporary files in this existing folder
+(`fairseq_xl.io.temporary_arrays`) and raise `OSError` if its disk is full. Without a folder, arrays are in memory.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ from fairseq_xl.io.text import is_blank
 from fairseq_xl.mining.disk_index import nearest_approximately
 from fairseq_xl.mining.nearest_neighbors import BLOCK_VECTORS, Rows, Vectors, nearest
 
-DIGITS = 4  # of scores that are printed
-HASH_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("number", "<i8")])  # 128 bits of a hash, number of the string
-BEST_DTYPE = np.dtype([("margin", "<f4"), ("number", "<i8")])  # of a sentence's candidate; -1: it has none
+DIGITS = 4  # of printed scores
+HASH_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("index", "<i8")])  # 128 bits of a hash, index of the string
+BEST_DTYPE = np.dtype([("margin", "<f4"), ("index", "<i8")])  # of a sentence's candidate; -1: it has none
 CANDIDATE_DTYPE = np.dtype([("negative_margin", "<f4"), ("source", "<i8"), ("target", "<i8")])
 PAIR_DTYPE = np.dtype([("margin", "<f4"), ("source", "<i8"), ("target", "<i8")])
 
@@ -46,12 +46,12 @@ class Sentences(NamedTuple):
 class Distinct(NamedTuple):
     """The d distinct texts of a side."""
 
-    numbers: np.ndarray  # (d,) of their first copies, in order
-    alone: np.ndarray  # (d,) whether a text has no other copy
+    indices: np.ndarray  # (d,) of their first copies, in order
+    is_unique: np.ndarray  # (d,) whether a text has no other copy
 
 
 class Pair(NamedTuple):
-    """Two sentences, by their numbers, and their margin."""
+    """The indices of two sentences, and their margin."""
 
     margin: float
     source: int
@@ -61,24 +61,24 @@ class Pair(NamedTuple):
 def read_sentences(path: str, folder: Path | None = None) -> Sentences:
     """Reads a sentence from each line, or ``id TAB sentence`` as BUCC has them, if most lines contain a tab.
 
-    Without ids, sentences are named by their lines, from 0 on. Empty lines, which separate documents, and ids without a
+    Without ids in the file, ids are line numbers, from 0 on. Empty lines, which separate documents, and ids without a
     sentence are left out. Raises `UserError` for a missing or ill-encoded file, one without sentences, a line without
-    id among those with one, and an id that occurs twice.
+    id among those with one, and a repeated id.
     """
-    strings, places, total, tabs = GrowingStrings(folder), GrowingArray(folder, np.int64), 0, 0
+    strings, line_numbers, total, tabs = GrowingStrings(folder), GrowingArray(folder, np.int64), 0, 0
     for buffer in read_buffers(str(stored(path))):
-        filled = [number for number, line in enumerate(buffer) if not is_blank(line)]
-        strings.extend([buffer[number] for number in filled])
-        places.append(np.array(filled, np.int64) + total)
-        tabs += sum("\t" in buffer[number] for number in filled)
+        indices = [index for index, line in enumerate(buffer) if not is_blank(line)]
+        strings.extend([buffer[index] for index in indices])
+        line_numbers.append(np.array(indices, np.int64) + total)
+        tabs += sum("\t" in buffer[index] for index in indices)
         total += len(buffer)
-    texts, lines = strings.finish(), places.finish()
+    texts, lines = strings.finish(), line_numbers.finish()
     if 2 * tabs > len(texts):
         ids, texts, lines = _with_ids(path, texts, lines, folder)
     else:
         names = GrowingStrings(folder)
         for rows in slices(len(lines)):
-            names.extend([str(number) for number in lines[rows].tolist()])
+            names.extend([str(index) for index in lines[rows].tolist()])
         ids = names.finish()
     if not texts:
         raise UserError(f"{path} holds no sentences")
@@ -86,56 +86,56 @@ def read_sentences(path: str, folder: Path | None = None) -> Sentences:
 
 
 def _with_ids(
-    path: str, rows: Sequence[str], places: np.ndarray, folder: Path | None
+    path: str, rows: Sequence[str], line_numbers: np.ndarray, folder: Path | None
 ) -> tuple[Sequence[str], Sequence[str], np.ndarray]:
-    """Ids, texts and lines of rows ``id TAB sentence`` at the lines `places` (n,), without those that have no sentence.
+    """Ids, texts and lines of rows ``id TAB sentence`` at `line_numbers` (n,), without rows that lack a sentence.
 
-    Raises `UserError` for a row without id and for an id that occurs twice.
+    Raises `UserError` for a row without id and for a repeated id.
     """
     ids, texts, lines = GrowingStrings(folder), GrowingStrings(folder), GrowingArray(folder, np.int64)
     for block in slices(len(rows)):
-        numbers, parts = places[block], [row.split("\t", 1) for row in rows[block]]
-        for number, part in zip(numbers.tolist(), parts):
+        block_lines, parts = line_numbers[block], [row.split("\t", 1) for row in rows[block]]
+        for line, part in zip(block_lines.tolist(), parts):
             if len(part) == 1:
-                raise UserError(f"{path}, line {number + 1}: expected id TAB sentence, found {part[0][:40]!r}")
-        kept = [number for number, (_, text) in enumerate(parts) if not is_blank(text)]
-        ids.extend([parts[number][0] for number in kept])
-        texts.extend([parts[number][1] for number in kept])
-        lines.append(numbers[kept])
+                raise UserError(f"{path}, line {line + 1}: expected id TAB sentence, found {part[0][:40]!r}")
+        indices = [index for index, (_, text) in enumerate(parts) if not is_blank(text)]
+        ids.extend([parts[index][0] for index in indices])
+        texts.extend([parts[index][1] for index in indices])
+        lines.append(block_lines[indices])
     names = ids.finish()
-    first = distinct(names, folder).numbers
+    first = distinct(names, folder).indices
     if len(first) < len(names):
-        again = next(place for place, number in enumerate(itertools.chain(first, [-1])) if place != number)
-        raise UserError(f"{path}: the id {names[again]} occurs twice")
+        repeated = next(position for position, index in enumerate(itertools.chain(first, [-1])) if position != index)
+        raise UserError(f"{path}: the id {names[repeated]} occurs twice")
     return names, texts.finish(), lines.finish()
 
 
 def _hashes(strings: Sequence[str]) -> Iterator[np.ndarray]:
     """Blocks of the `HASH_DTYPE` of strings."""
     for block in slices(len(strings)):
-        digests = b"".join(hashlib.blake2b(each.encode(), digest_size=16).digest() for each in strings[block])
-        found = np.empty(block.stop - block.start, HASH_DTYPE)
-        found["high"], found["low"] = np.frombuffer(digests, "<u8").reshape(-1, 2).T
-        found["number"] = np.arange(block.start, block.stop)
-        yield found
+        digests = b"".join(hashlib.blake2b(string.encode(), digest_size=16).digest() for string in strings[block])
+        hashes = np.empty(block.stop - block.start, HASH_DTYPE)
+        hashes["high"], hashes["low"] = np.frombuffer(digests, "<u8").reshape(-1, 2).T
+        hashes["index"] = np.arange(block.start, block.stop)
+        yield hashes
 
 
 def read_gold(path: str, sides: Sequence[Sentences]) -> set[tuple[int, int]]:
-    """Reads pairs of ids as pairs of sentence numbers; raises `UserError` for an unknown id and for no pair."""
+    """Reads pairs of ids as pairs of sentence indices; raises `UserError` for an unknown id and for no pair."""
     rows = [line.split("\t") for line in read_lines(path)]
-    numbers = []
-    for place, side in enumerate(sides):
-        wanted = {names[place] for names in rows if len(names) == 2}
-        numbers.append({name: number for number, name in enumerate(side.ids) if name in wanted})
-    found = set()
+    indices = []
+    for column, side in enumerate(sides):
+        ids = {names[column] for names in rows if len(names) == 2}
+        indices.append({name: index for index, name in enumerate(side.ids) if name in ids})
+    pairs = set()
     for line, names in enumerate(rows, start=1):
-        if len(names) != 2 or names[0] not in numbers[0] or names[1] not in numbers[1]:
-            shown = "\t".join(names)[:40]
-            raise UserError(f"{path}, line {line}: expected two ids of the files, found {shown!r}")
-        found.add((numbers[0][names[0]], numbers[1][names[1]]))
-    if not found:
+        if len(names) != 2 or names[0] not in indices[0] or names[1] not in indices[1]:
+            text = "\t".join(names)[:40]
+            raise UserError(f"{path}, line {line}: expected two ids of the files, found {text!r}")
+        pairs.add((indices[0][names[0]], indices[1][names[1]]))
+    if not pairs:
         raise UserError(f"{path} holds no pairs")
-    return found
+    return pairs
 
 
 def mine_texts(
@@ -145,8 +145,8 @@ def mine_texts(
     folder: Path | None = None,
 ) -> Sequence[Pair]:
     """Pairs of source and target sentences, (n,) and (m,), by `mine_distinct`."""
-    one, two = (distinct(side, folder) for side in texts)
-    return mine_distinct((one, two), embeddings, neighbors, folder)
+    source, target = (distinct(side, folder) for side in texts)
+    return mine_distinct((source, target), embeddings, neighbors, folder)
 
 
 def mine_distinct(
@@ -157,42 +157,41 @@ def mine_distinct(
 ) -> Sequence[Pair]:
     """Pairs of source and target sentences with embeddings (n, C) and (m, C), by `mine`.
 
-    Sentences may occur several times: as in XTREME's program, copies are one neighbor, and a sentence with copies is in
-    no pair, since its id is not known.
+    As in XTREME's program, copies of a sentence are one neighbor, and are in no pair, since their id is ambiguous.
     """
-    (one, one_alone), (two, two_alone) = sides
-    found = (
-        Pair(pair.margin, int(one[pair.source]), int(two[pair.target]))
-        for pair in mine(Rows(embeddings[0], one), Rows(embeddings[1], two), neighbors, folder=folder)
-        if one_alone[pair.source] and two_alone[pair.target]
+    (source, source_unique), (target, target_unique) = sides
+    pairs = (
+        Pair(pair.margin, int(source[pair.source]), int(target[pair.target]))
+        for pair in mine(Rows(embeddings[0], source), Rows(embeddings[1], target), neighbors, folder=folder)
+        if source_unique[pair.source] and target_unique[pair.target]
     )
     if folder is None:
-        return list(found)
-    kept = records(found, folder, PAIR_DTYPE)
-    return LazySequence(len(kept), lambda first, end: [Pair(*row) for row in kept[first:end].tolist()])
+        return list(pairs)
+    array = records(pairs, folder, PAIR_DTYPE)
+    return LazySequence(len(array), lambda first, end: [Pair(*row) for row in array[first:end].tolist()])
 
 
 def distinct(texts: Sequence[str], folder: Path | None = None) -> Distinct:
-    """Finds the distinct ones of texts (n,). With a `folder`, texts of the same 128-bit hash are the same."""
+    """The distinct texts among texts (n,). With a `folder`, texts with the same 128-bit hash are the same."""
     if folder is None:
-        places: dict[str, int] = {}
-        for number, text in enumerate(texts):
-            places.setdefault(text, number)
-        counts = Counter(texts)  # in the order of `places`
-        return Distinct(np.fromiter(places.values(), np.int64), np.fromiter(counts.values(), np.int64) == 1)
-    first, alone = zeros(folder, bool, len(texts)), zeros(folder, bool, len(texts))
-    known, place = None, -1  # the last text and its first copy
-    for high, low, number in sorted_records(_hashes(texts), HASH_DTYPE, folder):
-        if (high, low) == known:
-            alone[place] = False
+        indices: dict[str, int] = {}
+        for index, text in enumerate(texts):
+            indices.setdefault(text, index)
+        counts = Counter(texts)  # in the order of `indices`
+        return Distinct(np.fromiter(indices.values(), np.int64), np.fromiter(counts.values(), np.int64) == 1)
+    is_first, is_unique = zeros(folder, bool, len(texts)), zeros(folder, bool, len(texts))
+    latest, first_copy = None, -1  # the last text and its first copy
+    for high, low, index in sorted_records(_hashes(texts), HASH_DTYPE, folder):
+        if (high, low) == latest:
+            is_unique[first_copy] = False
         else:
-            first[number] = alone[number] = True
-            known, place = (high, low), number
-    numbers, without = GrowingArray(folder, np.int64), GrowingArray(folder, bool)
+            is_first[index] = is_unique[index] = True
+            latest, first_copy = (high, low), index
+    copies, unique_flags = GrowingArray(folder, np.int64), GrowingArray(folder, bool)
     for rows in slices(len(texts)):
-        numbers.append(np.flatnonzero(first[rows]) + rows.start)
-        without.append(alone[rows][first[rows]])
-    return Distinct(numbers.finish(), without.finish())
+        copies.append(np.flatnonzero(is_first[rows]) + rows.start)
+        unique_flags.append(is_unique[rows][is_first[rows]])
+    return Distinct(copies.finish(), unique_flags.finish())
 
 
 def mine(
@@ -201,9 +200,9 @@ def mine(
     """Yields pairs by ratio margin, in descending order; each sentence is in one pair at most.
 
     The margin is the cosine over the mean of both sentences' mean cosines to their `neighbors` nearest sentences (eq. 1
-    and 2 of the paper). Pairs for which that mean is not above 0 are left out. The best candidate of each sentence in
-    both directions is kept, and pairs are taken greedily. With a `folder` the search is approximate, with an index on
-    the disk there (`fairseq_xl.mining.disk_index`), which is removed after the search; otherwise it is exact.
+    and 2 of the paper). Pairs for which that mean is not above 0 are left out. Pairs are selected greedily among the
+    best candidates of each sentence in both directions. With a `folder` the search is approximate, with a temporary
+    index on disk there (`fairseq_xl.mining.disk_index`); otherwise it is exact.
     """
     if folder is None:
         forward, backward = nearest(source, target, neighbors, block), nearest(target, source, neighbors, block)
@@ -211,11 +210,11 @@ def mine(
         forward = _nearest_on_disk(source, target, neighbors, folder, block)
         backward = _nearest_on_disk(target, source, neighbors, folder, block)
     means = [_means(cosines, folder) for cosines, _ in (forward, backward)]
-    of_source, of_target = _best(forward, means, folder), _best(backward, means[::-1], folder)
-    taken = zeros(folder, bool, len(source)), zeros(folder, bool, len(target))
-    for negative_margin, first, second in sorted_records(_candidates(of_source, of_target), CANDIDATE_DTYPE, folder):
-        if not taken[0][first] and not taken[1][second]:
-            taken[0][first] = taken[1][second] = True
+    targets, sources = _best(forward, means, folder), _best(backward, means[::-1], folder)
+    used = zeros(folder, bool, len(source)), zeros(folder, bool, len(target))
+    for negative_margin, first, second in sorted_records(_candidates(targets, sources), CANDIDATE_DTYPE, folder):
+        if not used[0][first] and not used[1][second]:
+            used[0][first] = used[1][second] = True
             yield Pair(-negative_margin, first, second)
 
 
@@ -240,44 +239,44 @@ def _best(neighbors: tuple[np.ndarray, np.ndarray], means: Sequence[np.ndarray],
     """The best candidate (n,) of each sentence of one side by margin, as `BEST_DTYPE`.
 
     Args:
-        neighbors: their cosines (n, k) and numbers (n, k).
-        means: of the cosines, (n,), and those of the other side, (m,).
+        neighbors: their cosines (n, k) and indices (n, k).
+        means: the mean cosines of this side, (n,), and of the other side, (m,).
     """
-    (cosines, numbers), (own, other), best = neighbors, means, GrowingArray(folder, BEST_DTYPE)
+    (cosines, indices), (own_means, other_means), best = neighbors, means, GrowingArray(folder, BEST_DTYPE)
     for rows in slices(len(cosines)):
-        margins = ratio(cosines[rows], (own[rows, None] + other[numbers[rows]]) / 2)
-        places = margins.argmax(1)[:, None]
-        found = np.empty(len(margins), BEST_DTYPE)
-        found["margin"] = np.take_along_axis(margins, places, 1)[:, 0]
-        found["number"] = np.take_along_axis(numbers[rows], places, 1)[:, 0]
-        found["number"][found["margin"] == -np.inf] = -1
-        best.append(found)
+        margins = ratio(cosines[rows], (own_means[rows, None] + other_means[indices[rows]]) / 2)
+        columns = margins.argmax(1)[:, None]
+        candidates = np.empty(len(margins), BEST_DTYPE)
+        candidates["margin"] = np.take_along_axis(margins, columns, 1)[:, 0]
+        candidates["index"] = np.take_along_axis(indices[rows], columns, 1)[:, 0]
+        candidates["index"][candidates["margin"] == -np.inf] = -1
+        best.append(candidates)
     return best.finish()
 
 
-def _candidates(of_source: np.ndarray, of_target: np.ndarray) -> Iterator[np.ndarray]:
+def _candidates(best_targets: np.ndarray, best_sources: np.ndarray) -> Iterator[np.ndarray]:
     """Yields blocks of `CANDIDATE_DTYPE` from the best candidates of both sides.
 
     A pair that is best in both directions is yielded once, with the target side's margin.
     """
-    for best, names in ((of_source, ("source", "target")), (of_target, ("target", "source"))):
+    for best, names in ((best_targets, ("source", "target")), (best_sources, ("target", "source"))):
         for rows in slices(len(best)):
-            own, other = np.arange(rows.start, rows.stop), best["number"][rows]
-            kept = other >= 0
-            if best is of_source:
-                kept &= of_target["number"][other] != own
-            found = np.empty(int(kept.sum()), CANDIDATE_DTYPE)
-            found["negative_margin"] = -best["margin"][rows][kept]
-            found[names[0]], found[names[1]] = own[kept], other[kept]
-            yield found
+            indices, matches = np.arange(rows.start, rows.stop), best["index"][rows]
+            is_valid = matches >= 0
+            if best is best_targets:
+                is_valid &= best_sources["index"][matches] != indices
+            block = np.empty(int(is_valid.sum()), CANDIDATE_DTYPE)
+            block["negative_margin"] = -best["margin"][rows][is_valid]
+            block[names[0]], block[names[1]] = indices[is_valid], matches[is_valid]
+            yield block
 
 
 def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[str, float]:
-    """The margin at or above which pairs have the highest F1: the middle between the last of them and the next pair.
+    """The threshold of the margin with the highest F1: the middle between the last pair above it and the next pair.
 
     Args:
         pairs: in descending order of their margins; two iterators read them in parallel.
-        gold: numbers of the sentences of correct pairs.
+        gold: indices of the sentences of correct pairs.
 
     Returns: {"threshold", and in percent "f1", "precision", "recall" of the pairs at or above it}.
     """
@@ -298,6 +297,6 @@ def best_threshold(pairs: Sequence[Pair], gold: set[tuple[int, int]]) -> dict[st
 
 
 def rounded(scores: dict[str, float]) -> dict[str, float | None]:
-    """Scores of `best_threshold` as they are printed, the threshold exactly; without a correct pair there is none."""
+    """Rounded scores of `best_threshold` with the exact threshold, which is None without a correct pair."""
     threshold = scores["threshold"] if math.isfinite(scores["threshold"]) else None
     return {name: round(value, DIGITS) for name, value in scores.items()} | {"threshold": threshold}

@@ -2,8 +2,8 @@
 
 The index has cells (FAISS's IVF), which k-means finds. A vector is in the cell of the nearest centroid, and a search
 compares a query with the vectors of some cells only. Memory holds the centroids, `PART_BYTES` of vectors while the
-index is built, and at most `MOST_SAMPLED` vectors while the cells are learned. The vectors and their numbers are in a
-file that is memory-mapped: the OS caches as much of it as fits.
+index is built, and at most `MAX_SAMPLED` vectors while the cells are learned. The vectors and their ids are in a
+memory-mapped file, of which the OS caches as much as fits.
 """
 
 import errno
@@ -22,13 +22,13 @@ from fairseq_xl.data.corpora.sampling import permutation
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import NO_ROOM, replacing, room_problem
 from fairseq_xl.io.temporary_arrays import GrowingArray, slices
-from fairseq_xl.mining.nearest_neighbors import BLOCK_VECTORS, Vectors, import_faiss, unit
+from fairseq_xl.mining.nearest_neighbors import BLOCK_VECTORS, Vectors, import_faiss, normalize
 
-PER_CELL = 64  # vectors that each cell is learned from
-MOST_SAMPLED = 1 << 20  # most vectors that all cells together are learned from: 2 GiB at 512 channels
-PART_BYTES = 1 << 29  # bytes of vectors that are added in memory, then written to disk
-VECTOR_BLOCK = 8192  # vectors that are added between two log lines or searched at a time
-PROBES = 32  # cells that a search looks into first
+PER_CELL = 64  # training vectors of a cell
+MAX_SAMPLED = 1 << 20  # maximum number of training vectors of all cells: 2 GiB at 512 channels
+PART_BYTES = 1 << 29  # bytes of the vectors of a part, which is built in memory
+VECTOR_BLOCK = 8192  # vectors between two log lines, or searched at a time
+PROBES = 32  # cells that a search visits first
 
 #: program that merges indices: files of the empty index, of the vectors, of the merged index, and of its parts
 MERGE = """
@@ -45,23 +45,22 @@ with open(merged, "wb") as file:
 logger = logging.getLogger(__name__)
 
 
-def number_of_cells(count: int) -> int:
+def cell_count(count: int) -> int:
     """The number of cells of an index of `count` vectors, about 4 times its square root."""
-    return max(1, min(int(4 * count**0.5), count // PER_CELL, MOST_SAMPLED // PER_CELL))
+    return max(1, min(int(4 * count**0.5), count // PER_CELL, MAX_SAMPLED // PER_CELL))
 
 
 def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> Any:
-    """Builds an index for inner products in a folder, or opens the one that is complete there.
+    """Builds an index for inner products in a folder, or opens a complete one.
 
-    A stopped build continues; the caller must remove a folder that was built from other vectors. Raises `UserError` for
-    a full disk.
+    A stopped build continues; the caller must remove the index of other vectors. Raises `UserError` for a full disk.
 
     Args:
-        folder: where the index is written: about 4 m C bytes, and twice as many while its parts are merged.
-        rows: numbers (b,) -> vectors (b, C) float32.
+        folder: for the index, about 4 m C bytes, and twice as many while its parts are merged.
+        rows: ids (b,) -> vectors (b, C) float32.
         count: m.
         channels: C.
-        chunk: vectors that `rows` is asked for at a time.
+        chunk: maximum number of vectors for one call of `rows`.
     """
     path = folder / "index"
     index = _read(path)
@@ -74,7 +73,7 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
 
 
 def _read(path: Path) -> Any:
-    """The complete index in a file; None if there is none, or if it was moved: it stores the path of its vectors."""
+    """The complete index in a file; None without one, or if it was moved: it stores the path of its vectors."""
     try:
         return import_faiss().read_index(str(path)) if path.exists() else None
     except RuntimeError:
@@ -86,16 +85,16 @@ def nearest_approximately(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Approximate `nearest_neighbors.nearest` with an index of the targets in a folder; may miss neighbors.
 
-    Returns cosines (n, k) and numbers (n, k), memory-mapped from temporary files in the folder.
+    Returns cosines (n, k) and indices (n, k), memory-mapped from temporary files in the folder.
     """
     channels, count = target[:1].shape[1], min(count, len(target))
-    index = disk_index(folder, lambda numbers: unit(target[numbers]), len(target), channels, min(block, VECTOR_BLOCK))
-    cosines, numbers = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)
+    index = disk_index(folder, lambda rows: normalize(target[rows]), len(target), channels, min(block, VECTOR_BLOCK))
+    cosines, indices = GrowingArray(folder, np.float32, count), GrowingArray(folder, np.int64, count)
     for rows in slices(len(source), min(block, VECTOR_BLOCK)):
-        values, places = search(index, unit(source[rows]), count)
+        values, block_indices = search(index, normalize(source[rows]), count)
         cosines.append(values)
-        numbers.append(places)
-    return cosines.finish(), numbers.finish()
+        indices.append(block_indices)
+    return cosines.finish(), indices.finish()
 
 
 def search_parameters(index: Any, probes: int, selector: Any = None) -> Any:
@@ -107,16 +106,16 @@ def search_parameters(index: Any, probes: int, selector: Any = None) -> Any:
 
 
 def search(index: Any, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inner products (b, k) in descending order and numbers (b, k) of the best vectors found for queries (b, C).
+    """Inner products (b, k) in descending order and ids (b, k) of the best vectors for queries (b, C).
 
-    A query looks into more cells until it has found `count` vectors, of which the index has as many.
+    A query visits more cells until it has `count` vectors; the index must have as many.
     """
-    values, numbers = index.search(queries, count, params=search_parameters(index, PROBES))
+    values, indices = index.search(queries, count, params=search_parameters(index, PROBES))
     probes = PROBES
-    while probes < index.nlist and len(left := np.flatnonzero(numbers[:, -1] < 0)):
+    while probes < index.nlist and len(rows := np.flatnonzero(indices[:, -1] < 0)):
         probes *= 4
-        values[left], numbers[left] = index.search(queries[left], count, params=search_parameters(index, probes))
-    return values, numbers
+        values[rows], indices[rows] = index.search(queries[rows], count, params=search_parameters(index, probes))
+    return values, indices
 
 
 def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, channels: int, chunk: int) -> list[Path]:
@@ -124,7 +123,7 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
     faiss = import_faiss()
     empty = folder / "empty"
     if not empty.exists():
-        cells = number_of_cells(count)
+        cells = cell_count(count)
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(channels), channels, cells, faiss.METRIC_INNER_PRODUCT)
         sample = permutation(np.random.default_rng(count), count)(np.arange(min(count, cells * PER_CELL)))
         index.train(_in_chunks(rows, np.sort(sample), channels, chunk))
@@ -135,51 +134,51 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
         if not part.exists():
             index = faiss.read_index(str(empty))
             for first in range(start, min(start + size, count), chunk):
-                numbers = np.arange(first, min(first + chunk, start + size, count))
-                index.add_with_ids(rows(numbers), numbers)
-                logger.info("index: %d of %d vectors", numbers[-1] + 1, count)
+                indices = np.arange(first, min(first + chunk, start + size, count))
+                index.add_with_ids(rows(indices), indices)
+                logger.info("index: %d of %d vectors", indices[-1] + 1, count)
             _write(index, part)
     return parts
 
 
-def _in_chunks(rows: Callable[[np.ndarray], np.ndarray], numbers: np.ndarray, channels: int, chunk: int) -> np.ndarray:
-    """The vectors (n, C) of `numbers` (n,); at most `chunk` are copied at a time."""
-    found = np.empty((len(numbers), channels), np.float32)
-    for first in range(0, len(numbers), chunk):
-        found[first : first + chunk] = rows(numbers[first : first + chunk])
-    return found
+def _in_chunks(rows: Callable[[np.ndarray], np.ndarray], indices: np.ndarray, channels: int, chunk: int) -> np.ndarray:
+    """The vectors (n, C) of `indices` (n,), read in chunks."""
+    vectors = np.empty((len(indices), channels), np.float32)
+    for first in range(0, len(indices), chunk):
+        vectors[first : first + chunk] = rows(indices[first : first + chunk])
+    return vectors
 
 
 def _merge(folder: Path, parts: list[Path], path: Path) -> None:
     """Merges the parts, which are mapped into memory, to the index, and removes them.
 
-    In a process of its own: FAISS prints while it merges, and standard output has the results of the command.
+    Runs in another process: FAISS prints while it merges, and standard output has the results of the command.
     """
     lists, merged = folder / "vectors", Path(f"{path}.tmp")
     lists.unlink(missing_ok=True)
     names = [str(name.resolve()) for name in (folder / "empty", lists, merged, *parts)]
-    done = subprocess.run([sys.executable, "-c", MERGE, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    if done.returncode:
-        shown = done.stderr.decode(errors="replace")
-        reason = _room_problem(done.returncode, shown)
+    result = subprocess.run([sys.executable, "-c", MERGE, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if result.returncode:
+        output = result.stderr.decode(errors="replace")
+        reason = _room_problem(result.returncode, output)
         if reason is not None:
             raise UserError(f"{lists} was not written: {reason}")
-        raise RuntimeError(f"{folder}: FAISS cannot merge the index:\n{shown}")
+        raise RuntimeError(f"{folder}: FAISS cannot merge the index:\n{output}")
     os.replace(merged, path)
     for part in (*parts, folder / "empty"):
         part.unlink()
 
 
-def _room_problem(status: int, shown: str) -> str | None:
+def _room_problem(status: int, output: str) -> str | None:
     """The reason if a merge failed for lack of disk space, from its exit status and messages; None otherwise."""
-    codes = {code for code in NO_ROOM if os.strerror(code) in shown}
+    codes = {code for code in NO_ROOM if os.strerror(code) in output}
     if status == -signal.SIGBUS:  # SIGBUS: the disk is full at a write to a mapped file
         codes = {errno.ENOSPC}
     return room_problem(OSError(min(codes), "")) if codes else None
 
 
 def _write(index: Any, path: Path) -> None:
-    """Writes an index, whole or not at all; raises the errors of `replacing`, some of which FAISS ignores."""
+    """Writes an index, whole or not at all; raises errors that FAISS ignores."""
     faiss = import_faiss()
     with replacing(path) as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))

@@ -3,13 +3,13 @@
 A negative of a sentence X of a binarized language pair is a sentence of the other language with a similar embedding,
 by a deep averaging network (xl_dan, trained with `paraphrase_similarity`). It is never the translation of X or of
 another copy of X, nor X itself. It is about as long as the translation, as random negatives are: otherwise length alone
-would reveal most negatives. If no sentence of these lengths is a negative, one of another length is taken.
+would reveal most negatives. If no sentence of these lengths is a negative, one of another length is used.
 
 Memory does not grow with the text. An exact index, for fewer than --exact-below distinct sentences of the second side,
 holds 2 kB for each at 512 channels, and twice that while it grows. The vectors of a larger index are on disk
-(`disk_index`). Hashes, lines and negatives of all pairs are in mapped files, and finished parts of the
-negatives in a file for each 131,072 pairs. All of these are in a folder beside the result until it is complete.
-The command is `fairseq-xl mine-negatives`.
+(`disk_index`). Hashes, lines and negatives of all pairs are in mapped files, and complete parts of the negatives in a
+file for each 131,072 pairs, all in a folder beside the result until it is complete. The command is
+`fairseq-xl mine-negatives`.
 """
 
 import logging
@@ -47,9 +47,9 @@ logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 65536
 LINES_AT_ONCE = 8192  # sentences that are embedded, searched for or mined at a time
-SPARE = 8  # extra candidates looked up for each sentence, since some are translations
+SPARE = 8  # extra candidates of each sentence, since some are translations
 PART_CHUNKS = 16  # chunks of `LINES_AT_ONCE` pairs whose negatives are in a file, from which a stopped run continues
-BLOCK_ROWS = 1 << 20  # rows of a mapped file that are in memory at a time
+BLOCK_ROWS = 1 << 20  # rows of a mapped file in memory at a time
 
 
 class SentenceVectors:
@@ -57,8 +57,8 @@ class SentenceVectors:
 
     Args:
         checkpoint: its file.
-        data: the folder of binarized text with the dictionary that it was trained with.
-        pairs: language pairs of the folder, separated by commas; None for those that it was trained with.
+        data: the folder of binarized text with the network's dictionary.
+        pairs: language pairs of the folder, separated by commas; None: those of the network's training.
     """
 
     def __init__(self, checkpoint, data, pairs=None):
@@ -72,20 +72,20 @@ class SentenceVectors:
     @torch.no_grad()
     def __call__(self, side, lines):
         """Sentence embeddings (n, C) float32 of these `lines` (n,) of a binarized text."""
-        found = np.empty((len(lines), self.channels), dtype=np.float32)
+        result = np.empty((len(lines), self.channels), dtype=np.float32)
         for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
             words = pad_rows([side[lines[index]].numpy()[:-1] for index in batch], self.model.pad)
-            found[batch] = self.model.vectors(torch.from_numpy(words).to(self.device)).float().cpu().numpy()
-        return found
+            result[batch] = self.model.vectors(torch.from_numpy(words).to(self.device)).float().cpu().numpy()
+        return result
 
 
 def build_index(vectors, side, lines, exact_below, folder):
     """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
 
     Args:
-        vectors: embeds sentences, as `SentenceVectors` does.
+        vectors: a `SentenceVectors` or the like.
         exact_below: the index is exact for fewer sentences than this; otherwise it has cells, and a search visits some.
-        folder: where the vectors of an index with cells are stored; one that is complete there is opened.
+        folder: for the vectors of an index with cells; a complete one is opened.
     """
     if len(lines) >= exact_below:
         return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, LINES_AT_ONCE)
@@ -99,8 +99,8 @@ def build_index(vectors, side, lines, exact_below, folder):
 class Pool:
     """The distinct sentences of the second side, sorted by length, which is the order of the index.
 
-    Their hashes and lines are in files of a folder if there are many. Sentences count as equal if their lengths and the
-    first 64 - b bits of their hashes are equal, where b bits hold the length.
+    Many hashes and lines are in files of a folder. Sentences count as equal if their lengths and the first 64 - b bits
+    of their hashes are equal, where b bits hold the length.
 
     Args:
         pairs: the `SentencePairs`.
@@ -113,36 +113,36 @@ class Pool:
         pairs.measured(longest)  # raises `UserError` if all are longer
         self.length_bits = np.uint64((longest + 1).bit_length())
         tables = folder, pairs.table_prefixes, pairs.lines
-        sentences = _table("sentences", *tables, lambda: self._hashes_of_pairs(pairs, longest))
-        self.hashes = _table("candidates", *tables, lambda: _distinct(sentences))  # (m,) length, hash
+        sentences = _table("sentences", *tables, lambda: self._pair_keys(pairs, longest))
+        self.hashes = _table("candidates", *tables, lambda: _distinct_keys(sentences))  # (m,) length, hash
         self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
         lengths = LengthRange(pairs, longest)
-        bounds = [self._hashes(each, np.zeros(1, np.uint64)) for each in (lengths.least, lengths.most + 1)]
+        bounds = [self._keys(bound, np.zeros(1, np.uint64)) for bound in (lengths.least, lengths.most + 1)]
         self.bounds = np.searchsorted(self.hashes, np.stack(bounds, axis=1))  # of sentences in the range of each length
 
-    def _hashes(self, lengths, hashes):
-        """Numbers (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
+    def _keys(self, lengths, hashes):
+        """Keys (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
         return lengths.astype(np.uint64) << (np.uint64(64) - self.length_bits) | hashes >> self.length_bits
 
-    def _hashes_of_pairs(self, pairs, longest):
-        """Yields the `_hashes` (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
+    def _pair_keys(self, pairs, longest):
+        """Yields the `_keys` (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
         for first, sizes in pairs.blocks():
             fits = ((sizes > 1) & (sizes <= longest)).all(axis=1)
-            yield self._hashes(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
+            yield self._keys(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
 
     def _lines(self, pairs, longest, folder):
         """The first line of each sentence, (m,), of any pair; a mapped file."""
-        found = new_array(folder / "lines.npy", np.int64, (len(self.hashes),))
-        for start in range(0, len(found), BLOCK_ROWS):
-            found[start : start + BLOCK_ROWS] = -1
+        result = new_array(folder / "lines.npy", np.int64, (len(self.hashes),))
+        for start in range(0, len(result), BLOCK_ROWS):
+            result[start : start + BLOCK_ROWS] = -1
         for first, sizes in pairs.blocks():
             usable = np.flatnonzero((sizes > 1).all(axis=1) & (sizes[:, 1] <= longest))
-            numbers = self._hashes(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
-            numbers, firsts = np.unique(numbers, return_index=True)
-            indices = np.searchsorted(self.hashes, numbers).clip(max=len(found) - 1)
-            new = (self.hashes[indices] == numbers) & (found[indices] < 0)
-            found[indices[new]] = first + usable[firsts[new]]
-        return found
+            keys = self._keys(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
+            keys, firsts = np.unique(keys, return_index=True)
+            indices = np.searchsorted(self.hashes, keys).clip(max=len(result) - 1)
+            is_new = (self.hashes[indices] == keys) & (result[indices] < 0)
+            result[indices[is_new]] = first + usable[firsts[is_new]]
+        return result
 
     def lengths(self, lines):
         """Tokens (n,) of the second sentences of lines (n,)."""
@@ -150,14 +150,14 @@ class Pool:
 
 
 def _table(name, folder, prefixes, lines, blocks):
-    """Sorted numbers, in a file of the folder if the text is long."""
+    """Sorted keys, in a file of the folder if the text is long."""
     return table(str(folder / f"{name}.table"), prefixes, lines, blocks, None)
 
 
-def _distinct(numbers):
-    """Yields the distinct ones of sorted numbers (n,), in blocks."""
-    for start in range(0, len(numbers), BLOCK_ROWS):
-        block = np.asarray(numbers[max(0, start - 1) : start + BLOCK_ROWS])
+def _distinct_keys(keys):
+    """Yields the distinct keys among sorted keys (n,), in blocks."""
+    for start in range(0, len(keys), BLOCK_ROWS):
+        block = np.asarray(keys[max(0, start - 1) : start + BLOCK_ROWS])
         new = np.flatnonzero(block[1:] != block[:-1]) + 1
         yield block[new] if start else np.append(block[:1], block[new])
 
@@ -167,44 +167,44 @@ def nearest_negatives(index, queries, lines, pool, count):
 
     Their lengths are in the `LengthRange` of the translation's length, or any if no sentence in range is a negative.
 
-    Returns: lines of the second side (b, count), -1 where there are no more, and similarities (b, count).
-    Raises `UserError` for a pair that has no negative at all.
+    Returns: lines of the second side (b, count), padded with -1, and similarities (b, count).
+    Raises `UserError` for a pair without a negative.
     """
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
     bounds = pool.bounds[pool.lengths(lines)]  # (b, 2)
-    for of_any_length in (False, True):
-        left = np.flatnonzero(negatives[:, 0] < 0)
-        if of_any_length:
-            bounds[left] = 0, len(pool.lines)
-        for first, end in np.unique(bounds[left], axis=0).tolist():
-            rows = left[(bounds[left] == (first, end)).all(axis=1)]
-            found = _nearest_within(index, queries[rows], lines[rows], pool, (first, end), count)
-            negatives[rows], similarities[rows] = found
+    for any_length in (False, True):
+        open_rows = np.flatnonzero(negatives[:, 0] < 0)
+        if any_length:
+            bounds[open_rows] = 0, len(pool.lines)
+        for first, end in np.unique(bounds[open_rows], axis=0).tolist():
+            rows = open_rows[(bounds[open_rows] == (first, end)).all(axis=1)]
+            result = _nearest_within(index, queries[rows], lines[rows], pool, (first, end), count)
+            negatives[rows], similarities[rows] = result
     if (negatives[:, 0] < 0).any():
         raise pool.candidates.no_negative(lines[np.argmax(negatives[:, 0] < 0)])
     return negatives, similarities
 
 
 def _nearest_within(index, queries, lines, pool, bounds, count):
-    """`nearest_negatives` among the sentences of the pool within `bounds` (first, end); -1 where there are none."""
+    """`nearest_negatives` among the sentences of the pool within `bounds` (first, end)."""
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
-    left, wanted, probes = np.arange(len(lines)), count + SPARE, PROBES
-    most = bounds[1] - bounds[0]
-    while len(left) and most:
-        wanted = min(wanted, most)
+    open_rows, size, probes = np.arange(len(lines)), count + SPARE, PROBES
+    limit = bounds[1] - bounds[0]
+    while len(open_rows) and limit:
+        size = min(size, limit)
         parameters = search_parameters(index, probes, import_faiss().IDSelectorRange(*bounds))
-        similarity, found = index.search(queries[left], wanted, params=parameters)
-        found = np.where(found >= 0, pool.lines[found], -1)
-        usable = pool.candidates.are_negatives(lines[left], found)
+        similarity, candidates = index.search(queries[open_rows], size, params=parameters)
+        candidates = np.where(candidates >= 0, pool.lines[candidates], -1)
+        usable = pool.candidates.are_negatives(lines[open_rows], candidates)
         order = np.argsort(~usable, axis=1, kind="stable")[:, :count]
-        for whole, part, nothing in ((negatives, found, -1), (similarities, similarity, -np.inf)):
-            chosen = np.where(usable, part, nothing)
-            whole[left, : order.shape[1]] = np.take_along_axis(chosen, order, axis=1)
-        everywhere = wanted == most and probes >= getattr(index, "nlist", 0)
+        for result, block, missing in ((negatives, candidates, -1), (similarities, similarity, -np.inf)):
+            values = np.where(usable, block, missing)
+            result[open_rows, : order.shape[1]] = np.take_along_axis(values, order, axis=1)
+        everywhere = size == limit and probes >= getattr(index, "nlist", 0)
         enough = everywhere | (usable.sum(1) >= count)
-        left, wanted, probes = left[~enough], 4 * wanted, 4 * probes
+        open_rows, size, probes = open_rows[~enough], 4 * size, 4 * probes
     return negatives, similarities
 
 
@@ -212,18 +212,18 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
     """Mines the negatives of one language pair and split, and writes them beside it.
 
     Args:
-        vectors: `SentenceVectors`, or a callable like it with the attribute `channels`.
+        vectors: a `SentenceVectors` or the like.
         pairs: the `SentencePairs`.
         count: negatives for each sentence.
         exact_below: use an exact index for fewer distinct sentences than this.
         longest: maximum length of a sentence, in tokens; longer ones neither get negatives nor are negatives.
-        made_with: dict of everything that the result depends on; a whole or partial result with an equal one is reused.
+        made_with: dict of the inputs of the result; a whole or partial result with an equal dict is reused.
 
     Returns: the statistics, a dict.
     """
     made_with = made_with | {"text": pairs.fingerprint, "count": count, "exact_below": exact_below, "length": longest}
     folder = Path(f"{pairs.prefix}.negatives.part")
-    result = _statistics_of(pairs, made_with)
+    result = _stored_statistics(pairs, made_with)
     if result is not None:
         logger.info("%s is there already", negatives_file(pairs.prefix))
     else:
@@ -231,7 +231,7 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
             logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
         parts_folder.begin(folder, made_with)
         pool = Pool(pairs, longest, folder)
-        negatives = _no_negatives(folder, pairs.lines, count)
+        negatives = _empty_negatives(folder, pairs.lines, count)
         statistics = Statistics(pairs, longest, folder)
         for lines, part in _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
             negatives[lines] = part["negatives"]
@@ -246,42 +246,42 @@ def _statistics_file(prefix):
     return Path(f"{prefix}.negatives.json")
 
 
-def _statistics_of(pairs, made_with):
-    """Statistics of the negatives in place; None unless they are complete and `made_with` is the same."""
+def _stored_statistics(pairs, made_with):
+    """Statistics of the stored negatives; None unless they are complete and have the same `made_with`."""
     try:
         read_negatives(pairs)
     except UserError:
         return None
-    found = read_note(_statistics_file(pairs.prefix))
-    if not found or found.get("made_with") != made_with:
+    note = read_note(_statistics_file(pairs.prefix))
+    if not note or note.get("made_with") != made_with:
         return None
-    return {name: value for name, value in found.items() if name not in ("format", "fingerprints")}
+    return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
 
 
-def _no_negatives(folder, lines, count):
-    """A mapped file of negatives (lines, count), all -1: none."""
-    found = new_array(folder / "negatives.npy", np.int32 if lines < 2**31 else np.int64, (lines, count))
+def _empty_negatives(folder, lines, count):
+    """A mapped file of negatives (lines, count), all -1."""
+    result = new_array(folder / "negatives.npy", np.int32 if lines < 2**31 else np.int64, (lines, count))
     for start in range(0, lines, BLOCK_ROWS):
-        found[start : start + BLOCK_ROWS] = -1
-    return found
+        result[start : start + BLOCK_ROWS] = -1
+    return result
 
 
 def _chunks(pairs, longest):
-    """Yields lines (c,) of pairs with sides of at most `longest` tokens, those of a part file at a time."""
+    """Yields the lines (c,) of each part file: of pairs with sides of at most `longest` tokens."""
     size = PART_CHUNKS * LINES_AT_ONCE
-    left = np.zeros(0, np.int64)
+    pending = np.zeros(0, np.int64)
     for first, sizes in pairs.blocks():
-        fitting = first + np.flatnonzero(((sizes > 1) & (sizes <= longest)).all(axis=1))
-        left = np.concatenate((left, fitting))
-        whole = len(left) // size * size
-        yield from left[:whole].reshape(-1, size)
-        left = left[whole:]
-    if len(left):
-        yield left
+        usable = first + np.flatnonzero(((sizes > 1) & (sizes <= longest)).all(axis=1))
+        pending = np.concatenate((pending, usable))
+        whole = len(pending) // size * size
+        yield from pending[:whole].reshape(-1, size)
+        pending = pending[whole:]
+    if len(pending):
+        yield pending
 
 
 def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
-    """Yields lines and results of `_mine_part` for each part of the pairs; writes them to a folder, or reads them."""
+    """Yields lines and results of `_mine_part` for each part of the pairs, from its file if it has one."""
     random, index, start = RandomNegatives(pairs, longest), None, 0
     total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
     for lines in _chunks(pairs, longest):
@@ -290,14 +290,14 @@ def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
         if part is None:
             if index is None:
                 index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
-            found = []
+            results = []
             for first in range(0, len(lines), LINES_AT_ONCE):
-                found.append(
+                results.append(
                     _mine_part(vectors, pairs, lines[first : first + LINES_AT_ONCE], pool, random, index, count)
                 )
-                done = start + min(first + LINES_AT_ONCE, len(lines))
-                logger.info("%s: %d of %d sentences", pairs.prefix, done, total)
-            part = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+                last = start + min(first + LINES_AT_ONCE, len(lines))
+                logger.info("%s: %d of %d sentences", pairs.prefix, last, total)
+            part = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
             with replacing(path) as file:
                 np.savez(file, **part)
         yield lines, part
@@ -308,15 +308,15 @@ def _mine_part(vectors, pairs, lines, pool, random, index, count):
     """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,), and similarities (b,)."""
     queries = vectors(pairs.sides[0], lines)
     negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
-    drawn = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
-    others = vectors(pairs.sides[1], np.concatenate((lines, drawn))).reshape(2, len(lines), -1)
-    translations, randoms = (np.einsum("bc,bc->b", queries, each) for each in others)
+    sample = random.choose(lines, np.random.default_rng(lines[0]).integers(2**64, size=len(lines), dtype=np.uint64))
+    targets = vectors(pairs.sides[1], np.concatenate((lines, sample))).reshape(2, len(lines), -1)
+    translations, randoms = (np.einsum("bc,bc->b", queries, side) for side in targets)
     similar = {"mined": similarities[:, 0], "translations": translations, "random": randoms}
-    return {"negatives": negatives, "random_negatives": drawn} | similar
+    return {"negatives": negatives, "random_negatives": sample} | similar
 
 
 class Statistics:
-    """Numbers of sentences, mean similarities, separability by length, share of negatives nearer than translations.
+    """Counts of sentences, mean similarities, separability by length, share of negatives nearer than translations.
 
     Args:
         pairs: the `SentencePairs`.
@@ -327,7 +327,7 @@ class Statistics:
     def __init__(self, pairs, longest, folder):
         self.sides, self.pairs, self.nearer = pairs.sides, 0, 0
         self.similarity = dict.fromkeys(("translations", "mined", "random"), 0.0)
-        #: numbers of pairs by the lengths of the source and of the other sentence
+        #: counts of pairs by the lengths of the source and of the target sentence
         self.lengths = {name: np.zeros((longest + 1, longest + 1), np.int64) for name in self.similarity}
         self.uses = new_array(folder / "uses.npy", np.int64, (pairs.lines,))  # zeros
 
@@ -337,10 +337,10 @@ class Statistics:
         self.nearer += int((part["mined"] > part["translations"]).sum())
         np.add.at(self.uses, part["negatives"][part["negatives"] >= 0], 1)
         sources = self.sides[0].sizes[lines]
-        others = {"translations": lines, "mined": part["negatives"][:, 0], "random": part["random_negatives"]}
-        for name, chosen in others.items():
+        targets = {"translations": lines, "mined": part["negatives"][:, 0], "random": part["random_negatives"]}
+        for name, target_lines in targets.items():
             self.similarity[name] += float(part[name].sum(dtype=np.float64))
-            np.add.at(self.lengths[name], (sources, self.sides[1].sizes[chosen]), 1)
+            np.add.at(self.lengths[name], (sources, self.sides[1].sizes[target_lines]), 1)
 
     def result(self, candidates):
         """The statistics; `candidates` is the number of distinct second sentences."""
@@ -349,28 +349,28 @@ class Statistics:
         return {
             "pairs": self.pairs,
             "candidates": candidates,
-            "similarity": {name: round(each / self.pairs, 4) for name, each in self.similarity.items()},
+            "similarity": {name: round(value / self.pairs, 4) for name, value in self.similarity.items()},
             "length_separability": {
                 name: length_separability(translations, self.lengths[name]) for name in ("mined", "random")
             },
             "nearer_than_translation": round(100 * self.nearer / self.pairs, 2),
-            "different_negatives": sum(int(np.count_nonzero(each)) for each in uses),
-            "most_uses_of_one": max(int(each.max()) for each in uses),
+            "different_negatives": sum(int(np.count_nonzero(value)) for value in uses),
+            "most_uses_of_one": max(int(value.max()) for value in uses),
         }
 
 
 def length_separability(translations, negatives):
-    """Accuracy, in percent, of telling translations from as many negatives by a threshold on their length alone.
+    """Accuracy, in percent, of a threshold on length that separates translations from as many negatives.
 
     The threshold is the best one on |log(length / source's length)|; 50 is guessing.
 
     Args:
-        translations, negatives: numbers of pairs by the lengths of the source and of the other sentence, (L, L).
+        translations, negatives: counts of pairs by the lengths of the source and of the target sentence, (L, L).
     """
-    sources, others = np.nonzero(translations + negatives)
-    ratios = np.maximum(sources, others) / np.minimum(sources, others)
+    sources, targets = np.nonzero(translations + negatives)
+    ratios = np.maximum(sources, targets) / np.minimum(sources, targets)
     values, which = np.unique(ratios, return_inverse=True)
-    weights = (translations - negatives)[sources, others]
+    weights = (translations - negatives)[sources, targets]
     lead = np.cumsum(np.bincount(which.reshape(-1), weights=weights, minlength=len(values)))  # below each threshold
     return round(50 + 50 * float(np.abs(lead).max()) / int(translations.sum()), 2)
 
@@ -386,12 +386,12 @@ def _write(pairs, negatives, result):
 
 
 def prefixes(task, data, split):
-    """Prefixes of a split's language pairs, in every shard that has them; `UserError` if there is none."""
+    """Prefixes of a split's language pairs in all shards; raises `UserError` without any."""
     names = task.first_folder.pairs(split)
     if not names:
         raise UserError(f"{data}: no language pair has the split {split!r}")
     folders = data_folders(data)
     if split != "train":
         folders = folders[:1]  # validation reads no other
-    found = [folder / name / f"{split}.{name}" for folder in folders for name in names]
-    return [prefix for prefix in found if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))]
+    paths = [folder / name / f"{split}.{name}" for folder in folders for name in names]
+    return [prefix for prefix in paths if any(is_begun(f"{prefix}.{code}") for code in prefix.parent.name.split("-"))]

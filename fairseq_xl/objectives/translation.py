@@ -126,7 +126,7 @@ class Translation(SourceTargetObjective):
         """The directions, or pairs, of a split; None: of any split."""
         if not self.directions:
             return super().corpora(folder, split)
-        if self.named and (pairs := folder.named["--pairs"]):
+        if self.named and (pairs := folder.options["--pairs"]):
             raise UserError(f"--pairs {pairs}: leave it out, {self.option('directions')} names the directions")
         if split is None:
             return list(dict.fromkeys([*self.directions, *filter(None, [self.test_direction])]))
@@ -154,7 +154,7 @@ class Translation(SourceTargetObjective):
         mixed = MixedCorpus(corpora, self.cfg.alpha)
         if self.cfg.back_translated:  # a direction has one share, which its corpora divide by their sizes
             mixed.shares = np.array(
-                list(_shares({name: each.sentences for name, each in corpora.items()}, self.cfg.alpha).values())
+                list(_shares({name: corpus.sentences for name, corpus in corpora.items()}, self.cfg.alpha).values())
             )
         return {MIXED: mixed}
 

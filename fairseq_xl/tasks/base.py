@@ -1,4 +1,4 @@
-"""Base of all tasks: dictionary, model, checks of checkpoints, and corrections of fairseq's defaults."""
+"""Base of all tasks: dictionary, model, and checks of checkpoints."""
 
 import os
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class XLTaskConfig(FairseqDataclass):
 
 
 class XLTask(FairseqTask):
-    """Base of all tasks: what `fairseq_xl.engine.interfaces.Task` and fairseq's commands ask of a task."""
+    """Base of all tasks, with the interface of the training loop (`fairseq_xl.engine.interfaces`) and of fairseq."""
 
     #: name of its criterion, and names of further criterions that can train its models
     criterion, other_criterions = None, frozenset()
@@ -133,10 +133,10 @@ class XLTask(FairseqTask):
     def describe_batch(self, sample):
         """The task and the languages of a batch, for messages."""
         ids = sample["batch"]["languages"].unique().tolist()
-        return f"{self.cfg._name} of {','.join(self.dictionary.languages[number] for number in ids)}"
+        return f"{self.cfg._name} of {','.join(self.dictionary.languages[index] for index in ids)}"
 
     def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model and stores its class and attention heads, which shapes of weights do not show."""
+        """Builds the model; stores its class and its number of attention heads, which no shape of weights shows."""
         self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.built_class, self.attention_heads = type(model), getattr(cfg, "heads", None)
@@ -152,17 +152,17 @@ class XLTask(FairseqTask):
         language = self.inference_pair[0] if self.generates else None
         return build_bpe(args, joins, self.folder(), self.dictionary, self.encoding, language, lambda: self.default_bpe)
 
-    def build_generator(self, *more, **options):
-        """fairseq hook of fairseq-generate and fairseq-interactive; raises `UserError` unless the task `generates`."""
+    def build_generator(self, *args, **options):
+        """Builds the generator of fairseq-generate and fairseq-interactive; `UserError` unless the task `generates`."""
         if not self.generates:
             raise UserError(f"{self.cfg._name} {GENERATES_NOTHING}")
-        return super().build_generator(*more, **options)
+        return super().build_generator(*args, **options)
 
-    #: `fairseq_xl.io.loading` calls it before it makes the task
+    #: `fairseq_xl.io.loading` calls it before it creates the task
     check_data_folder = staticmethod(identities.check_data_folder)
 
     def identity(self):
-        """The identity that a checkpoint stores: plain Python, which loading cannot execute."""
+        """The identity of the task in checkpoints: plain Python, which loading cannot execute."""
         return {
             "format": FORMATS["checkpoint"],
             "task": type(self).__name__,
@@ -174,19 +174,19 @@ class XLTask(FairseqTask):
         }
 
     def state_dict(self):
-        """fairseq hook: the part of the task that a checkpoint stores."""
+        """fairseq hook: the state of the task in checkpoints."""
         return {"fairseq_xl": self.identity(), "inputs": self.inputs.read}
 
     def load_state_dict(self, state_dict):
         """Checks a checkpoint's identity before it is evaluated (generate, validate, interactive, eval-lm)."""
         path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.io.loading` adds it
-        found = state_dict.get("fairseq_xl")
+        identity = state_dict.get("fairseq_xl")
         dictionary = self.dictionary if self.uses_pretrained_tokens else None
-        identities.check_identity(found, path, dictionary, self.folder() / "dict.txt")
-        default, named = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
-        identities.check_framing(found["framing"], path, self.loaded_framing, None if named == default else named)
-        self.loaded_framing = found["framing"]
-        self.framing = Framing.of(found["framing"], self.dictionary)
+        identities.check_identity(identity, path, dictionary, self.folder() / "dict.txt")
+        default, value = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
+        identities.check_framing(identity["framing"], path, self.loaded_framing, None if value == default else value)
+        self.loaded_framing = identity["framing"]
+        self.framing = Framing.of(identity["framing"], self.dictionary)
 
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
@@ -197,7 +197,7 @@ class XLTask(FairseqTask):
         return pretrained
 
     def stored_options(self):
-        """Values of options that replace those of the command line in the run and its checkpoints: {name: value}."""
+        """{option: value} that replaces the command line's in the run and its checkpoints."""
         return {"data": self.cfg.data, "updates_per_epoch": self.cfg.updates_per_epoch}  # all shards; a number
 
     def begin_training(self):
@@ -210,16 +210,16 @@ class XLTask(FairseqTask):
         return {}
 
     def build_criterion(self, cfg, from_checkpoint=False):
-        """Builds the criterion (fairseq's are wrapped), and gives it the objectives and the names of their corpora."""
+        """Builds the criterion, wraps one of fairseq, and sets its objectives and the names of their corpora."""
         criterion = super().build_criterion(cfg, from_checkpoint)
         if not isinstance(criterion, CombinedCriterion):
             criterion = FairseqCriterionWrapper(criterion)
-        criterion.set_objectives(self.objectives, self.corpora_of_objectives())
+        criterion.set_objectives(self.objectives, self.objective_corpora())
         return criterion
 
-    def corpora_of_objectives(self):
-        """{objective: names of its corpora, of which losses are logged}."""
-        raise NotImplementedError(f"{type(self).__name__}.corpora_of_objectives")
+    def objective_corpora(self):
+        """{objective: names of the corpora whose losses are logged}."""
+        raise NotImplementedError(f"{type(self).__name__}.objective_corpora")
 
     def begin_epoch(self, epoch, model):
         """fairseq hook, which this package's training loop does not call; raises `UserError`."""

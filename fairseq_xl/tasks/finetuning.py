@@ -42,7 +42,7 @@ class FineTuningTask(TrainingTask):
     def build_objectives(self):
         """Makes the objective of the task type."""
         cfg, owners = self.cfg, self.language_module.languages
-        self.forget_plans()
+        self.reset_plans()
         if cfg.lang or len(owners) == 1:
             cfg.train_langs = cfg.eval_langs = cfg.lang or owners[0]
             cfg.valid_langs = None
@@ -53,18 +53,18 @@ class FineTuningTask(TrainingTask):
         options = config_of(kind, cfg, getattr(type(self), "__dataclass").__dataclass_fields__)
         self.objectives = {self.task_type: kind(options, self.dictionary, self.framing, named=False)}
 
-    def corpora_of_objectives(self):
+    def objective_corpora(self):
         """No losses of single corpora are logged: statistics are by language."""
         return {self.task_type: ()}
 
     def stored_options(self):
-        """As the base class, with the languages, which --lang or a module of one language may have set."""
+        """The options of the base class, and the languages, which --lang or a language module may have set."""
         return super().stored_options() | {
             name: self.cfg[name] for name in ("train_langs", "eval_langs", "valid_langs")
         }
 
     def identity(self):
-        """Returns the base identity with the head."""
+        """The base identity with the head."""
         return super().identity() | {"head": self.task_type}
 
     def check_trained(self, identity, path):
@@ -79,7 +79,7 @@ class FineTuningTask(TrainingTask):
         return [*names[:count], "loss", *names[count:]]
 
     def initialize(self, model, from_checkpoint):
-        """A new run takes the encoder of --init-from."""
+        """Copies the encoder of --init-from in a new run."""
         if needs_initial_weights(self, from_checkpoint):
             if self.cfg.init_from:
                 transfer_weights(self, model, {"encoder": self.cfg.init_from})
@@ -91,9 +91,9 @@ def define_tasks():
     """Defines and registers the task `xl_{name}` of each task type that has none yet."""
     for name, task_type in TASK_TYPES.items():
         if f"xl_{name}" not in TASK_REGISTRY:
-            described = {"__doc__": f"Options of `xl_{name}`.", "__module__": __name__}
+            namespace = {"__doc__": f"Options of `xl_{name}`.", "__module__": __name__}
             bases = (task_type.Config, FineTuningConfig)
-            config = make_dataclass(f"XL{camel_case(name)}Config", [], bases=bases, namespace=described)
+            config = make_dataclass(f"XL{camel_case(name)}Config", [], bases=bases, namespace=namespace)
             members = {"__doc__": task_type.__doc__, "criterion": f"xl_{name}", "task_type": name}
             register_task(f"xl_{name}", dataclass=config)(type(f"XL{camel_case(name)}Task", (FineTuningTask,), members))
 

@@ -42,12 +42,11 @@ logger = logging.getLogger(__name__)
 
 
 class PlannedBatches(Dataset[Any]):
-    """Collates batches from the plan: the index of an item is the `BatchSpec` of a whole batch; {} for None.
+    """Collates batches of a plan: the index of an item is the `BatchSpec` of a whole batch, or None for {}.
 
     Args:
-        objectives: the task's, by name.
+        objectives: {name: objective}.
         corpora: {objective: {language or pair: corpus}}.
-        split: its name.
     """
 
     def __init__(self, objectives: Mapping[str, Objective], corpora: dict[str, dict[str, Corpus]], split: str = ""):
@@ -84,8 +83,7 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
     """Planned batches with the entries of fairseq's samples, for its generator, commands and criterions.
 
     A sample also has the entries of `fairseq_xl.objectives.sequence.net_input` and, for generation, ``constraints``
-    and ``positions``: those that the decoder predicts of each source, or None. Ids are numbers of lines, counted
-    through the corpora.
+    and ``positions``: the predicted positions of each source, or None. Ids count lines through the corpora.
     """
 
     def __getitem__(self, batch_spec: BatchSpec | None) -> dict[str, Any]:
@@ -96,8 +94,8 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
         corpora: Any = self.corpora[batch_spec.objective]
         corpus = corpora[batch_spec.corpus_name]
         if isinstance(corpus, TextPairs):
-            before = itertools.takewhile(lambda each: each is not corpus, corpora.values())
-            sample["id"] = sample["id"] + sum(len(each.sizes) for each in before)
+            earlier = itertools.takewhile(lambda item: item is not corpus, corpora.values())
+            sample["id"] = sample["id"] + sum(len(item.sizes) for item in earlier)
             if corpus.constraints is not None:
                 sample["constraints"] = torch.stack([corpus.constraints[line] for line in batch_spec.examples])
             if corpus.masked_positions is not None:
@@ -106,7 +104,7 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
 
 
 class PlannedTask:
-    """Base of tasks: their batches are planned; a subclass sets `cfg`, `objectives` and `datasets`."""
+    """Base of tasks with planned batches; a subclass sets `cfg`, `objectives` and `datasets`."""
 
     cfg: Any
     dictionary: XLDictionary
@@ -115,37 +113,36 @@ class PlannedTask:
     datasets: dict[str, PlannedBatches]  # by split
     evaluates: bool
     training_begun: bool
-    #: set where a training builds its model, until its files have been checked
+    #: whether the files of a training have to be checked before its text is loaded
     files_unchecked = False
-    #: a pair is known if its bitext has one of these splits
+    #: a data folder has a pair if its bitext has one of these splits
     pair_splits: tuple[str, ...] = ("train",)
     #: order of the objectives
     schedule = "alternate"
-    #: what --validation-examples limits, for messages
+    #: the groups of examples that --validation-examples limits, for messages
     group_name = "language"
     #: {objective: {name of a corpus: number of times that a pass over the data reads its examples}}
     repeats: Mapping[str, Mapping[str, float]] = {}
 
     def data_folder(self, epoch: int = 1, folder: Path | None = None) -> DataFolder:
-        """The `DataFolder` of an epoch, or the one that is named."""
+        """The `DataFolder` of an epoch, or of a folder."""
         folder = folder or folder_of_epoch(self.cfg.data, epoch)
         langs, lang, pairs = (getattr(self.cfg, name, None) for name in ("langs", "lang", "pairs"))
         return DataFolder(folder, self.dictionary, self.inputs, self.cfg.data, langs or lang, pairs, self.pair_splits)
 
     @cached_property
     def first_folder(self) -> DataFolder:
-        """The first data folder, which tells what languages and pairs there are."""
+        """The first data folder, which determines languages and pairs."""
         return self.data_folder()
 
     def mixes(self, name: str) -> bool:
         """Whether training batches of an objective mix languages."""
         return self.objectives[name].mixes or self.cfg.updates_per_epoch == AUTO
 
-    def corpora_of_objectives(self) -> dict[str, list[str]]:
+    def objective_corpora(self) -> dict[str, list[str]]:
         """{objective: names of its corpora, and "mixed" if training batches mix them}."""
-        return {
-            name: each.corpora(self.first_folder) + [MIXED] * self.mixes(name) for name, each in self.objectives.items()
-        }
+        items = self.objectives.items()
+        return {name: objective.corpora(self.first_folder) + [MIXED] * self.mixes(name) for name, objective in items}
 
     def dataset_class(self, trains: bool) -> type[PlannedBatches]:
         """The class of the data set of a split."""
@@ -154,7 +151,7 @@ class PlannedTask:
     def load_dataset(
         self, split: str, combine: bool = False, task_cfg: Any = None, epoch: int = 1, **kwargs: Any
     ) -> None:
-        """Opens the corpora that the objectives read; languages and pairs without this split are left out."""
+        """Opens the corpora of the objectives, without languages and pairs that lack the split."""
         open_other_shards(self.cfg.data, epoch, split, self.datasets, self._open_texts)
         trains = split == "train" and not self.evaluates
         if self.files_unchecked:
@@ -167,36 +164,36 @@ class PlannedTask:
         if trains:
             self.inputs.check_complete(split)
         if trains and self.cfg.updates_per_epoch == AUTO:
-            self.repeats = {name: self.objectives[name].repeats(each) for name, each in corpora.items()}
+            self.repeats = {name: self.objectives[name].repeats(texts) for name, texts in corpora.items()}
         self.datasets[split] = self.dataset_class(trains)(self.objectives, corpora, split)
 
     def _read_in(self, split: str) -> dict[str, Objective]:
-        """{name: objective} of those that read a split: in training those whose weight is not always 0."""
-        return {name: each for name, each in self.objectives.items() if each.is_trained or split != "train"}
+        """{name: objective} of a split; in training without those whose weight is always 0."""
+        return {name: item for name, item in self.objectives.items() if item.is_trained or split != "train"}
 
     def _open_texts(self, folder: Path, split: str) -> None:
         """Opens the text of a data folder."""
-        opened = self.data_folder(folder=folder)
+        data_folder = self.data_folder(folder=folder)
         for objective in self._read_in(split).values():
             if not isinstance(objective, FilesObjective):
-                objective.open(opened, split, trains=not self.evaluates)
+                objective.open(data_folder, split, trains=not self.evaluates)
 
     def _check_files(self) -> None:
         """Reads the files of a training before anything is encoded; raises `UserError` for their errors."""
         self.files_unchecked, run, task = False, run_config(self.cfg), cast(Any, self)
-        if any(isinstance(each, FilesObjective) for each in self.objectives.values()):
+        if any(isinstance(objective, FilesObjective) for objective in self.objectives.values()):
             check_selection(run, task)
-        for each in self.objectives.values():
-            each.check_files(self.first_folder, self.validated_splits)
+        for objective in self.objectives.values():
+            objective.check_files(self.first_folder, self.validated_splits)
 
     @property
     def validated_splits(self) -> list[str]:
-        """The splits that a training is validated on."""
+        """The validation splits of a training."""
         dataset = run_config(self.cfg).dataset
         return [] if dataset.disable_validation else dataset.valid_subset.split(",")
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """As the base class; the files of a training are checked when the first of them is read."""
+        """As the base class; the files of a training are checked before its text is loaded."""
         model = super().build_model(cfg, from_checkpoint)  # type: ignore[misc]  # of `XLTask`
         self.files_unchecked = not from_checkpoint and run_config(self.cfg) is not None
         return model
@@ -215,8 +212,8 @@ class PlannedTask:
     def _logged_epochs(self) -> set[int]:
         return set()
 
-    def forget_plans(self) -> None:
-        """Forgets the plans of validation, which belong to the objectives, and which epochs have been logged."""
+    def reset_plans(self) -> None:
+        """Removes the plans of validation, which belong to the objectives, and the record of logged epochs."""
         for name in ("_validation_plans", "_logged_epochs"):
             self.__dict__.pop(name, None)
 
@@ -231,7 +228,7 @@ class PlannedTask:
         """Makes a sampler for each objective of a dataset.
 
         Args:
-            update: the first one of the epoch; None in validation and in a pass over the data.
+            update: the first update of the epoch; None in validation and in a pass over the data.
             longest: maximum length of a text in tokens; None: the objective's.
         """
         samplers = []
@@ -281,7 +278,7 @@ class PlannedTask:
             plan,
             num_shards,
             shard_id,
-            [int(number) for number in self.cfg.update_freq] if training else [1],
+            [int(count) for count in self.cfg.update_freq] if training else [1],
             keeps_layout=is_pass,
             keeps_updates=is_pass and len(dataset.corpora) > 1,
             pads=not self.evaluates,
@@ -293,21 +290,21 @@ class PlannedTask:
     def _training_plan(
         self, dataset: PlannedBatches, limits: dict[str, Any], seed: int, epoch: int, ranks: int, micro_steps: int
     ) -> Plan:
-        """The plan of an epoch; the first time, its shares of padding and of waiting are logged."""
+        """The plan of an epoch; the first call logs its shares of padding and of waiting."""
         updates = self.cfg.updates_per_epoch
         if updates == AUTO:
             return self._pass(self.samplers(dataset, **limits), seed, epoch, ranks, micro_steps)
-        done = (epoch - 1) * updates
-        samplers, schedule = self.samplers(dataset, update=done, **limits), self.schedule
+        update = (epoch - 1) * updates
+        samplers, schedule = self.samplers(dataset, update=update, **limits), self.schedule
         if schedule != "cycle":  # it needs all of them
-            samplers = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(done) > 0]
+            samplers = [sampler for sampler in samplers if self.objectives[sampler.objective].weight(update) > 0]
             if not samplers:
-                raise UserError(f"the weights of all objectives are 0 from update {done} on: lower --max-update")
-        drawn = training_plan(samplers, schedule, seed, epoch, updates, micro_steps, ranks)
-        balanced = balance_ranks(drawn, micro_steps * ranks, seed, epoch)
+                raise UserError(f"the weights of all objectives are 0 from update {update} on: lower --max-update")
+        unordered = training_plan(samplers, schedule, seed, epoch, updates, micro_steps, ranks)
+        balanced = balance_ranks(unordered, micro_steps * ranks, seed, epoch)
         if epoch not in self._logged_epochs:
             self._logged_epochs.add(epoch)
-            before, after = (np.array([spec.tokens for spec in plan]) for plan in (drawn, balanced))
+            before, after = (np.array([spec.tokens for spec in plan]) for plan in (unordered, balanced))
             log_padding_and_waiting(epoch, ranks, before, after, np.array([spec.padded_tokens for spec in balanced]))
         return balanced
 
@@ -315,36 +312,36 @@ class PlannedTask:
         """The plan of an epoch that has each example once."""
         per_update = ranks * micro_steps
         passes = [
-            ObjectivePass(each, seed, epoch, per_update, self.repeats.get(each.objective), number)
-            for number, each in enumerate(samplers)
+            ObjectivePass(sampler, seed, epoch, per_update, self.repeats.get(sampler.objective), index)
+            for index, sampler in enumerate(samplers)
         ]
         if epoch not in self._logged_epochs:
             self._logged_epochs.add(epoch)
-            specs = [spec for each in passes for spec in each.chunk(0)]
+            specs = [spec for item in passes for spec in item.chunk(0)]
             tokens, padded = np.array([(spec.tokens, spec.padded_tokens) for spec in specs]).T
-            every = sum(map(len, passes))
-            part = f"; shares of {len(specs):,} of {every:,} batches" if len(specs) < every else ""
-            log_padding_and_waiting(epoch, ranks, None, tokens, padded, part)
+            total = sum(map(len, passes))
+            share = f"; shares of {len(specs):,} of {total:,} batches" if len(specs) < total else ""
+            log_padding_and_waiting(epoch, ranks, None, tokens, padded, share)
         return PassPlan(passes, seed, epoch, per_update) if len(passes) > 1 else passes[0]
 
     def _validation_plan(self, dataset: PlannedBatches, limits: dict[str, int | None]) -> list[BatchSpec]:
-        """The plan of all validations on a dataset; the first time, the log says which share of the examples it has."""
+        """The plan of all validations on a dataset; the first call logs its share of the examples."""
         key = dataset, *limits.values(), self.training_begun
         if key in self._validation_plans:
             return self._validation_plans[key]
         samplers = self.samplers(dataset, **limits)
-        most = {each.objective: self.validation_limit(each.objective) for each in samplers}
-        plan = [spec for each in samplers for spec in validation_plan([each], most[each.objective])]
-        split = next((name for name, each in self.datasets.items() if each is dataset), None)
+        maxima = {sampler.objective: self.validation_limit(sampler.objective) for sampler in samplers}
+        plan = [spec for sampler in samplers for spec in validation_plan([sampler], maxima[sampler.objective])]
+        split = next((name for name, item in self.datasets.items() if item is dataset), None)
         if split is None:  # text of a command, which is read once
             return plan
         self._validation_plans[key] = plan
-        used = sum(number_of_examples([each], most[each.objective]) for each in samplers)
-        every = number_of_examples(samplers)
-        if used < every:
+        used = sum(number_of_examples([sampler], maxima[sampler.objective]) for sampler in samplers)
+        total = number_of_examples(samplers)
+        if used < total:
             logger.info(
                 "validation on %s reads a fixed sample: %s of %s examples, at most %s of each %s "
                 "(--validation-examples; 0: all)",
-                *(split, f"{used:,}", f"{every:,}", f"{max(most.values()):,}", self.group_name),
+                *(split, f"{used:,}", f"{total:,}", f"{max(maxima.values()):,}", self.group_name),
             )
         return plan

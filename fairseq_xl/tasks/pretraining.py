@@ -34,8 +34,8 @@ LIMITS = ("batch_tokens", "batch_sentences")  # of an objective's batches
 LANGUAGES = ("train_langs", "eval_langs", "valid_langs")  # of an objective that reads files
 SPLITS = ("train", "valid", "test")
 
-#: options of objectives that say what is sampled, and why they have no effect in a pass
-PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # that only a pass uses
+PASS_OPTIONS = ("examples_per_epoch", "upsample_primary", "sampling_temperature")  # of a pass only
+#: sampling options of objectives, and the reason why they have no effect in a pass
 SAMPLING_OPTIONS, NO_SAMPLING = ("alpha", "mixed", "warmup_length"), "--updates-per-epoch auto reads each example once"
 
 
@@ -94,7 +94,7 @@ class XLPretrainingConfig(TrainingConfig):
 
 @register_task("xl_pretraining", dataclass=XLPretrainingConfig)
 class XLPretrainingTask(TrainingTask):
-    """Trains a model on the objectives of ``--objectives`` in the order of ``--schedule``."""
+    """Pre-training on the objectives of ``--objectives`` in the order of ``--schedule``."""
 
     criterion = "xl_pretraining"
     #: options of objectives that a run has unless --objective-options sets them
@@ -104,7 +104,7 @@ class XLPretrainingTask(TrainingTask):
     @classmethod
     def setup_task(cls, cfg, **kwargs):
         """Converts objective options from a mapping to text; sets defaults that depend on task and objectives."""
-        cfg.objective_options = with_defaults(settings_as_text(cfg.objective_options), cls.default_objective_options)
+        cfg.objective_options = add_defaults(settings_as_text(cfg.objective_options), cls.default_objective_options)
         if cfg.updates_per_epoch is None:
             cfg.updates_per_epoch = AUTO if all_read_files(cfg.objectives) else UPDATES
         return super().setup_task(cfg, **kwargs)
@@ -124,36 +124,36 @@ class XLPretrainingTask(TrainingTask):
         return str(self.cfg.schedule)
 
     def build_objectives(self):
-        """Makes the objectives of --objectives; raises `UserError` if none can be trained."""
-        self.forget_plans()
+        """Builds the objectives of --objectives; raises `UserError` if none can be trained."""
+        self.reset_plans()
         self.objectives = build_objectives(
             self.cfg.objectives, self.cfg.objective_options, self.dictionary, self.framing
         )
         if not any(objective.is_trained for objective in self.objectives.values()):
             raise UserError("--objective-options: the weights of all objectives are 0")
-        for name, each in self.objectives.items() if self.cfg.updates_per_epoch == AUTO else ():
-            if each.is_trained and min(factor for _, factor in each.weight_schedule) == 0:
+        for name, objective in self.objectives.items() if self.cfg.updates_per_epoch == AUTO else ():
+            if objective.is_trained and min(factor for _, factor in objective.weight_schedule) == 0:
                 raise UserError(
-                    f"--objective-options {name}.weight={each.cfg.weight}: it becomes 0, which needs a number of "
+                    f"--objective-options {name}.weight={objective.cfg.weight}: it becomes 0, which needs a number of "
                     "--updates-per-epoch"
                 )
-        file_objectives = [each for each in self.objectives.values() if isinstance(each, FilesObjective)]
+        readers = [objective for objective in self.objectives.values() if isinstance(objective, FilesObjective)]
         owners = self.language_module.languages
         language = self.cfg.lang or (owners[0] if len(owners) == 1 else None)
-        if language and any(each.languages_of(split) != [language] for each in file_objectives for split in SPLITS):
-            settings = [f"{each.name}.{key}={language}" for each in file_objectives for key in LANGUAGES]
-            self.cfg.objective_options = merged_settings(self.cfg.objective_options, " ".join(settings))
+        if language and any(objective.languages_of(split) != [language] for objective in readers for split in SPLITS):
+            settings = [f"{objective.name}.{key}={language}" for objective in readers for key in LANGUAGES]
+            self.cfg.objective_options = merge_settings(self.cfg.objective_options, " ".join(settings))
             self.build_objectives()
             return
         for objective in self.objectives.values():
             objective.set_languages(self.first_folder.languages(None))
-        for each in file_objectives:
+        for objective in readers:
             for key in LANGUAGES:
-                if (languages := getattr(each.cfg, key)) is not None:
-                    named_languages(each.option(key), languages, self.dictionary)
-        twice = [name for name, count in Counter(XLPretrainingTask.metrics(self)).items() if count > 1]
-        if twice:
-            raise UserError(f"--objectives {self.cfg.objectives}: {twice[0]} would stand for two values in the log")
+                if (languages := getattr(objective.cfg, key)) is not None:
+                    named_languages(objective.option(key), languages, self.dictionary)
+        repeated = [name for name, count in Counter(XLPretrainingTask.metrics(self)).items() if count > 1]
+        if repeated:
+            raise UserError(f"--objectives {self.cfg.objectives}: {repeated[0]} would stand for two values in the log")
 
     def check_trained(self, identity, path):
         """Raises `UserError` for a checkpoint of another task."""
@@ -162,21 +162,18 @@ class XLPretrainingTask(TrainingTask):
         self.trained_path, self.trained_objectives = path, identity["objectives"].split(",")
 
     def identity(self):
-        """Returns the base identity with the objectives and their options.
-
-        A model that was also trained to generate or to translate does so in the languages and directions that the
-        identity names.
-        """
-        own = {"objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""}
-        written = [each for each in self.objectives.values() if isinstance(each, Generation) and each.is_trained]
-        if written:
-            languages = [code for each in written for code in each.languages_of("train")]
-            lengths = [each.cfg.length for each in written if each.cfg.length is not None]
-            own |= {"writes": list(dict.fromkeys(languages)), "length": min(lengths, default=None)}
-        translating = [each for each in self.objectives.values() if isinstance(each, Translation) and each.is_trained]
-        if translating:
-            own["lang_pairs"] = translating[0].trained_directions(self.first_folder)
-        return super().identity() | own
+        """The base identity with the objectives, their options, and the languages and directions that they train."""
+        identity = {"objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""}
+        trained = [objective for objective in self.objectives.values() if objective.is_trained]
+        generators = [objective for objective in trained if isinstance(objective, Generation)]
+        if generators:
+            languages = [code for objective in generators for code in objective.languages_of("train")]
+            lengths = [objective.cfg.length for objective in generators if objective.cfg.length is not None]
+            identity |= {"writes": list(dict.fromkeys(languages)), "length": min(lengths, default=None)}
+        translators = [objective for objective in trained if isinstance(objective, Translation)]
+        if translators:
+            identity["lang_pairs"] = translators[0].trained_directions(self.first_folder)
+        return super().identity() | identity
 
     def describe_batch(self, sample):
         """The objective and the language or pair of a batch, for messages."""
@@ -184,23 +181,23 @@ class XLPretrainingTask(TrainingTask):
 
     def metrics(self):
         """Names of the validation metrics: `ppl`, `loss`, and those of every objective, by corpus and over all."""
-        corpora, found = self.corpora_of_objectives(), ["ppl", "loss"]
-        found += ["score"] * (len(main_metrics(self.objectives)) > 1)
-        for name, each in self.objectives.items():
+        corpora, metrics = self.objective_corpora(), ["ppl", "loss"]
+        metrics += ["score"] * (len(main_metrics(self.objectives)) > 1)
+        for name, objective in self.objectives.items():
             names = [corpus for corpus in corpora[name] if corpus != MIXED]
-            if isinstance(each, FilesObjective):
-                names = each.languages_of("valid")
-            found += each.metric_names(names)
+            if isinstance(objective, FilesObjective):
+                names = objective.languages_of("valid")
+            metrics += objective.metric_names(names)
             if name in self.labelled:
-                found += [f"{name}_loss", *(f"{name}_{code}_loss" for code in names)]
-        return found
+                metrics += [f"{name}_loss", *(f"{name}_{code}_loss" for code in names)]
+        return metrics
 
     def build_model(self, cfg, from_checkpoint=False):
-        """As the base class, for a schedule that fits --update-freq."""
-        sampled = self.cfg.updates_per_epoch != AUTO
-        if self.schedule == "cycle" and sampled and not from_checkpoint and run_config(self.cfg) is not None:
+        """As the base class; raises `UserError` for a schedule that does not fit --update-freq."""
+        is_sampled = self.cfg.updates_per_epoch != AUTO
+        if self.schedule == "cycle" and is_sampled and not from_checkpoint and run_config(self.cfg) is not None:
             for micro_steps in self.cfg.update_freq:
-                check_cycle(sum(each.is_trained for each in self.objectives.values()), int(micro_steps))
+                check_cycle(sum(objective.is_trained for objective in self.objectives.values()), int(micro_steps))
         return super().build_model(cfg, from_checkpoint)
 
     def freeze_parameters(self, model):
@@ -212,7 +209,7 @@ class XLPretrainingTask(TrainingTask):
                 parameter.requires_grad = parameter.requires_grad and name in trained
 
     def initialize(self, model, from_checkpoint):
-        """Gives a new model the weights of --init-from."""
+        """Copies the weights of --init-from to a new model."""
         self.language_module.set_trains_body(model)
         if not self.cfg.init_from and self.labelled and needs_initial_weights(self, from_checkpoint):
             logger.info("the model has random weights: there is no --init-from")
@@ -229,43 +226,43 @@ class XLPretrainingTask(TrainingTask):
 
     @classmethod
     def override_options(cls, options, overrides, identity):
-        """--objective-options of an evaluation override single options of the checkpoint's objectives.
+        """Overrides single options of the checkpoint's objectives by --objective-options of an evaluation.
 
-        `fairseq_xl.io.loading` calls it where the checkpoint's configuration makes the task (fairseq-validate, `load`).
+        `fairseq_xl.io.loading` calls it if the checkpoint's configuration creates the task (fairseq-validate, `load`).
         """
-        own, named = overrides.get("objective_options"), overrides.get("objectives")
-        if own is not None or named is not None:
-            options.objective_options = merged_options(identity, own, named)
+        settings, names = overrides.get("objective_options"), overrides.get("objectives")
+        if settings is not None or names is not None:
+            options.objective_options = merge_options(identity, settings, names)
 
     def adopt_options(self, options, identity):
-        """Takes the checkpoint's languages, pairs and options of objectives, unless the command line names others.
+        """Takes over languages, pairs and options of objectives from the checkpoint, unless the command line has them.
 
-        `fairseq_xl.io.loading` calls it where the command line makes the task (fairseq-eval-lm).
+        `fairseq_xl.io.loading` calls it if the command line creates the task (fairseq-eval-lm).
         """
-        self.cfg.objective_options = merged_options(identity, self.cfg.objective_options, self.cfg.objectives)
+        self.cfg.objective_options = merge_options(identity, self.cfg.objective_options, self.cfg.objectives)
         self.cfg.langs = self.cfg.langs or self.cfg.lang or options.get("langs") or options.get("lang")
         self.cfg.pairs = self.cfg.pairs or options.get("pairs")
         self.__dict__.pop("first_folder", None)
 
     def options_without_effect(self, run):
-        """As the base, with limits of batches, languages, pairs and options of objectives that no objective reads."""
-        found = super().options_without_effect(run)
+        """Options without effect: limits of batches, languages, pairs and options of objectives."""
+        unused = super().options_without_effect(run)
         if self.cfg.updates_per_epoch == AUTO:
-            found |= self._without_effect_in_a_pass()
-        for name, each in self.objectives.items() if self.cfg.updates_per_epoch != AUTO else ():
+            unused |= self._unused_in_pass()
+        for name, objective in self.objectives.items() if self.cfg.updates_per_epoch != AUTO else ():
             for key in PASS_OPTIONS:
-                value, field = getattr(each.cfg, key, None), each.Config.__dataclass_fields__.get(key)
+                value, field = getattr(objective.cfg, key, None), objective.Config.__dataclass_fields__.get(key)
                 if field is not None and value != field.default:
-                    found[f"--objective-options {name}.{key}={value}"] = "it is for --updates-per-epoch auto"
-        kinds = {each.corpus_type for each in self.objectives.values()}
+                    unused[f"--objective-options {name}.{key}={value}"] = "it is for --updates-per-epoch auto"
+        kinds = {objective.corpus_type for objective in self.objectives.values()}
         for name in ("max_tokens", "batch_size"):
             limited = {
-                objective: [f"{objective}.{limit}" for limit in LIMITS if getattr(each.cfg, limit) is not None]
-                for objective, each in self.objectives.items()
+                key: [f"{key}.{limit}" for limit in LIMITS if getattr(objective.cfg, limit) is not None]
+                for key, objective in self.objectives.items()
             }
             sizes = [
-                each.cfg.batch_tokens or (each.cfg.batch_sentences or 0) * (each.cfg.length or 0)
-                for each in self.objectives.values()
+                objective.cfg.batch_tokens or (objective.cfg.batch_sentences or 0) * (objective.cfg.length or 0)
+                for objective in self.objectives.values()
             ]
             if run.dataset[name] is None or not all(limited.values()):
                 continue
@@ -273,29 +270,29 @@ class XLPretrainingTask(TrainingTask):
             if name == "max_tokens" and run.dataset[name] >= max(sizes):  # fairseq-train requires a limit
                 logger.info("--max-tokens %d is not used: the size of a batch is %s", run.dataset[name], limits)
             else:
-                found[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
+                unused[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
         if self.cfg.langs and not kinds & ONE_LANGUAGE.keys():
-            found[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"
+            unused[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"
         if self.cfg.pairs and not kinds & TWO_LANGUAGES.keys():
-            found[f"--pairs {self.cfg.pairs}"] = "no objective reads parallel text"
+            unused[f"--pairs {self.cfg.pairs}"] = "no objective reads parallel text"
         if self.cfg.tokens_per_sample:
-            found[f"--tokens-per-sample {self.cfg.tokens_per_sample}"] = "the option length of each objective is used"
+            unused[f"--tokens-per-sample {self.cfg.tokens_per_sample}"] = "the option length of each objective is used"
         if self.cfg.init_across_heads and not self.cfg.init_from:
-            found["--init-across-heads"] = "--init-from is needed"
+            unused["--init-across-heads"] = "--init-from is needed"
         owners = {setting.partition(".")[0] for setting in (self.cfg.objective_options or "").split()}
-        if others := sorted(owners - self.objectives.keys()):
-            logger.info("--objective-options: those of %s are not used (--objectives)", ", ".join(others))
-        return found
+        if surplus := sorted(owners - self.objectives.keys()):
+            logger.info("--objective-options: those of %s are not used (--objectives)", ", ".join(surplus))
+        return unused
 
-    def _without_effect_in_a_pass(self):
-        """Options of sampling, which a pass over the data does not use."""
-        found = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": NO_SAMPLING}
-        for name, each in self.objectives.items():
+    def _unused_in_pass(self):
+        """Sampling options, which have no effect in a pass over the data."""
+        unused = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": NO_SAMPLING}
+        for name, objective in self.objectives.items():
             for key in SAMPLING_OPTIONS:
-                value, field = getattr(each.cfg, key, None), each.Config.__dataclass_fields__.get(key)
+                value, field = getattr(objective.cfg, key, None), objective.Config.__dataclass_fields__.get(key)
                 if field is not None and value != field.default:
-                    found[f"--objective-options {name}.{key}={value}"] = NO_SAMPLING
-        return found
+                    unused[f"--objective-options {name}.{key}={value}"] = NO_SAMPLING
+        return unused
 
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 
@@ -330,34 +327,33 @@ class XLPretrainingTask(TrainingTask):
         }
 
 
-def merged_options(identity, options, objectives=None):
-    """The objective options of a checkpoint's identity and, overriding them, other ones.
+def merge_options(identity, options, objectives=None):
+    """Overrides the objective options of a checkpoint's identity.
 
     Args:
-        objectives: those of the run; the checkpoint's options of objectives that have a name of their own and are not
-            among them are left out. None: the checkpoint's.
+        objectives: those of the run, or None for the checkpoint's; the checkpoint's options of renamed objectives that
+            are not among them are left out.
     """
     stored = identity.get("objectives") or ""
-    own = {part.partition("=")[0] for part in stored.split(",") if "=" in part}
-    left_out = own - {part.partition("=")[0] for part in (objectives or stored).split(",")}
+    renamed = {part.partition("=")[0] for part in stored.split(",") if "=" in part}
+    removed = renamed - {part.partition("=")[0] for part in (objectives or stored).split(",")}
     words = (identity.get("objective_options") or "").split()
-    kept = " ".join(word for word in words if word.partition(".")[0] not in left_out)
-    more = settings_as_text(options)
-    given = {word.partition("=")[0] for word in (more or "").split()}
-    for name in {key.removesuffix(".eval_langs") for key in given if key.endswith(".eval_langs")}:
-        if f"{name}.valid_langs" not in given:  # as for --eval-langs
-            kept = " ".join(word for word in kept.split() if word.partition("=")[0] != f"{name}.valid_langs")
-    texts = (kept, more)
-    return merged_settings(*texts)
+    settings = " ".join(word for word in words if word.partition(".")[0] not in removed)
+    overrides = settings_as_text(options)
+    keys = {word.partition("=")[0] for word in (overrides or "").split()}
+    for name in {key.removesuffix(".eval_langs") for key in keys if key.endswith(".eval_langs")}:
+        if f"{name}.valid_langs" not in keys:  # as for --eval-langs
+            settings = " ".join(word for word in settings.split() if word.partition("=")[0] != f"{name}.valid_langs")
+    return merge_settings(settings, overrides)
 
 
-def merged_settings(*texts):
-    """Objective options, of which later ones override earlier ones."""
+def merge_settings(*texts):
+    """Joins objective options; later ones override earlier ones."""
     return merge_objective_options([word for text in texts for word in (OBJECTIVE_OPTIONS, text or "")])[1]
 
 
-def with_defaults(options, defaults):
-    """Adds the options of `defaults` to objective options (text or None), except for keys that these already set."""
-    given = {option.partition("=")[0] for option in (options or "").split()}
-    added = [option for option in defaults.split() if option.partition("=")[0] not in given]
-    return " ".join(filter(None, [*added, options])) or None
+def add_defaults(options, defaults):
+    """Adds the options of `defaults` to objective options (text or None) that lack their keys."""
+    keys = {option.partition("=")[0] for option in (options or "").split()}
+    missing = [option for option in defaults.split() if option.partition("=")[0] not in keys]
+    return " ".join(filter(None, [*missing, options])) or None

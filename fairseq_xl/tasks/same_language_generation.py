@@ -77,8 +77,8 @@ class XLGenerationTask(XLSeq2SeqTask):
             self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
 
     def build_objectives(self):
-        """Makes the objective, with the options of the task."""
-        self.forget_plans()
+        """Builds the objective with the options of the task."""
+        self.reset_plans()
         smoothing = run_option(self.cfg, "criterion.label_smoothing", 0.0)
         config = config_of(Generation, self.cfg, vars(FilesOptions()), length=self.length, label_smoothing=smoothing)
         self.objectives = {"generation": Generation(config, self.dictionary, self.framing, named=False)}
@@ -94,22 +94,22 @@ class XLGenerationTask(XLSeq2SeqTask):
     # --- identity ----------------------------------------------------------------------------------------------
 
     def identity(self):
-        """Returns the base identity with the training languages and the maximum source length."""
+        """The base identity with the training languages and the maximum source length."""
         return super().identity() | {"writes": self.train_languages, "length": self.length}
 
     def load_state_dict(self, state_dict):
         """Checks that the checkpoint was fine-tuned or, for --denoise, pre-trained with that objective.
 
-        Without --length, sources are truncated as in fine-tuning, since later positions were not trained; of several
-        models the one with the shortest sources counts.
+        Without --length, sources are truncated as in fine-tuning, since later positions were not trained; with several
+        models, to the shortest length.
         """
         super().load_state_dict(state_dict)
         identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
         if self.denoiser is not None:
             trained = identity.get("objectives", "")
             if self.cfg.denoise not in trained.split(","):
-                made = f"with {trained}" if trained else f"by {identity['task']}"
-                raise UserError(f"{path} was trained {made}, not with {self.cfg.denoise}, which --denoise names")
+                training = f"with {trained}" if trained else f"by {identity['task']}"
+                raise UserError(f"{path} was trained {training}, not with {self.cfg.denoise}, which --denoise names")
             self.denoiser = self._denoiser(identity.get("objective_options"))  # in the checkpoint's framing
         elif "writes" not in identity:
             raise UserError(f"{path} was not fine-tuned by xl_generation: start fine-tuning from it with --init-from")
@@ -147,7 +147,7 @@ class XLGenerationTask(XLSeq2SeqTask):
     # --- data --------------------------------------------------------------------------------------------------
 
     def load_dataset(self, split, *args, **kwargs):
-        """As the base class; with --denoise, the corrupted lines of a file."""
+        """Loads the text as the base class does; with --denoise, the corrupted lines of a file."""
         if self.denoiser is None:
             super().load_dataset(split, *args, **kwargs)
             return
@@ -167,21 +167,21 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """The batches of the plan, of truncated examples; raises `UserError` for one longer than --max-tokens."""
-        if dataset not in self.datasets.values():  # what fairseq-interactive reads is not truncated yet
+        if dataset not in self.datasets.values():  # input of fairseq-interactive, not truncated yet
             self.truncate(dataset, self.objective.longest)
         self.check_longest(dataset, max_tokens, "an example", " or lower --length")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- generation --------------------------------------------------------------------------------------------
 
-    def build_generator(self, models, args, *more, **options):
+    def build_generator(self, models, args, *generator_args, **options):
         """The generator of the base class; raises `UserError` for --score-reference."""
         if getattr(args, "score_reference", False):
             raise UserError(
                 "--score-reference is not supported by xl_generation: fairseq-validate logs the perplexity of the "
                 "references"
             )
-        return super().build_generator(models, args, *more, **options)
+        return super().build_generator(models, args, *generator_args, **options)
 
     @property
     def inference_pair(self):
@@ -191,7 +191,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         return self.eval_languages * 2
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Beam search; where the decoder predicts only masked tokens, they are put in their positions of the source."""
+        """Runs beam search; inserts predicted tokens into the source where the decoder predicts masked tokens only."""
         hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
         if sample.get("positions") is None or sample["positions"][0] is None:
             return hypotheses

@@ -45,12 +45,12 @@ class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
 
 
 class XLSeq2SeqTask(PlannedTask, XLTask):
-    """Base of the tasks with encoder-decoders, which fairseq's generator runs; they have a single objective."""
+    """Base of tasks with an encoder-decoder, fairseq's generator and a single objective."""
 
     generates = True
     #: name of the objective
     objective_name: str
-    #: whether `_warn_of_unknown` has warned already
+    #: whether `_warn_of_unknown` has warned
     warned_of_unknown = False
     #: origins of the checkpoints of fairseq-generate, with --results-path
     origins = ()
@@ -61,11 +61,11 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         return self.objectives[self.objective_name]
 
     def dataset_class(self, trains):
-        """Evaluations are by fairseq's generator."""
+        """The class of the data set of a split; fairseq's generator evaluates."""
         return PlannedBatches if trains else EvaluationDataset
 
     def validation_limit(self, objective):
-        """Maximum number of examples of a corpus that validation in training reads; 0: all, as elsewhere."""
+        """Maximum number of examples of a corpus in a validation of training; else 0: all."""
         return super().validation_limit(objective) if self.training_begun else 0
 
     @property
@@ -74,7 +74,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         raise NotImplementedError(f"{type(self).__name__}.inference_pair")
 
     def load_state_dict(self, state_dict):
-        """As the base class; with --results-path, notes the origin of the checkpoint."""
+        """As the base class; with --results-path, stores the origin of the checkpoint."""
         super().load_state_dict(state_dict)
         run = run_config(self.cfg)
         if run is not None and OmegaConf.select(run, "common_eval.results_path") and "path" in state_dict:
@@ -99,22 +99,22 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
             raise UserError(f"--shard-id {shard}: the text has {len(epochs.specs)} batches only")
         return epochs
 
-    def check_longest(self, dataset, max_tokens, described, advice=""):
+    def check_longest(self, dataset, max_tokens, description, advice=""):
         """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""
         corpora = dataset.corpora[self.objective_name].values()
-        parts = [part for each in corpora for part in (each.corpora if isinstance(each, MixedCorpus) else [each])]
-        longest = max(int(each.sides_of(each.numbers).max(initial=0)) for each in parts)
+        parts = [part for item in corpora for part in (item.corpora if isinstance(item, MixedCorpus) else [item])]
+        longest = max(int(part.sides_of(part.numbers).max(initial=0)) for part in parts)
         if max_tokens is not None and longest > max_tokens:
-            found = f"{described} has {longest} tokens, more than --max-tokens {max_tokens}"
-            raise UserError(f"{found}: raise it{advice}")
+            raise UserError(
+                f"{description} has {longest} tokens, more than --max-tokens {max_tokens}: raise it{advice}"
+            )
 
     # --- generation --------------------------------------------------------------------------------------------
 
     def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
-        """Builds fairseq's generator; language symbols and <mask> are stripped from its output.
+        """Builds fairseq's generator (`fairseq_xl.models.generator`).
 
-        --print-alignment gives the attention of the decoder's last layer, averaged over heads. Raises `UserError` for
-        options without effect (`fairseq_xl.models.generation_options`).
+        Raises `UserError` for options without effect (`fairseq_xl.models.generation_options`).
         """
         check_generation(args, len(self.dictionary))
         run = args._get_parent() if OmegaConf.is_config(args) else None
@@ -124,8 +124,8 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
                 path = os.path.join(run.common_eval.results_path, f"generate-{run.dataset.gen_subset}.txt")
                 write_origin(path, Origin.from_ensemble(self.origins))
         default, options = generator_class(args, models, self.dictionary)
-        more = options | (extra_gen_cls_kwargs or {})
-        generator = super().build_generator(models, args, seq_gen_cls or default, more, prefix_allowed_tokens_fn)
+        kwargs = options | (extra_gen_cls_kwargs or {})
+        generator = super().build_generator(models, args, seq_gen_cls or default, kwargs, prefix_allowed_tokens_fn)
         if self.cfg.target_pieces_only and not args.score_reference:
             if args.constraints:
                 raise UserError("--target-pieces-only does not work with --constraints, which may need other pieces")
@@ -140,12 +140,11 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     def build_tokenizer(self, args):
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
 
-        Both are those that the data folder's manifest names; --tokenizer is used if it names none. A line that already
-        consists of pieces is not tokenized.
+        Both are those of the data folder's manifest or, without any, of --tokenizer. A line of pieces is not tokenized.
         """
-        chosen = tokenizers.named_in(self.folder())
+        names = tokenizers.named_in(self.folder())
         source, target = self.inference_pair
-        if not {source, target} & chosen.keys():
+        if not {source, target} & names.keys():
             return super().build_tokenizer(args)
         if args is not None:
             raise UserError(
@@ -156,11 +155,11 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
 
         def encode(line):
             raw = always or (default is not None and not default.is_in_pieces(line))
-            return tokenizers.tokenize(line, chosen.get(source) if raw else None, source)
+            return tokenizers.tokenize(line, names.get(source) if raw else None, source)
 
         return types.SimpleNamespace(
             encode=encode,
-            decode=lambda line: tokenizers.detokenize(line, chosen.get(target), target),
+            decode=lambda line: tokenizers.detokenize(line, names.get(target), target),
         )
 
     @cached_property
@@ -169,7 +168,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         run, (source, _) = run_config(self.cfg), self.inference_pair
         if run is None or not run.interactive.buffer_size:  # fairseq-interactive sets it to 1 or more
             return None
-        return XLSubwords.of_folder(self.folder(), self.dictionary, source)
+        return XLSubwords.from_folder(self.folder(), self.dictionary, source)
 
     def get_interactive_tokens_and_lengths(self, lines, encode_fn):
         """fairseq hook: encodes raw lines as `TextEncoder` does; text without a piece is ``<unk>``."""
@@ -186,9 +185,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
             constraints: packed as fairseq does, for --constraints; None without.
         """
         self._warn_of_unknown(src_tokens)
-        return self.dataset_of(src_tokens, None, self.inference_pair, constraints)
+        return self.build_dataset(src_tokens, None, self.inference_pair, constraints)
 
-    def dataset_of(self, sources, targets, pair, constraints=None):
+    def build_dataset(self, sources, targets, pair, constraints=None):
         """The dataset of source sentences and, if there are any, their targets, which end in ``</s>``.
 
         Args:
@@ -203,9 +202,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
 
     @staticmethod
     def truncate(dataset, longest):
-        """Truncates the texts of a dataset to positions of encoder and decoder; returns those that are longer: (k,)."""
-        found = [corpus.truncate(longest) for corpora in dataset.corpora.values() for corpus in corpora.values()]
-        return np.concatenate(found)
+        """Truncates the texts of a dataset to positions of encoder and decoder; returns the truncated lines (k,)."""
+        lines = [corpus.truncate(longest) for corpora in dataset.corpora.values() for corpus in corpora.values()]
+        return np.concatenate(lines)
 
     def _warn_of_unknown(self, src_tokens):
         """Warns once if half or more of the input is ``<unk>``."""

@@ -23,7 +23,7 @@ MARKS = ("\u2581", "@@", "##")  # of SentencePiece, BPE and WordPiece
 
 @dataclass
 class XLSubwordsConfig(FairseqDataclass):
-    """`xl_subwords` has no options: the data folder says which sub-words it has."""
+    """`xl_subwords` has no options: its sub-words are those of the data folder."""
 
 
 @register_bpe("xl_subwords", dataclass=XLSubwordsConfig)
@@ -34,8 +34,8 @@ class XLSubwords:
         cfg: the config, without options.
         folder: the data folder.
         dictionary: the joint dictionary, whose word mark joins pieces.
-        language: language of the text, which has sub-words of its own if languages share no piece.
-        keeps_pieces: whether a line of pieces (`is_in_pieces`) stays as it is.
+        language: language of the text, which has separate sub-words if languages share no piece.
+        keeps_pieces: whether a line of pieces (`is_in_pieces`) is unchanged.
 
     Raises `UserError` without a language if languages share no piece, and as `open_subwords` does.
     """
@@ -56,15 +56,15 @@ class XLSubwords:
                 f"--bpe xl_subwords: the languages of {folder} share no piece, each has its own sub-words: expected a "
                 f"source language of {', '.join(apart)}, found {language}"
             )
-        place, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
-        self.subwords, self.dictionary, self.keeps_pieces = open_subwords(place), dictionary, keeps_pieces
-        check_pieces(self.subwords, place / FILES[vocabulary_kind(place)][-1], dictionary, self.suffix)
+        path, self.suffix = place_of_subwords(folder, language) if language else (folder, "")
+        self.subwords, self.dictionary, self.keeps_pieces = open_subwords(path), dictionary, keeps_pieces
+        check_pieces(self.subwords, path / FILES[vocabulary_kind(path)][-1], dictionary, self.suffix)
 
     @classmethod
-    def of_folder(cls, folder: Path, dictionary: XLDictionary, language: str) -> "XLSubwords | None":
+    def from_folder(cls, folder: Path, dictionary: XLDictionary, language: str) -> "XLSubwords | None":
         """The sub-words of a data folder, for text that may be in pieces already; None if the folder has none."""
-        place, _ = place_of_subwords(folder, language)
-        if not all(file.exists() for file in in_folder(place, vocabulary_kind(place)).files):
+        path, _ = place_of_subwords(folder, language)
+        if not all(file.exists() for file in in_folder(path, vocabulary_kind(path)).files):
             return None
         return cls(None, folder, dictionary, language, keeps_pieces=True)
 
@@ -73,7 +73,7 @@ class XLSubwords:
         if self.keeps_pieces and self.is_in_pieces(line):
             return line
         (ids,) = self.subwords.encode([line])
-        symbols = (self.subwords.symbols[number] for number in ids)
+        symbols = (self.subwords.symbols[index] for index in ids)
         return " ".join(symbol if symbol in SPECIAL else symbol + self.suffix for symbol in symbols)
 
     def is_in_pieces(self, line: str) -> bool:
@@ -104,7 +104,7 @@ def build_bpe(
         joins: --post-process.
         encoding: `encoding_of` the folder.
         language: language of the text, or None.
-        default: makes what is used without --bpe.
+        default: builds the BPE without --bpe.
 
     Raises `UserError` for --bpe and --post-process that do not fit the folder.
     """
@@ -122,8 +122,8 @@ def _check_bpe(args: Any, joins: str | None, folder: Path, dictionary: XLDiction
     """Raises `UserError` for --bpe and --post-process that do not fit the sub-words of a data folder."""
     name, kind = getattr(args, "_name", None), vocabulary_kind(folder)
     if joins not in (None, "none", *JOINING):
-        fitting = {BPE: "subword_nmt", WORDPIECE: "wordpiece"}.get(dictionary.word_mark, SENTENCEPIECE)
-        raise UserError(f"--post-process {joins} does not fit the pieces of {folder}: give {fitting}")
+        expected = {BPE: "subword_nmt", WORDPIECE: "wordpiece"}.get(dictionary.word_mark, SENTENCEPIECE)
+        raise UserError(f"--post-process {joins} does not fit the pieces of {folder}: give {expected}")
     if name in (None, "xl_subwords"):
         return
     if kind != "sentencepiece":

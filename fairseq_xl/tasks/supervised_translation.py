@@ -75,16 +75,16 @@ class XLTranslationTask(XLSeq2SeqTask):
             raise UserError(f"--lang-pairs {cfg.lang_pairs}: {wrong[0]} is no pair such as en-de")
         if cfg.random_cross_attention and not cfg.init_decoder_from:
             raise UserError("--random-cross-attention needs --init-decoder-from")
-        self.named_truncations = []  # datasets whose truncated lines a warning has named
-        self.trained_directions = None  # of the checkpoint that was loaded for evaluation
+        self.reported_truncations = []  # datasets whose truncated lines a warning has listed
+        self.trained_directions = None  # of the evaluated checkpoint
         self.lang_pairs = [tuple(name.split("-")) for name in names]
-        self.named_pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+        self.pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
         self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
         self.build_objectives()
 
     def build_objectives(self):
-        """Makes the objective, with the options of task and criterion."""
-        self.forget_plans()
+        """Builds the objective with the options of task and criterion."""
+        self.reset_plans()
         options = config_of(
             Translation,
             self.cfg,
@@ -100,10 +100,10 @@ class XLTranslationTask(XLSeq2SeqTask):
     @property
     def inference_pair(self):
         """The direction of -s and -t, or else the first one."""
-        return self.named_pair
+        return self.pair
 
     def identity(self):
-        """Returns the base identity with the translation directions: of a loaded checkpoint, those of its training."""
+        """The base identity with the translation directions: of a loaded checkpoint, those of its training."""
         return super().identity() | {"lang_pairs": self.trained_directions or list(map("-".join, self.lang_pairs))}
 
     def load_state_dict(self, state_dict):
@@ -151,19 +151,19 @@ class XLTranslationTask(XLSeq2SeqTask):
 
         Raises `UserError` for a published encoder without a decoder.
         """
-        found = published_models.read(path) if Path(path).suffix == published_models.XLM_SUFFIX else None
-        if not isinstance(found, published_models.Published):
+        published = published_models.read(path) if Path(path).suffix == published_models.XLM_SUFFIX else None
+        if not isinstance(published, published_models.Published):
             return None
-        depths = {f"{stack}_layers": depth for stack, depth in found.depths.items()}
+        depths = {f"{stack}_layers": depth for stack, depth in published.depths.items()}
         if "decoder_layers" not in depths:
             raise UserError(f"{path} holds no decoder; use --init-encoder-from to start a translation model from it")
-        options = {name: value for name, value in found.options.items() if name != "framing"}
+        options = {name: value for name, value in published.options.items() if name != "framing"}
         model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **options, **depths))
         cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
-        self.framing = Framing.of(found.options["framing"], self.dictionary)
+        self.framing = Framing.of(published.options["framing"], self.dictionary)
         model = self.build_model(cfg.model, from_checkpoint=True)
         transfer_weights(self, model, {"encoder": path, "decoder": path})
-        directions = [f"{one}-{other}" for one in found.languages for other in found.languages if one != other]
+        directions = [f"{a}-{b}" for a in published.languages for b in published.languages if a != b]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
         return fairseq_checkpoint(cfg, model.state_dict()) | {"task_state": {"fairseq_xl": identity}}
 
@@ -181,7 +181,7 @@ class XLTranslationTask(XLSeq2SeqTask):
     # --- data --------------------------------------------------------------------------------------------------
 
     def dataset_class(self, trains):
-        """fairseq's criterions train on samples of fairseq's form."""
+        """The class of the data set of a split; fairseq's criterions need fairseq's samples."""
         return PlannedBatches if trains and self._has_own_criterion() else EvaluationDataset
 
     def _has_own_criterion(self):
@@ -199,12 +199,12 @@ class XLTranslationTask(XLSeq2SeqTask):
             smaller = f"the smaller of --max-tokens {max_tokens} and --max-positions"
             self.objective.check_any_fits(corpora, longest, f"{max_positions} tokens (source, target), {smaller}")
             return super().get_batch_iterator(dataset, max_tokens=max_tokens, longest=longest, **kwargs)
-        cut = [] if max_positions is None else self.truncate(dataset, max_positions)
-        if len(cut) and dataset not in self.named_truncations:
-            self.named_truncations.append(dataset)
+        truncated = [] if max_positions is None else self.truncate(dataset, max_positions)
+        if len(truncated) and dataset not in self.reported_truncations:
+            self.reported_truncations.append(dataset)
             logger.warning(
                 "%d lines have more than %s tokens (source, target) and are truncated; the first: %s",
-                *(len(cut), tuple(max_positions), (cut[:10] + 1).tolist()),
+                *(len(truncated), tuple(max_positions), (truncated[:10] + 1).tolist()),
             )
         self.check_longest(dataset, max_tokens, "a line")
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)

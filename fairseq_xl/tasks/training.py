@@ -43,15 +43,15 @@ class TrainingConfig(LanguageModuleConfig, XLTaskConfig):
 
 
 class TrainingTask(PlannedTask, XLTask):
-    """Base of pre-training and fine-tuning; a subclass makes the `objectives`."""
+    """Base of pre-training and fine-tuning; a subclass builds the `objectives`."""
 
-    #: whether the objectives are named in the log and among the predictions
+    #: whether names of objectives are part of names in the log and of predictions
     named = True
 
     def __init__(self, cfg, dictionary):
         super().__init__(cfg, dictionary)
         self.predictions = None  # `Predictions` of validations, with --predictions-to
-        self.learned_state = None  # of the checkpoint that was loaded
+        self.learned_state = None  # of the loaded checkpoint
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=self.has_new_module)
         self.uses_pretrained_tokens = self.language_module.replacement is None
         self.build_objectives()
@@ -62,31 +62,31 @@ class TrainingTask(PlannedTask, XLTask):
         return False
 
     def build_objectives(self):
-        """Makes the `objectives`."""
+        """Builds the `objectives`."""
         raise NotImplementedError(f"{type(self).__name__}.build_objectives")
 
     @property
     def labelled(self):
         """{name: labelled objective}."""
-        return {name: each for name, each in self.objectives.items() if isinstance(each, LabelledObjective)}
+        return {name: item for name, item in self.objectives.items() if isinstance(item, LabelledObjective)}
 
     # --- data --------------------------------------------------------------------------------------------------
 
     def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
-        """As the base class; what labelled objectives have learned from is not kept."""
+        """As the base class; frees the training examples of labelled objectives."""
         super().load_dataset(split, combine, task_cfg, epoch, **kwargs)
-        for each in self.labelled.values() if split == "train" else ():
-            each.training_examples = {}
+        for objective in self.labelled.values() if split == "train" else ():
+            objective.training_examples = {}
 
     def learn(self):
-        """Reads the training files of labelled objectives, from which their task types learn their state, once."""
+        """Reads the training files of labelled objectives, once, and sets the state of their task types."""
         if "train" not in self.datasets:
-            for each in self.labelled.values():
-                if not each.training_examples:
-                    each.learn(self.first_folder)
+            for objective in self.labelled.values():
+                if not objective.training_examples:
+                    objective.learn(self.first_folder)
 
     def validation_limit(self, objective):
-        """As the base class; files are read in full for predictions, and where nothing is trained."""
+        """As the base class; files are read in full for predictions and in evaluations."""
         reads_files = isinstance(self.objectives[objective], FilesObjective)
         if reads_files and (self.cfg.predictions_to or not self.training_begun):
             return 0
@@ -95,10 +95,10 @@ class TrainingTask(PlannedTask, XLTask):
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
         """The batches of the plan; raises `UserError` for a labelled example longer than --max-tokens."""
         for name in self.labelled.keys() & dataset.corpora.keys():
-            each = self.objectives[name]
-            has_limits = each.cfg.batch_tokens is not None or each.cfg.batch_sentences is not None
+            objective = self.objectives[name]
+            has_limits = objective.cfg.batch_tokens is not None or objective.cfg.batch_sentences is not None
             for corpus in dataset.corpora[name].values() if not has_limits else ():
-                each.check_longest(corpus, max_tokens)
+                objective.check_longest(corpus, max_tokens)
         return super().get_batch_iterator(dataset, max_tokens=max_tokens, **kwargs)
 
     # --- state -------------------------------------------------------------------------------------------------
@@ -108,13 +108,13 @@ class TrainingTask(PlannedTask, XLTask):
         return super().stored_options() | self.language_module.stored_options()
 
     def type_state(self):
-        """What the labelled objectives learned: {name: {key: value}}; of a task with one, {key: value}."""
-        states = {name: each.type.learned_state() for name, each in self.labelled.items()}
+        """The learned state of labelled objectives: {name: {key: value}}; in fine-tuning {key: value}."""
+        states = {name: objective.type.learned_state() for name, objective in self.labelled.items()}
         return states if self.named else next(iter(states.values()))
 
-    def _load_type_state(self, found, path):
-        for name, each in self.labelled.items():
-            each.type.load_state(found.get(name, {}) if self.named else found, path)
+    def _load_type_state(self, state, path):
+        for name, objective in self.labelled.items():
+            objective.type.load_state(state.get(name, {}) if self.named else state, path)
 
     def identity(self):
         """The base identity with the language module's body and what the labelled objectives learned."""
@@ -122,7 +122,7 @@ class TrainingTask(PlannedTask, XLTask):
         return super().identity() | self.language_module.identity() | state
 
     def load_state_dict(self, state_dict):
-        """Checks a checkpoint's identity and takes over its framing and what its objectives learned."""
+        """Checks a checkpoint's identity, and takes over its framing and the learned state of its objectives."""
         super().load_state_dict(state_dict)
         identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
         self.check_trained(identity, path)
@@ -134,7 +134,7 @@ class TrainingTask(PlannedTask, XLTask):
         self.build_objectives()
         self._load_type_state(learned, path)
         if self.cfg.predictions_to and "path" in state_dict:
-            self._keep_predictions(Origin.from_checkpoint(path, self.predicted_task))
+            self._collect_predictions(Origin.from_checkpoint(path, self.predicted_task))
 
     def check_trained(self, identity, path):
         """Raises `UserError` for a checkpoint that was not trained with this task."""
@@ -143,15 +143,15 @@ class TrainingTask(PlannedTask, XLTask):
     def check_fits(self, state, path):
         """Raises `UserError` unless a checkpoint to resume from fits."""
         super().check_fits(state, path)
-        found = state["task_state"]["fairseq_xl"]
-        self.language_module.restore(found, resumes=True)
-        self.check_trained(found, path)
-        theirs, ours = found.get("type_state", {}), self.type_state() if self.labelled else {}
-        if self.named and list(theirs) != list(ours):  # the order of the heads is that of their weights
-            stored, named = (", ".join(names) or "none" for names in (theirs, ours))
-            raise UserError(f"{path} was trained with the labelled objectives {stored}; this run has {named}")
-        for name, learned in ours.items() if self.named else [("", ours)]:
-            stored = theirs.get(name, {}) if name else theirs
+        identity = state["task_state"]["fairseq_xl"]
+        self.language_module.restore(identity, resumes=True)
+        self.check_trained(identity, path)
+        stored_states, states = identity.get("type_state", {}), self.type_state() if self.labelled else {}
+        if self.named and list(stored_states) != list(states):  # weights have the order of the heads
+            stored, present = (", ".join(names) or "none" for names in (stored_states, states))
+            raise UserError(f"{path} was trained with the labelled objectives {stored}; this run has {present}")
+        for name, learned in states.items() if self.named else [("", states)]:
+            stored = stored_states.get(name, {}) if name else stored_states
             for key, value in learned.items():
                 if stored.get(key) != value:
                     shown = f"{name} {key}".strip().replace("_", " ")
@@ -165,9 +165,9 @@ class TrainingTask(PlannedTask, XLTask):
         """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
         self.check_architecture(cfg)
         if self.named and not from_checkpoint and run_config(self.cfg) is not None:
-            readers = [each for each in self.objectives.values() if isinstance(each, FilesObjective)]
+            readers = [objective for objective in self.objectives.values() if isinstance(objective, FilesObjective)]
             check_files_exist(readers, ("train", *self.validated_splits))
-        if not from_checkpoint or not all(each.type.learned for each in self.labelled.values()):
+        if not from_checkpoint or not all(objective.type.learned for objective in self.labelled.values()):
             self.learn()
         for objective in self.objectives.values():
             objective.check_model(cfg)
@@ -190,30 +190,30 @@ class TrainingTask(PlannedTask, XLTask):
                 model.get_parameter(name).requires_grad = False
 
     def initialize(self, model, from_checkpoint):
-        """Gives a new model the weights of --init-from."""
+        """Copies the weights of --init-from to a new model."""
         raise NotImplementedError(f"{type(self).__name__}.initialize")
 
     def adapt_pretrained(self, pretrained, model):
-        """Removes the language module that the run does not use."""
+        """Removes an unused language module."""
         return self.language_module.adapt(pretrained, model)
 
     # --- validation --------------------------------------------------------------------------------------------
 
     @property
     def predicted_task(self):
-        """The task that predictions are of: the objectives, joined by commas."""
+        """The name of the task in predictions: the objectives, joined by commas."""
         return ",".join(self.objectives)
 
     def begin_training(self):
         """Checks --predictions-to before a training."""
         super().begin_training()
         if self.cfg.predictions_to:
-            self._keep_predictions(
+            self._collect_predictions(
                 Origin(f"the training in {run_config(self.cfg).checkpoint.save_dir}", None, self.predicted_task)
             )
 
-    def _keep_predictions(self, origin):
-        """Writes the predictions of validations, of this model, to --predictions-to."""
+    def _collect_predictions(self, origin):
+        """Writes the predictions of validations to --predictions-to."""
         if not self.labelled:
             raise UserError(
                 f"--predictions-to {self.cfg.predictions_to}: no objective has labels: {self.predicted_task}"
@@ -222,17 +222,17 @@ class TrainingTask(PlannedTask, XLTask):
         self.predictions = Predictions(self.labelled, self.cfg.predictions_to, origin, splits.split(","))
 
     def begin_valid_epoch(self, epoch, model):
-        """fairseq hook before each validation in training: forgets the predictions of the one before."""
+        """fairseq hook before each validation in training: removes the predictions of the previous one."""
         super().begin_valid_epoch(epoch, model)
         if self.predictions:
-            self.predictions.kept.clear()
+            self.predictions.predictions.clear()
 
     def end_validation(self, metrics, updates=None):
         """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
         if self.labelled and (updates is None or updates >= self._warmup_updates()):
             sums = sums_by_objective(metrics.read("_losses"))
-            for name, each in self.labelled.items():
-                each.warn_of_collapse(sums.get(name, {}))
+            for name, objective in self.labelled.items():
+                objective.warn_of_collapse(sums.get(name, {}))
         if self.predictions:
             self.predictions.check_complete(f"--max-valid-steps {run_config(self.cfg).dataset.max_valid_steps}")
 

@@ -65,12 +65,12 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
         self.weight_files = initial_weights(cfg)
 
     def build_objectives(self) -> None:
-        """Makes the objectives, and those of validation, which share the scores of translations."""
+        """Builds the objectives and those of validation, which share a `TranslationScorer`."""
         self.codes = self.first_folder.languages()
         if len(self.codes) < 2:
-            found = ", ".join(self.codes) or "none"
+            codes = ", ".join(self.codes) or "none"
             where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
-            raise UserError(f"unsupervised translation needs text of two languages or more; {where} {found}")
+            raise UserError(f"unsupervised translation needs text of two languages or more; {where} {codes}")
         super().build_objectives()
         if "translation" in self.objectives and self.objectives["translation"].directions:
             raise UserError("--objective-options translation.directions: leave it out, all are trained")
@@ -88,13 +88,13 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
                 self.objectives[name].scorer = self.scorer
 
     def data_folder(self, epoch: int = 1, folder: Any = None) -> DataFolder:
-        """The data folder, with the pairs whose two languages are both trained."""
-        found = super().data_folder(epoch, folder)
-        found.pair_languages = found.languages()
-        return found
+        """The data folder, with the pairs of trained languages."""
+        data_folder = super().data_folder(epoch, folder)
+        data_folder.pair_languages = data_folder.languages()
+        return data_folder
 
     def identity(self) -> dict[str, Any]:
-        """The identity of pre-training, and the directions that the model is trained for, as in `xl_translation`."""
+        """The identity of pre-training with the translation directions, as in `xl_translation`."""
         return super().identity() | {"lang_pairs": self.directions}
 
     # --- model -------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
     # --- validation --------------------------------------------------------------------------------------------
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
-        """Opens the corpora of a split; warns of directions that the mean BLEU of validation leaves out."""
+        """Opens the corpora of a split; warns of directions without BLEU in validation."""
         try:
             super().load_dataset(split, *args, **kwargs)
         except UserError as error:

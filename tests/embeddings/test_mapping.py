@@ -38,7 +38,7 @@ def test_normalized_by_hand():
     apart = np.array([[1.4, -1.8], [-1.6, 1.2], [0.2, 0.6]])
     expected = apart / np.array([5.2**0.5, 2.0, 0.4**0.5])[:, None]
     np.testing.assert_allclose(mapping.normalize(np.array([[3.0, 0], [0, 0.5], [3, 4]])), expected)
-    assert not mapping.unit(np.zeros((1, 2))).any()
+    assert not mapping.scale_to_unit(np.zeros((1, 2))).any()
 
 
 def test_a_quarter_turn_is_found():
@@ -63,7 +63,7 @@ def test_hubs_are_penalized_by_hand():
 
 def test_a_dictionary_both_ways():
     source, target = np.eye(3), np.eye(3)[[1, 0]]
-    rows, columns, similarity = mapping.both_ways(source, target, neighbors=1)
+    rows, columns, similarity = mapping.match_both_ways(source, target, neighbors=1)
     assert list(zip(rows, columns))[:2] == [(0, 1), (1, 0)] and list(zip(rows, columns))[3:] == [(1, 0), (0, 1)]
     assert similarity == pytest.approx((2 / 3 + 1) / 2)  # the third one has nothing like it
 
@@ -114,7 +114,7 @@ def test_self_learning_is_better_than_its_first_dictionary(languages):
 def test_the_root_of_similarities(languages):
     """It is symmetric, has no negative eigenvalue, and its square is the similarities: only one matrix is."""
     vectors = languages[0]
-    root = mapping.root_of_similarities(vectors)
+    root = mapping.similarity_root(vectors)
     np.testing.assert_allclose(root, root.T, atol=1e-9)
     np.testing.assert_allclose(root @ root, vectors @ vectors.T, atol=1e-9)
     assert np.linalg.eigvalsh(root).min() > -1e-6

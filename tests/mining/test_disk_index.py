@@ -14,7 +14,7 @@ from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.mining import disk_index
 from fairseq_xl.mining.bitext_mining import mine
-from fairseq_xl.mining.disk_index import nearest_approximately, number_of_cells
+from fairseq_xl.mining.disk_index import cell_count, nearest_approximately
 from fairseq_xl.mining.nearest_neighbors import nearest
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_the_vectors_are_in_a_file(tmp_path):
 @pytest.mark.parametrize("part_bytes", [1, 32 * 4 * 300, 1 << 29])
 def test_parts_make_the_index_of_one_call(tmp_path, monkeypatch, part_bytes):
     source, target = clusters(1000)
-    cells = number_of_cells(len(target))
+    cells = cell_count(len(target))
     index = faiss.IndexIVFFlat(faiss.IndexFlatIP(32), 32, cells, faiss.METRIC_INNER_PRODUCT)
     index.train(target[np.sort(np.random.default_rng(1000).permutation(1000)[: cells * 64])])
     index.add(target)
@@ -128,7 +128,7 @@ def test_a_stopped_build_continues(tmp_path, monkeypatch):
             interruptions += 1
     assert interruptions >= 3
     # of a part of 200, 100 may be embedded again
-    assert sum(calls) <= number_of_cells(1000) * 64 + 1000 + 100 * interruptions
+    assert sum(calls) <= cell_count(1000) * 64 + 1000 + 100 * interruptions
     for one, other in zip(whole, found):
         np.testing.assert_array_equal(one, other)
     made = stop = len(calls)
@@ -146,7 +146,7 @@ def anonymous():  # MiB that are no file's
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
     most.append(int(line.split()[1]) / 1024)
 
-disk_index.PART_BYTES, disk_index.MOST_SAMPLED = 1 << 20, 2048
+disk_index.PART_BYTES, disk_index.MAX_SAMPLED = 1 << 20, 2048
 count, folder, most = int(sys.argv[1]), Path(sys.argv[2]), []
 
 def rows(numbers):

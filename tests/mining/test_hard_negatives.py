@@ -408,7 +408,7 @@ def test_lines_do_not_wrap():
         patch.setattr(hard_negatives, "new_array", made)
         patch.setattr(hard_negatives, "BLOCK_ROWS", 2**40)
         for lines in (2**31 - 1, 2**31):
-            hard_negatives._no_negatives(Path(), lines, 1)
+            hard_negatives._empty_negatives(Path(), lines, 1)
     assert shapes == [(4, (2**31 - 1, 1)), (8, (2**31, 1))]
 
 

@@ -200,7 +200,13 @@ def test_distinct_texts(tmp_path):
     texts = ["b", "a", "b", "", "c", "a", "b", "d"]
     for folder in (None, tmp_path):
         found = distinct(texts, folder)
-        assert found.numbers.tolist() == [0, 1, 3, 4, 7] and found.alone.tolist() == [False, False, True, True, True]
+        assert found.indices.tolist() == [0, 1, 3, 4, 7] and found.is_unique.tolist() == [
+            False,
+            False,
+            True,
+            True,
+            True,
+        ]
         assert [len(each) for each in distinct([], folder)] == [0, 0]
 
 
@@ -360,7 +366,7 @@ def measured(function):  # records the process's anonymous memory (MiB) before e
     return call
 
 most = []
-disk_index.PART_BYTES, disk_index.MOST_SAMPLED, disk_index.VECTOR_BLOCK, disk_index.PROBES = 1 << 16, 2048, 512, 2
+disk_index.PART_BYTES, disk_index.MAX_SAMPLED, disk_index.VECTOR_BLOCK, disk_index.PROBES = 1 << 16, 2048, 512, 2
 temporary_arrays.BLOCK, external_sort.RUN_RECORDS, external_sort.MERGE_RECORDS, lines.BUFFERED = 512, 1024, 512, 512
 temporary_arrays.GrowingArray.append = measured(temporary_arrays.GrowingArray.append)
 temporary_arrays.LazySequence.__iter__ = measured(temporary_arrays.LazySequence.__iter__)

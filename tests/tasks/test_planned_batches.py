@@ -12,5 +12,5 @@ def test_a_task_that_forgot_no_plans_has_none():
     assert task.get_batch_iterator(dataset, 100).specs == []
     (plan,) = task._validation_plans.values()
     assert plan == []
-    task.forget_plans()
+    task.reset_plans()
     assert task._validation_plans == {}

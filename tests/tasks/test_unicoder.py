@@ -105,7 +105,7 @@ def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_p
     task.load_dataset("train")
     read = {name: set(sources) for name, sources in task.datasets["train"].corpora.items()}
     assert read == {"tlm": {"en-de", "en-fr"}, "cross_lingual_mlm": {"en-de"}}
-    corpora = task.corpora_of_objectives()
+    corpora = task.objective_corpora()
     assert "en-fr" in corpora["tlm"] and "en-fr" not in corpora["cross_lingual_mlm"]
     for wrong, sentence in (
         ("en-xx", "has no text of en-xx; expected one of en-de, en-fr"),

@@ -21,7 +21,7 @@ from fairseq_xl.objectives import back_translation, translation_scores
 from fairseq_xl.objectives.back_translation import BackTranslation
 from fairseq_xl.objectives.sequence import SequenceObjective
 from fairseq_xl.tasks import unsupervised_translation
-from fairseq_xl.tasks.pretraining import with_defaults
+from fairseq_xl.tasks.pretraining import add_defaults
 from tests.command_line import cli
 from tests.commands import (
     UNSUPERVISED,
@@ -483,7 +483,7 @@ def test_the_noise_of_the_released_command_is_the_default(data_bin, tmp_path):
     changed, other = settings(data_bin, tmp_path, "--objective-options", "xdae.noise=drop xdae.weight=1")
     assert changed == expected | {"noise": "drop", "weight": "1"}
     assert other.cfg.objective_options.split().count("xdae.noise=drop") == 1
-    again = with_defaults(other.cfg.objective_options, task.default_objective_options)
+    again = add_defaults(other.cfg.objective_options, task.default_objective_options)
     assert again == other.cfg.objective_options == other.identity()["objective_options"]
 
 

@@ -18,6 +18,7 @@ from fairseq_xl.io.options import option
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.translation import Translation
 from fairseq_xl.objectives.translation_scores import BLEU_NAMES, TranslationScorer
 from fairseq_xl.tasks.pretraining import XLPretrainingConfig, XLPretrainingTask
 
@@ -72,7 +73,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
             raise UserError(f"unsupervised translation needs text of two languages or more; {where} {codes}")
         super().build_objectives()
-        if "translation" in self.objectives and self.objectives["translation"].directions:
+        if any(isinstance(each, Translation) and each.directions for each in self.objectives.values()):
             raise UserError("--objective-options translation.directions: leave it out, all are trained")
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)

@@ -56,10 +56,10 @@ def new_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
     Raises `UserError` if there is no room.
     """
     try:
-        found = np.lib.format.open_memmap(path, "w+", dtype, shape)
-        if found.size and hasattr(os, "posix_fallocate"):
+        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        if array.size and hasattr(os, "posix_fallocate"):
             with open(path, "r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
     except OSError as error:  # numpy's does not name the file
         raise UserError(f"{path} was not written: {room_problem(error) or error.strerror}") from error
-    return found
+    return array

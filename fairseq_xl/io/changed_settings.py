@@ -66,11 +66,11 @@ def _folders(data: str) -> list[str]:
 
 def options_of(cfg: Any, section: str) -> dict[str, Any]:
     """The options of a section of a configuration; fairseq keeps those of some of its own models in a Namespace."""
-    found: Any = (cfg or {}).get(section) or {}
-    if isinstance(found, argparse.Namespace):
-        return vars(found)
+    options: Any = (cfg or {}).get(section) or {}
+    if isinstance(options, argparse.Namespace):
+        return vars(options)
     plain: Any = (
-        omegaconf.OmegaConf.to_container(found, resolve=True) if omegaconf.OmegaConf.is_config(found) else found
+        omegaconf.OmegaConf.to_container(options, resolve=True) if omegaconf.OmegaConf.is_config(options) else options
     )
     return plain
 

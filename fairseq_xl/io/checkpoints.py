@@ -93,12 +93,12 @@ def _check_types(state: dict, name: object) -> None:
     parts = {"task_state": state.get("task_state"), "extra_state": extra}
     if isinstance(extra, dict):
         parts["extra_state.train_iterator"] = extra.get("train_iterator")
-    for key, found in parts.items():
-        if found is not None and not isinstance(found, dict):
-            raise UserError(f"{name} is not a fairseq checkpoint: its {key!r} is {quoted(found)}, expected a dict")
+    for key, value in parts.items():
+        if value is not None and not isinstance(value, dict):
+            raise UserError(f"{name} is not a fairseq checkpoint: its {key!r} is {quoted(value)}, expected a dict")
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
-        found = quoted(history)
-        raise UserError(f"{name} is not a fairseq checkpoint: its 'optimizer_history' is {found}, expected dicts")
+        value = quoted(history)
+        raise UserError(f"{name} is not a fairseq checkpoint: its 'optimizer_history' is {value}, expected dicts")
 
 
 def check_finite(state: dict, path: object) -> None:
@@ -292,18 +292,18 @@ def _first_line(error: Exception) -> str:
     return type(error).__name__ + ": " + (str(error).splitlines() or [""])[0].split(". ")[0]
 
 
-def found_in(place: str | os.PathLike) -> tuple[Path, Path | None]:
+def found_in(path: str | os.PathLike) -> tuple[Path, Path | None]:
     """The checkpoint that a path names, and its data folder if it is known without the checkpoint.
 
     A folder has the checkpoint, one of `CHECKPOINTS`. Its folder is its data folder if it has dict.txt. Raises
     `UserError` for a folder without a checkpoint.
     """
-    checkpoint = Path(place)
+    checkpoint = Path(path)
     if not checkpoint.exists():
-        refuse_hub_name(place)
+        refuse_hub_name(path)
     if checkpoint.is_dir():
-        found = (checkpoint / name for name in CHECKPOINTS if (checkpoint / name).is_file())
-        checkpoint = next(found, checkpoint)
+        candidates = (checkpoint / name for name in CHECKPOINTS if (checkpoint / name).is_file())
+        checkpoint = next(candidates, checkpoint)
         if checkpoint.is_dir():
             raise UserError(
                 f"{checkpoint}: expected a folder with {' or '.join(CHECKPOINTS)}, found none of them (`fairseq-xl "

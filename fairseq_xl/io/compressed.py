@@ -46,15 +46,15 @@ def text_of(file: io.BufferedReader, kinds: Mapping[bytes, str] = MAGIC) -> Bina
 
 def lines_of(text: BinaryIO | Any, name: str) -> Iterator[bytes]:
     r"""Yields the lines of a stream with their ends, b"\n"; raises `UserError` for one above `bounds.LONGEST_LINE`."""
-    for number, line in enumerate(iter(functools.partial(text.readline, bounds.LONGEST_LINE + 1), b""), start=1):
+    for line_number, line in enumerate(iter(functools.partial(text.readline, bounds.LONGEST_LINE + 1), b""), start=1):
         if len(line) > bounds.LONGEST_LINE and not line.endswith(b"\n"):
-            raise too_long(name, number)
+            raise too_long(name, line_number)
         yield line
 
 
-def too_long(name: object, number: int) -> UserError:
+def too_long(name: object, line_number: int) -> UserError:
     """The error for a line above `bounds.LONGEST_LINE`."""
-    return UserError(f"{name}, line {number}: a line of more than {bounds.LONGEST_LINE >> 20} MiB: is it text?")
+    return UserError(f"{name}, line {line_number}: a line of more than {bounds.LONGEST_LINE >> 20} MiB: is it text?")
 
 
 def read_text(path: Path | str, lines: bool = True) -> bytes:
@@ -66,8 +66,8 @@ def read_text(path: Path | str, lines: bool = True) -> bytes:
     with open(stored(path), "rb") as file:
         text = text_of(file).read()
     if (zero := text.find(b"\0")) >= 0:
-        number = text.count(b"\n", 0, zero) + 1
-        raise UserError(f"{path}, line {number}: a byte 0, which UTF-8 text does not have: is the file damaged?")
+        line_number = text.count(b"\n", 0, zero) + 1
+        raise UserError(f"{path}, line {line_number}: a byte 0, which UTF-8 text does not have: is the file damaged?")
     if lines and (count := text.count(b"\n")) > bounds.MOST_LINES:
         raise UserError(f"{path} has {count:,} lines, and at most {bounds.MOST_LINES:,} are read into memory")
     begin = 0
@@ -115,8 +115,8 @@ def _decompressed(file: BinaryIO, kind: str) -> Iterator[tuple[int, bytes]]:
                 yield len(data), part.decompress(data)
                 data = b"" if part.eof else file.read(INPUT)
             data = part.unused_data.lstrip(b"\0")
-            while not data and (more := file.read(INPUT)):
-                data = more.lstrip(b"\0")
+            while not data and (block := file.read(INPUT)):
+                data = block.lstrip(b"\0")
     except damaged as error:
         raise UserError(f"{file.name} is damaged: its {kind} data can't be decompressed ({error})") from error
 

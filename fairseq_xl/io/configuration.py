@@ -61,30 +61,30 @@ def check_configuration(state: dict, path) -> dict:
     if state.get("cfg") is None:
         return state
     if type(state["cfg"]) is not dict:
-        found = quoted(state["cfg"])
-        raise UserError(f"{path} is not a fairseq checkpoint: 'cfg' is expected to be a dict, found {found}")
-    known = {}
+        content = quoted(state["cfg"])
+        raise UserError(f"{path} is not a fairseq checkpoint: 'cfg' is expected to be a dict, found {content}")
+    checked = {}
     for field in dataclasses.fields(FairseqConfig):
         section, key = state["cfg"].get(field.name), f"cfg.{field.name}"
         if field.name in IGNORED_SECTIONS or section is None:
-            known[field.name] = None
+            checked[field.name] = None
         elif field.name in BUILT:
-            known[field.name] = _known_options(section, _options_dataclass(section, field.name, path), key, path)
+            checked[field.name] = _known_options(section, _options_dataclass(section, field.name, path), key, path)
         elif dataclasses.is_dataclass(field.type):
-            known[field.name] = _known_options(section, field.type, key, path, or_none=True)
+            checked[field.name] = _known_options(section, field.type, key, path, or_none=True)
         else:  # such as the optimizer; fairseq keeps options of classes without a dataclass in a Namespace
             plain = vars(section) if type(section) is argparse.Namespace else section
             name = plain.get("_name") if type(plain) is dict and isinstance(plain.get("_name"), str) else None
             kind = REGISTRIES[field.name]["dataclass_registry"].get(name)
             if kind is None and not _is_plain(plain):
                 raise _refusal(path, key, "plain data", section)
-            known[field.name] = section if kind is None else _known_options(section, kind, key, path, or_none=True)
-    model, identity = known.get("model") or {}, (state.get("task_state") or {}).get("fairseq_xl")
+            checked[field.name] = section if kind is None else _known_options(section, kind, key, path, or_none=True)
+    model, identity = checked.get("model") or {}, (state.get("task_state") or {}).get("fairseq_xl")
     check_size(model, state.get("model"), path)
     heads = identity.get("heads") if isinstance(identity, dict) else None
     if type(heads) is int and model.get("heads", heads) != heads:
         raise _refusal(path, "cfg.model.heads", f"{heads} as in task_state.fairseq_xl", model["heads"])
-    return {**state, "cfg": {name: section for name, section in known.items() if name in state["cfg"]}}
+    return {**state, "cfg": {name: section for name, section in checked.items() if name in state["cfg"]}}
 
 
 def check_size(options, parameters, path) -> None:
@@ -107,7 +107,7 @@ def check_size(options, parameters, path) -> None:
         rows += size["max_positions"] + size["position_offset"] + size["predicting_streams"]
     least = layers * layer + width * (rows + size["decoder_layers"] * size["relative_buckets"] * size["heads"])
     if least > weights:
-        sizes = ", ".join(f"{name} {number}" for name, number in size.items() if number)
+        sizes = ", ".join(f"{name} {count}" for name, count in size.items() if count)
         raise UserError(f"{path} was refused: it has {weights:,} weights, and a model of {sizes} has {least:,} or more")
 
 
@@ -140,11 +140,11 @@ def _options_dataclass(section, part: str, path):
     """The options dataclass of the class that a section names; `UserError` unless files may name this class."""
     classes, options = BUILT[part]
     name = section.get("_name") if type(section) is dict else None
-    found = classes.get(name) if isinstance(name, str) else None
-    ours = found is not None and found.__module__.split(".")[0] == OUR_PACKAGE
-    if (not ours and (part != "criterion" or name not in FAIRSEQ_CRITERIONS)) or name not in options:
-        others = f", {' or '.join(sorted(FAIRSEQ_CRITERIONS))}" if part == "criterion" else ""
-        expected = f"a {part} of fairseq_xl{others}"
+    model_class = classes.get(name) if isinstance(name, str) else None
+    is_plugin = model_class is not None and model_class.__module__.split(".")[0] == OUR_PACKAGE
+    if (not is_plugin and (part != "criterion" or name not in FAIRSEQ_CRITERIONS)) or name not in options:
+        alternatives = f", {' or '.join(sorted(FAIRSEQ_CRITERIONS))}" if part == "criterion" else ""
+        expected = f"a {part} of fairseq_xl{alternatives}"
         raise _refusal(path, f"cfg.{part}._name", expected, section if type(section) is not dict else name)
     return options[name]
 
@@ -153,10 +153,10 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
     """The options of a section that its dataclass `kind` has, with their types checked."""
     if type(section) is not dict:
         raise _refusal(path, key, "a dict", section)
-    known = {}
+    options = {}
     for field in dataclasses.fields(kind):
         if field.name in OUTPUTS:
-            known[field.name] = None
+            options[field.name] = None
         elif field.name in section:
             value = section[field.name]
             if dataclasses.is_dataclass(field.type) and type(value) is dict:
@@ -165,13 +165,13 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
                 not (or_none and value is None) and not _has_type(value, field.type, field.default)
             ):
                 raise _refusal(path, f"{key}.{field.name}", _type_name(field.type), value)
-            known[field.name] = value
-    return known
+            options[field.name] = value
+    return options
 
 
-def _refusal(path, key: str, expected: str, found) -> UserError:
+def _refusal(path, key: str, expected: str, value) -> UserError:
     return UserError(
-        f"{path} was refused: {key} is expected to be {expected}, found {quoted(found)} (nothing in the file was run)"
+        f"{path} was refused: {key} is expected to be {expected}, found {quoted(value)} (nothing in the file was run)"
     )
 
 
@@ -183,7 +183,7 @@ def _type_name(kind) -> str:
     if typing.get_origin(kind) in (list, tuple):
         return f"a list of {_type_name(inner[0])}"
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return f"one of {', '.join(each.value for each in kind)}"
+        return f"one of {', '.join(member.value for member in kind)}"
     if kind is typing.Any or not isinstance(kind, type):
         return "plain data"
     return "None" if kind is type(None) else kind.__name__
@@ -196,14 +196,14 @@ def _has_type(value, kind, default=None) -> bool:
         evaluated = isinstance(default, (tuple, list, int, float)) and isinstance(value, str)
         return _is_literal(value) if evaluated else _is_plain(value)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return any(_has_type(value, each) for each in inner)
+        return any(_has_type(value, option) for option in inner)
     if typing.get_origin(kind) in (list, tuple):
-        return type(value) in (list, tuple) and all(_has_type(each, inner[0]) for each in value)
+        return type(value) in (list, tuple) and all(_has_type(item, inner[0]) for item in value)
     if typing.get_origin(kind) is dict:
-        parts = [each for pair in value.items() for each in zip(pair, inner)] if type(value) is dict else None
-        return parts is not None and all(_has_type(each, one) for each, one in parts)
+        parts = [part for pair in value.items() for part in zip(pair, inner)] if type(value) is dict else None
+        return parts is not None and all(_has_type(part, expected) for part, expected in parts)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return type(value) is str and value in [each.value for each in kind]
+        return type(value) is str and value in [member.value for member in kind]
     if kind is str:
         return _is_text(value)
     return type(value) in ((int, float) if kind is float else (kind,))
@@ -225,14 +225,14 @@ def _is_literal(text: str) -> bool:
 
 def _is_plain(value) -> bool:
     """Whether a value consists of numbers, strings, None, and lists and dicts of them."""
-    left, seen = [value], 0
-    while left:
-        each = left.pop()
-        if type(each) in (list, tuple, dict):
-            if seen + len(left) + len(each) > MAX_VALUES:
+    stack, seen = [value], 0
+    while stack:
+        item = stack.pop()
+        if type(item) in (list, tuple, dict):
+            if seen + len(stack) + len(item) > MAX_VALUES:
                 return False
-            left.extend([*each, *each.values()] if type(each) is dict else each)
-        elif not _is_text(each) and type(each) not in (int, float, bool, type(None)):
+            stack.extend([*item, *item.values()] if type(item) is dict else item)
+        elif not _is_text(item) and type(item) not in (int, float, bool, type(None)):
             return False
         seen += 1
     return True
@@ -246,6 +246,6 @@ def _check_meters(state: dict, path) -> None:
     except (AttributeError, TypeError, ValueError):
         raise _refusal(path, "extra_state.metrics", "lists of meters", metrics) from None
     for name in names:
-        found = getattr(meters, name, None) if isinstance(name, str) else None
-        if not isinstance(found, type) or not issubclass(found, meters.Meter):
+        meter = getattr(meters, name, None) if isinstance(name, str) else None
+        if not isinstance(meter, type) or not issubclass(meter, meters.Meter):
             raise _refusal(path, "extra_state.metrics", "meters of fairseq", name)

@@ -43,9 +43,9 @@ def message(error) -> "str | None":
             break
         error = error.__cause__ or error.__context__  # fairseq wraps errors raised while it loads weights
     # an error of a rank, or of a process that loads data, carries its traceback as text
-    found = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
-    if found:
-        return found.group(1)
+    match = re.search(rf"^{UserError.__module__}\.{UserError.__name__}: (.*)$", str(error), re.MULTILINE)
+    if match:
+        return match.group(1)
     return str(error) if isinstance(error, UserError) else _system_message(raised)
 
 

@@ -25,11 +25,11 @@ def sorted_records(blocks: Iterable[np.ndarray], dtype: DTypeLike, folder: Path 
     """
     if folder is None:
         return _tuples(_sorted(np.concatenate([np.empty(0, dtype), *blocks])), MERGE_RECORDS)
-    found, ends = GrowingArray(folder, dtype), [0]
+    runs, ends = GrowingArray(folder, dtype), [0]
     for run in _runs(blocks, RUN_RECORDS):
-        found.append(_sorted(run))
+        runs.append(_sorted(run))
         ends.append(ends[-1] + len(run))
-    records = found.finish()
+    records = runs.finish()
     size = max(1, MERGE_RECORDS // len(ends))
     return heapq.merge(*(_tuples(records[first:end], size) for first, end in itertools.pairwise(ends)))
 

@@ -56,8 +56,8 @@ def replacing(path, make_folder: bool = False):
         reason = room_problem(error)
         if reason is None:
             raise
-        kept = " and the previous file is kept" if os.path.exists(path) else ""
-        raise UserError(f"{path} was not written{kept}: {reason}") from error
+        remark = " and the previous file is kept" if os.path.exists(path) else ""
+        raise UserError(f"{path} was not written{remark}: {reason}") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -117,10 +117,10 @@ def parsed_json(text: str, path):
             raise UserError(f"{path}: the key {quoted(repeated)} occurs twice in one object")
         return content
 
-    def finite(number):
-        if not math.isfinite(float(number)):
-            raise UserError(f"{path}: {number} is not a finite number")
-        return float(number)
+    def finite(value):
+        if not math.isfinite(float(value)):
+            raise UserError(f"{path}: {value} is not a finite number")
+        return float(value)
 
     try:
         return json.loads(text, object_pairs_hook=checked, parse_float=finite, parse_constant=finite)

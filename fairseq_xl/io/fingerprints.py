@@ -40,13 +40,13 @@ def blocks(path: Path, block: int, progress: Callable[[int], object] | None = No
     """Hashes of all blocks of a file; `progress` is called with the number of bytes of each read."""
     with open(path, "rb") as file:
         while part := file.read(min(READ, block)):
-            digest, left = hashlib.blake2b(digest_size=16), block
+            digest, remaining = hashlib.blake2b(digest_size=16), block
             while part:
                 digest.update(part)
-                left -= len(part)
+                remaining -= len(part)
                 if progress is not None:
                     progress(len(part))
-                part = file.read(min(READ, left)) if left else b""
+                part = file.read(min(READ, remaining)) if remaining else b""
             yield digest.hexdigest()
 
 
@@ -57,8 +57,8 @@ def sampled(path: Path) -> str:
         if size <= SAMPLES * SAMPLE_BYTES:
             digest.update(file.read())
         else:
-            for number in range(SAMPLES):
-                file.seek((size - SAMPLE_BYTES) * number // (SAMPLES - 1))
+            for index in range(SAMPLES):
+                file.seek((size - SAMPLE_BYTES) * index // (SAMPLES - 1))
                 digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()
 

@@ -46,11 +46,11 @@ def flags(paths: Sequence[str | Path]) -> list[str]:
     return merge_objective_options(arguments)
 
 
-def overridden(paths: Sequence[str | Path], more: Sequence[str]) -> list[str]:
+def overridden(paths: Sequence[str | Path], command_line: Sequence[str]) -> list[str]:
     """The flags of YAML files and of a command line, which overrides them; raises `UserError` as `flags`."""
-    precision = any(argument.partition("=")[0].removeprefix("--") in PRECISIONS for argument in more)
+    precision = any(argument.partition("=")[0].removeprefix("--") in PRECISIONS for argument in command_line)
     arguments = [flag for flag in flags(paths) if not precision or flag.removeprefix("--") not in PRECISIONS]
-    return merge_objective_options([*arguments, *more])
+    return merge_objective_options([*arguments, *command_line])
 
 
 def _precision(values: dict[str, Any], path: str | Path) -> str | None:
@@ -68,43 +68,43 @@ def file_of(paths: Sequence[str | Path], flag: str) -> str | Path | None:
 
 def merge_objective_options(arguments: Iterable[str]) -> list[str]:
     """Merges all --objective-options of the arguments into one; the last value of a setting is used."""
-    others: list[str] = []
+    remaining: list[str] = []
     settings: dict[str, str] = {}
-    place = None
+    index = None
     rest = iter(arguments)
     for argument in rest:
         flag, equals, value = argument.partition("=")
         if flag != OBJECTIVE_OPTIONS:
-            others.append(argument)
+            remaining.append(argument)
             continue
-        place = len(others) if place is None else place
+        index = len(remaining) if index is None else index
         value = value if equals else next(rest, "")
         settings |= {setting.partition("=")[0]: setting for setting in value.split()}
-    if place is None:
-        return others
-    return [*others[:place], OBJECTIVE_OPTIONS, " ".join(settings.values()), *others[place:]]
+    if index is None:
+        return remaining
+    return [*remaining[:index], OBJECTIVE_OPTIONS, " ".join(settings.values()), *remaining[index:]]
 
 
 def split_warmup_share(arguments: Iterable[str]) -> tuple[list[str], str | None, int | None]:
     """Returns the arguments without --warmup-share, its last value, and its index among them; None without it."""
-    others: list[str] = []
-    share, place = None, None
+    remaining: list[str] = []
+    share, index = None, None
     rest = iter(arguments)
     for argument in rest:
         flag, equals, value = argument.partition("=")
         if flag == WARMUP_SHARE:
-            share, place = value if equals else next(rest, ""), len(others)
+            share, index = value if equals else next(rest, ""), len(remaining)
         else:
-            others.append(argument)
-    return others, share, place
+            remaining.append(argument)
+    return remaining, share, index
 
 
 def read(path: str | Path) -> dict[str, Any]:
     """Reads the flags and values of one file. Raises `UserError` if it is not a flat mapping of flags."""
     content = load(path)
     if not isinstance(content, dict):
-        found = "an empty file" if content is None else quoted(content)
-        raise UserError(f"{path}: expected lines 'flag: value', found {found}")
+        description = "an empty file" if content is None else quoted(content)
+        raise UserError(f"{path}: expected lines 'flag: value', found {description}")
     for flag, value in content.items():
         if isinstance(value, (list, dict)):
             instead = ""

@@ -62,16 +62,16 @@ def temporary_folder(parent: Path, name: str, single: bool = False) -> Iterator[
     another process has a folder of the same `name`.
     """
     prefix = f".{name}.unfinished-"
-    for other in parent.glob(f"{glob.escape(prefix)}????????"):
+    for abandoned in parent.glob(f"{glob.escape(prefix)}????????"):
         try:
-            descriptor = _lock(other)
+            descriptor = _lock(abandoned)
         except BlockingIOError:
             if single:
                 raise
         except OSError:  # it is not a folder, or folders cannot be locked here
             continue
         else:
-            shutil.rmtree(other, ignore_errors=True)
+            shutil.rmtree(abandoned, ignore_errors=True)
             os.close(descriptor)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     with contextlib.ExitStack() as stack:

@@ -39,9 +39,9 @@ REMEDIES = {
 
 def check_format(kind: str, content: Mapping[str, Any], path: object) -> None:
     """Raises `UserError` unless the content of a file, or its part with the number, has the format of its kind."""
-    found = content.get("format")
-    if found != FORMATS[kind]:
+    number = content.get("format")
+    if number != FORMATS[kind]:
         raise UserError(
-            f"{path}: {kind} of format {quoted(found)}, this version of fairseq_xl reads format {FORMATS[kind]}: "
+            f"{path}: {kind} of format {quoted(number)}, this version of fairseq_xl reads format {FORMATS[kind]}: "
             f"{REMEDIES[kind]}"
         )

@@ -61,8 +61,8 @@ def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
 
 def _buffers(stream: BinaryIO | Any, name: str, size: int) -> Iterator[list[str]]:
     buffer: list[str] = []
-    for number, line in enumerate(lines_of(stream, name), start=1):
-        buffer += lines_in(line, name, number)
+    for line_number, line in enumerate(lines_of(stream, name), start=1):
+        buffer += lines_in(line, name, line_number)
         if len(buffer) == size:
             yield buffer
             buffer = []

@@ -78,15 +78,15 @@ def load_model_ensemble_and_task(
     models, cfg = [], None
     for name in filenames:
         path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(name, suffix, 0, 1)
-        found = _read(path, task, overrides) if state is None else _checked(state, path, overrides)
-        cfg = found["cfg"]
+        checkpoint = _read(path, task, overrides) if state is None else _checked(state, path, overrides)
+        cfg = checkpoint["cfg"]
         if task is None:
             task = tasks.setup_task(cfg.task, from_checkpoint=True)
-        task.load_state_dict(found.get("task_state") or {})
+        task.load_state_dict(checkpoint.get("task_state") or {})
         with naming_misfit(filenames):
             model = task.build_model(cfg.model, from_checkpoint=True)
-            model.set_num_updates(found["optimizer_history"][-1]["num_updates"])
-            model.load_state_dict(found["model"], strict=strict, model_cfg=cfg.model)
+            model.set_num_updates(checkpoint["optimizer_history"][-1]["num_updates"])
+            model.load_state_dict(checkpoint["model"], strict=strict, model_cfg=cfg.model)
         models.append(model)
     return models, cfg, task
 
@@ -150,25 +150,25 @@ def _set_options(state: dict[str, Any], path: str, task: Any, overrides: dict[st
         return _check_model_overrides(overrides, {"model": cfg.model}, path, cfg.task)
     _check_model_overrides(literal(overrides.get("model_overrides") or "{}"), cfg, path)
     owner, trained = TASK_REGISTRY[cfg.task._name], cfg.task.data
-    known = TASK_DATACLASS_REGISTRY[cfg.task._name].__dataclass_fields__
+    fields = TASK_DATACLASS_REGISTRY[cfg.task._name].__dataclass_fields__
     with omegaconf.open_dict(cfg.task):
-        for name in overrides.keys() & known.keys() - {"_name"}:  # also those that are newer than the checkpoint
+        for name in overrides.keys() & fields.keys() - {"_name"}:  # also those that are newer than the checkpoint
             cfg.task[name] = overrides[name]
-        if "valid_langs" in known and overrides.get("eval_langs") is not None:
+        if "valid_langs" in fields and overrides.get("eval_langs") is not None:
             cfg.task.valid_langs = overrides.get("valid_langs")
         if hasattr(owner, "override_options"):
             owner.override_options(cfg.task, overrides, identity)
     owner.check_data_folder(cfg.task, trained, identity, path)
 
 
-def _check_model_overrides(overrides: dict[str, Any], sections: Any, path: str, of_task: Any = ()) -> None:
+def _check_model_overrides(overrides: dict[str, Any], sections: Any, path: str, task_options: Any = ()) -> None:
     """Raises `UserError` for an option of --model-overrides that the checkpoint's `sections` lack.
 
     Args:
-        of_task: options of the checkpoint's task, which the command line sets.
+        task_options: options of the checkpoint's task, which the command line sets.
     """
     for name in overrides:
         if not any(name in (sections.get(part) or ()) for part in BUILT):
-            if name in of_task:
+            if name in task_options:
                 raise UserError(f"--model-overrides {name}: a task option of {path}: give --{name.replace('_', '-')}")
             raise UserError(f"--model-overrides {name}: the model of {path} has no such option")

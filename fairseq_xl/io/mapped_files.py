@@ -25,13 +25,13 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 def mapped_bytes(path: str | Path) -> mmap.mmap:
     """The bytes of a file, mapped. A file too large to stay in memory is not read ahead of what is used."""
     with open(path, "rb") as file:
-        found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if len(found) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):
-        found.madvise(mmap.MADV_RANDOM)
-    return found
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(content) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):
+        content.madvise(mmap.MADV_RANDOM)
+    return content
 
 
-def kept_table(path: str, known: bytes, blocks: Blocks, columns: int | None) -> np.ndarray:
+def kept_table(path: str, digest: bytes, blocks: Blocks, columns: int | None) -> np.ndarray:
     """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted, in the file `path`.
 
     If it is missing or was computed from something else, one process writes it while others wait. If it cannot be
@@ -39,10 +39,10 @@ def kept_table(path: str, known: bytes, blocks: Blocks, columns: int | None) -> 
     file.
 
     Args:
-        known: digest of what the rows are computed from, up to 56 bytes.
+        digest: digest of what the rows are computed from, up to 56 bytes.
         columns: number of columns; None: 1-D, sorted uint64.
     """
-    if _is_of(path, known):
+    if _is_of(path, digest):
         return _mapped(path, columns)
     with ExitStack() as stack:
         try:
@@ -50,35 +50,35 @@ def kept_table(path: str, known: bytes, blocks: Blocks, columns: int | None) -> 
         except (UserError, OSError):
             logger.warning("%s cannot be written: each process computes a temporary copy", path)
             file = stack.enter_context(tempfile.NamedTemporaryFile())
-            _write(file, known, blocks, columns)
+            _write(file, digest, blocks, columns)
             return _mapped(file.name, columns)
-        if not _is_of(path, known):
+        if not _is_of(path, digest):
             logger.info("computing %s from the text (once)", path)
             with replacing(path) as file:
-                _write(file, known, blocks, columns)
+                _write(file, digest, blocks, columns)
     return _mapped(path, columns)
 
 
-def _start(known: bytes, size: int) -> bytes:
-    return known.ljust(START - 8) + size.to_bytes(8, "little")
+def _start(digest: bytes, size: int) -> bytes:
+    return digest.ljust(START - 8) + size.to_bytes(8, "little")
 
 
-def _is_of(path: str, known: bytes) -> bool:
+def _is_of(path: str, digest: bytes) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(START) == _start(known, Path(path).stat().st_size)
+            return file.read(START) == _start(digest, Path(path).stat().st_size)
     except OSError:
         return False
 
 
-def _write(file: BinaryIO | Any, known: bytes, blocks: Blocks, columns: int | None) -> None:
+def _write(file: BinaryIO | Any, digest: bytes, blocks: Blocks, columns: int | None) -> None:
     """Writes the rows, and sorts numbers in the mapped file, so that the system can move them out of memory."""
     file.seek(START)
     for block in blocks():
         file.write(np.ascontiguousarray(block).data)
     size = file.tell()
     file.seek(0)
-    file.write(_start(known, size))
+    file.write(_start(digest, size))
     file.flush()
     if columns is None and size > START:
         rows = np.memmap(file.name, np.uint64, "r+", START)

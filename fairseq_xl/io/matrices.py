@@ -45,14 +45,14 @@ def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
     npy.write_array_header_1_0(file, {**shape, "shape": (rows, columns)})
 
 
-def open_matrix(path: str, numbers: Literal["floats", "whole numbers"] = "floats") -> Any:
+def open_matrix(path: str, kind: Literal["floats", "whole numbers"] = "floats") -> Any:
     """The matrix (n, C) of an .npy file, as a memory map.
 
     Raises `UserError` for a missing, damaged or truncated file, for one with bytes after the matrix, and for other
     content, such as rows of no number.
     """
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
@@ -61,14 +61,14 @@ def open_matrix(path: str, numbers: Literal["floats", "whole numbers"] = "floats
         raise
     except Exception:  # a damaged header ends in nearly any exception
         raise UserError(f"{path} is not an .npy file of numbers, or it is damaged or cut short") from None
-    is_matrix = isinstance(found, np.ndarray) and found.ndim == 2 and found.shape[1]
-    if not is_matrix or found.dtype.kind not in KINDS[numbers]:
-        shown = f"{found.dtype} {found.shape}" if isinstance(found, np.ndarray) else "an archive"
-        raise UserError(f"{path}: expected a matrix of {numbers}, a row for each sentence, found {shown}")
-    expected, size = found.offset + found.nbytes, os.stat(path).st_size
+    is_matrix = isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.shape[1]
+    if not is_matrix or matrix.dtype.kind not in KINDS[kind]:
+        shown = f"{matrix.dtype} {matrix.shape}" if isinstance(matrix, np.ndarray) else "an archive"
+        raise UserError(f"{path}: expected a matrix of {kind}, a row for each sentence, found {shown}")
+    expected, size = matrix.offset + matrix.nbytes, os.stat(path).st_size
     if size != expected:
         raise UserError(f"{path} is damaged: expected {expected} bytes, as its header says, found {size}")
-    return found
+    return matrix
 
 
 def check_finite(path: str, matrix: Any) -> None:
@@ -79,5 +79,5 @@ def check_finite(path: str, matrix: Any) -> None:
             finite = np.isfinite(np.asarray(matrix[first : first + rows], np.float32))
         if not finite.all():
             row, column = np.argwhere(~finite)[0].tolist()
-            found = matrix[first + row, column]
-            raise UserError(f"{path}, row {first + row + 1}: expected finite numbers, found {found}")
+            value = matrix[first + row, column]
+            raise UserError(f"{path}, row {first + row + 1}: expected finite numbers, found {value}")

@@ -24,8 +24,8 @@ def option_name(name: str) -> str:
 def changed(options: Any, dataclass: type) -> Iterable[str]:
     """The names of the options that are not at their default."""
     fields = dataclass.__dataclass_fields__  # type: ignore[attr-defined]
-    for name, described in fields.items():
-        default = described.default
+    for name, option_field in fields.items():
+        default = option_field.default
         if not (isinstance(default, str) and default.startswith("${")) and getattr(options, name, default) != default:
             yield name
 
@@ -35,6 +35,6 @@ def number_of_updates(value: Any) -> Any:
     if value in (None, AUTO):
         return value
     with contextlib.suppress(ValueError):
-        if (number := int(str(value))) > 0:
-            return number
+        if (count := int(str(value))) > 0:
+            return count
     raise UserError(f"--updates-per-epoch {value}: auto, or a whole number that is 1 or more, is needed")

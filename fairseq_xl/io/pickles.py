@@ -22,8 +22,8 @@ _TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"}
 _SCALARS = {pickletools.pynone, pickletools.pybool, pickletools.pyinteger_or_bool, pickletools.pyint}
 _SCALARS |= {pickletools.pyfloat, pickletools.pyunicode, pickletools.pybytes, pickletools.pybytes_or_str}
 #: instructions that add one value, that is hashed and written in no time
-_CONSTANTS = {each.name for each in pickletools.opcodes if len(each.stack_after) == 1 and not each.stack_before}
-_CONSTANTS &= {each.name for each in pickletools.opcodes if set(each.stack_after) <= _SCALARS}
+_CONSTANTS = {opcode.name for opcode in pickletools.opcodes if len(opcode.stack_after) == 1 and not opcode.stack_before}
+_CONSTANTS &= {opcode.name for opcode in pickletools.opcodes if set(opcode.stack_after) <= _SCALARS}
 #: functions that make no more of their arguments than the file has
 _FUNCTIONS = {f"torch._utils _rebuild_{kind}" for kind in ("tensor", "tensor_v2", "tensor_v3", "parameter")}
 _FUNCTIONS |= {f"torch._utils _rebuild_{kind}" for kind in ("parameter_with_state", "sparse_tensor", "qtensor")}
@@ -57,7 +57,7 @@ def check_pickle(stream: BinaryIO) -> None:
     outer: list[list[_Value]] = []  # the stacks below the last mark, which begins the values of a list or dict
     memo: dict[int | None, _Value] = {}
     cost, last = 0, None  # of all keys and arguments; the last number that is a key
-    for number, (instruction, argument, _) in enumerate(pickletools.genops(stream)):
+    for index, (instruction, argument, _) in enumerate(pickletools.genops(stream)):
         name, values = instruction.name, 0
         if name in _READ:
             stack.append(memo[argument])
@@ -104,17 +104,17 @@ def check_pickle(stream: BinaryIO) -> None:
             elif pickletools.pydict in instruction.stack_after:
                 kind = "dict"
             stack += [_Value(1 + values, kind, content)] * len(instruction.stack_after)
-        if number > bounds.MOST_INSTRUCTIONS or values + cost > bounds.MOST_INSTRUCTIONS:
+        if index > bounds.MOST_INSTRUCTIONS or values + cost > bounds.MOST_INSTRUCTIONS:
             raise OverflowError(f"more than {bounds.MOST_INSTRUCTIONS:,} values")
 
 
 def _check_key(value: _Value) -> None:
     """Raises `OverflowError` for a key of a dict that no checkpoint has; those of XLM have pairs of languages."""
     if value.kind == "tuple" and value.content:
-        known = all(isinstance(item.content, str) and item.kind == "scalar" for item in value.content)
+        is_allowed = all(isinstance(item.content, str) and item.kind == "scalar" for item in value.content)
     else:
-        known = value.kind == "scalar"
-    if not known:
+        is_allowed = value.kind == "scalar"
+    if not is_allowed:
         raise OverflowError("a key that is neither text, a number nor a tuple of texts")
 
 
@@ -127,18 +127,18 @@ def _check_call(function: _Value, arguments: _Value) -> None:
     name, items = function.content, arguments.content
     kinds, contents = [item.kind for item in items], [item.content for item in items]
     if name == "_codecs encode":  # bytes; other encodings make more of them, or take for ever
-        known = len(items) == 2 and kinds == ["scalar"] * 2 and contents[1] == "latin1"
+        is_allowed = len(items) == 2 and kinds == ["scalar"] * 2 and contents[1] == "latin1"
     elif name == "collections defaultdict":
-        known = kinds == ["global"]
+        is_allowed = kinds == ["global"]
     elif name == "numpy dtype":
-        known = kinds[:1] == ["scalar"] and len(str(contents[0])) <= _LONGEST_TYPE
+        is_allowed = kinds[:1] == ["scalar"] and len(str(contents[0])) <= _LONGEST_TYPE
     elif name == "torch Size":  # a list may grow after it was counted
-        known = kinds == ["tuple"]
+        is_allowed = kinds == ["tuple"]
     elif name in _ARRAYS:  # an empty array
-        known = kinds[1:2] == ["tuple"] and [item.content for item in contents[1]] == [0]
+        is_allowed = kinds[1:2] == ["tuple"] and [item.content for item in contents[1]] == [0]
     else:
-        known = name in _FUNCTIONS
-    if items and not known:
+        is_allowed = name in _FUNCTIONS
+    if items and not is_allowed:
         if name.split(" ")[0].split(".")[0] in _MODULES:
             raise OverflowError(f"a call of {name} with values")
         raise LookupError(f"GLOBAL {name.replace(' ', '.')}")  # as torch's error

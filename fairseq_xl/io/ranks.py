@@ -53,10 +53,10 @@ def any_rank(flags: list[bool]) -> list[bool]:
     """
     if distributed_utils.get_data_parallel_world_size() == 1:
         return flags
-    found = np.array(flags, dtype=np.uint8)
+    reduced = np.array(flags, dtype=np.uint8)
     group = host_group(torch.distributed.group.WORLD)
-    torch.distributed.all_reduce(torch.from_numpy(found), torch.distributed.ReduceOp.MAX, group)
-    return found.astype(bool).tolist()
+    torch.distributed.all_reduce(torch.from_numpy(reduced), torch.distributed.ReduceOp.MAX, group)
+    return reduced.astype(bool).tolist()
 
 
 @functools.lru_cache(maxsize=1)

@@ -20,7 +20,7 @@ def ending_by_exception() -> Iterator[None]:
 
     A signal that is ignored, as SIGHUP by nohup, stays ignored; outside the main thread nothing changes.
     """
-    previous = end_by_exception(tuple(number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN))
+    previous = end_by_exception(tuple(signum for signum in ENDING if signal.getsignal(signum) != signal.SIG_IGN))
     try:
         yield
     except RuntimeError as error:
@@ -28,20 +28,20 @@ def ending_by_exception() -> Iterator[None]:
             raise error.__cause__ from None
         raise
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for signum, handler in previous.items():
+            signal.signal(signum, handler)
 
 
-def end_by_exception(numbers: tuple[signal.Signals, ...] | None = None) -> dict[signal.Signals, Any]:
+def end_by_exception(signals: tuple[signal.Signals, ...] | None = None) -> dict[signal.Signals, Any]:
     """Makes signals, by default those of `ENDING` that nobody handles, raise `SystemExit`; returns earlier handlers."""
     if threading.current_thread() is not threading.main_thread():
         return {}
-    if numbers is None:
-        numbers = tuple(number for number in ENDING if signal.getsignal(number) == signal.SIG_DFL)
+    if signals is None:
+        signals = tuple(signum for signum in ENDING if signal.getsignal(signum) == signal.SIG_DFL)
 
     def end(number: int, _: object) -> None:
-        for other in numbers:
-            signal.signal(other, signal.SIG_IGN)  # a second one would interrupt the removal of files
+        for signum in signals:
+            signal.signal(signum, signal.SIG_IGN)  # a second one would interrupt the removal of files
         sys.exit(128 + number)
 
-    return {number: signal.signal(number, end) for number in numbers}
+    return {signum: signal.signal(signum, end) for signum in signals}

@@ -71,8 +71,8 @@ def zeros(folder: Path | None, dtype: DTypeLike, count: int) -> np.ndarray:
 
 def records(items: Iterable[tuple], folder: Path | None, dtype: DTypeLike) -> np.ndarray:
     """Writes tuples to a structured array (n,), one block in memory at a time."""
-    array, left = GrowingArray(folder, dtype), iter(items)
-    while block := list(itertools.islice(left, BLOCK)):
+    array, remaining = GrowingArray(folder, dtype), iter(items)
+    while block := list(itertools.islice(remaining, BLOCK)):
         array.append(np.array(block, dtype))
     return array.finish()
 
@@ -101,8 +101,8 @@ class LazySequence(Sequence[Item]):
             if step != 1:
                 raise ValueError(f"expected a slice without a step, found the step {step}")
             return self.read(first, max(first, end))
-        place = range(self.length)[number]
-        return self.read(place, place + 1)[0]
+        position = range(self.length)[number]
+        return self.read(position, position + 1)[0]
 
     def __iter__(self) -> Iterator[Item]:
         for block in slices(self.length):
@@ -123,7 +123,7 @@ class GrowingStrings:
             self.in_memory.extend(strings)
             return
         encoded = [string.encode() for string in strings]
-        ends = self.size + np.cumsum([len(each) for each in encoded], dtype=np.int64)
+        ends = self.size + np.cumsum([len(text) for text in encoded], dtype=np.int64)
         self.text.append(np.frombuffer(b"".join(encoded), np.uint8))
         self.places.append(ends)
         self.size = int(ends[-1]) if len(ends) else self.size
@@ -132,12 +132,12 @@ class GrowingStrings:
         """The strings: a list, or a `LazySequence` of UTF-8 and 8 bytes for each. Nothing can be added afterwards."""
         if self.in_memory is not None:
             return self.in_memory
-        text, places = self.text.finish(), self.places.finish()
+        text, offsets = self.text.finish(), self.places.finish()
 
         def read(first: int, end: int) -> list[str]:
-            begin, *ends = places[first : end + 1].tolist()
+            begin, *ends = offsets[first : end + 1].tolist()
             content = text[begin : ends[-1] if ends else begin].tobytes()
             bounds = itertools.pairwise(place - begin for place in (begin, *ends))
             return [content[start:stop].decode() for start, stop in bounds]
 
-        return LazySequence(len(places) - 1, read)
+        return LazySequence(len(offsets) - 1, read)

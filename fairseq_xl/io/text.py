@@ -47,14 +47,14 @@ def is_blank(line: str) -> bool:
 
 def placed_text(line: str) -> tuple[str, list[int]]:
     """The text of a raw line, and the place in the line of each of its characters."""
-    text, places, end = text_of_line(line), [], 0
+    text, positions, end = text_of_line(line), [], 0
     for word in text.split(" ") if text else ():
-        if places:
-            places.append(end)  # of the space: the character after the word
+        if positions:
+            positions.append(end)  # of the space: the character after the word
         begin = line.index(word, end)
         end = begin + len(word)
-        places.extend(range(begin, end))
-    return text, places
+        positions.extend(range(begin, end))
+    return text, positions
 
 
 def texts_of(block: bytes, errors: str = "strict") -> list[str]:
@@ -101,8 +101,8 @@ def decoded(content: bytes, name: object, first: int = 1) -> str:
     try:
         return content.decode("utf-8-sig" if first == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        number = first + content.count(b"\n", 0, error.start)
-        raise UserError(f"{name}, line {number}: not UTF-8, it has the byte 0x{content[error.start]:02x}") from None
+        line = first + content.count(b"\n", 0, error.start)
+        raise UserError(f"{name}, line {line}: not UTF-8, it has the byte 0x{content[error.start]:02x}") from None
 
 
 def lines_in(content: bytes, name: object, first: int = 1) -> list[str]:

@@ -100,8 +100,8 @@ class _Loader(yaml.BaseLoader):
         if text in CONSTANTS:
             return CONSTANTS[text]
         if NUMBER.fullmatch(text):
-            number = float(text) if {".", "e"} & {*text} else int(text)
-            return number if str(number) == text else text
+            value = float(text) if {".", "e"} & {*text} else int(text)
+            return value if str(value) == text else text
         return text
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:

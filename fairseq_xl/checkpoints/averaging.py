@@ -46,12 +46,12 @@ def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[s
     except OSError as error:
         raise UserError(f"{folder} is not a folder of checkpoints: {error.strerror}") from error
     epochs, updates = ([match for match in map(pattern.fullmatch, names) if match] for pattern in (EPOCH, UPDATE))
-    matches, others = (updates, epochs) if by_update else (epochs, updates)
+    matches, alternatives = (updates, epochs) if by_update else (epochs, updates)
     if count < 1 or len(matches) < count:
         kinds = ["checkpointEPOCH.pt", "checkpoint_EPOCH_UPDATE.pt (--updates)"]
-        kind, other = reversed(kinds) if by_update else kinds
-        more = f"; it holds {len(others)} named {other}" if others else ""
-        raise UserError(f"{folder} holds {len(matches)} checkpoints named {kind}, and --last asks for {count}{more}")
+        kind, alternative = reversed(kinds) if by_update else kinds
+        hint = f"; it holds {len(alternatives)} named {alternative}" if alternatives else ""
+        raise UserError(f"{folder} holds {len(matches)} checkpoints named {kind}, and --last asks for {count}{hint}")
     matches.sort(key=lambda match: int(match.group(1)))
     return [os.path.join(folder, match.group(0)) for match in matches[-count:]]
 
@@ -103,12 +103,12 @@ def average(paths: list[str]) -> dict:
     return state
 
 
-def _check_same(expected: dict, found: dict, first: str, path: str) -> None:
-    different = sorted(expected.keys() ^ found.keys())
+def _check_same(expected: dict, state: dict, first: str, path: str) -> None:
+    different = sorted(expected.keys() ^ state.keys())
     if different:
         where = first if different[0] in expected else path
         raise UserError(f"{first} and {path} are not of one model: only {where} has {different[0]}")
-    for name, value in found.items():
+    for name, value in state.items():
         shapes = tuple(expected[name].shape), tuple(value.shape)
         if shapes[0] != shapes[1]:
             raise UserError(f"{first} and {path} are not of one model: {name} has shapes {shapes[0]} and {shapes[1]}")
@@ -135,9 +135,9 @@ def _meaning(state: dict, path: str) -> dict[str, Any]:
     return {"model": model_class and model_class.__name__, **options, **rest, "start": start}
 
 
-def _check_meaning(expected: dict[str, Any], found: dict[str, Any], first: str, path: str) -> None:
-    for name in {**expected, **found}:
-        before, now = expected.get(name), found.get(name)
+def _check_meaning(expected: dict[str, Any], meaning: dict[str, Any], first: str, path: str) -> None:
+    for name in {**expected, **meaning}:
+        before, now = expected.get(name), meaning.get(name)
         if before == now or (name.startswith(f"{ENCODING} ") and None in (before, now)):  # not known of either
             continue
         if name not in SETTINGS:

@@ -51,76 +51,76 @@ def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> N
     Raises `UserError` for a model without counterpart, and for a language or direction that the model does not have.
     """
     archive = export.language if export.language_module else None
-    own = read_own(checkpoint, data, export.language_module, archive)
-    source, target = _languages(own, export.language)
+    model = read_own(checkpoint, data, export.language_module, archive)
+    source, target = _languages(model, export.language)
     if export.language:
-        own = for_languages(own, source or "", target)
+        model = for_languages(model, source or "", target)
     with new_folder(output) as folder:
         if export.kind == "fairseq":
             pieces = data / SENTENCEPIECE
             has_pieces = vocabulary_kind(data) == "sentencepiece" and pieces.is_file()
-            left_out = write_fairseq(folder, own, export.dtype, pieces if has_pieces else None)
+            left_out = write_fairseq(folder, model, export.dtype, pieces if has_pieces else None)
         else:
-            sentences = export.kind == "sentence-transformers"
-            found = sentence_encoder(own, export.layer) if sentences else counterpart(own, export.head, export.layout)
-            left_out = found.left_out
-            write_transformers(folder, found, export.dtype, _start(own, target))
+            pooled = export.kind == "sentence-transformers"
+            result = sentence_encoder(model, export.layer) if pooled else counterpart(model, export.head, export.layout)
+            left_out = result.left_out
+            write_transformers(folder, result, export.dtype, _start(model, target))
             if export.tokenizer:
-                _write_tokenizer(folder, data, own, found, source)
-            if sentences:
-                write_sentence_transformers(folder, export.pooling, own.longest, own.options["embed_dim"])
+                _write_tokenizer(folder, data, model, result, source)
+            if pooled:
+                write_sentence_transformers(folder, export.pooling, model.longest, model.options["embed_dim"])
     if left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))
 
 
-def _write_tokenizer(folder: Path, data: Path, own: Own, found: Counterpart, source: str | None) -> None:
-    segments = found.config.get("type_vocab_size") == 2
-    write_tokenizer(folder, data, own.dictionary, own.options["framing"], own.longest, source, segments)
-    if vocabulary_kind(data) == "xlm" and own.type_state.get("num_texts", 1) > 1:
+def _write_tokenizer(folder: Path, data: Path, model: Own, exported: Counterpart, source: str | None) -> None:
+    segments = exported.config.get("type_vocab_size") == 2
+    write_tokenizer(folder, data, model.dictionary, model.options["framing"], model.longest, source, segments)
+    if vocabulary_kind(data) == "xlm" and model.type_state.get("num_texts", 1) > 1:
         logger.warning(
-            "%s was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two", own.path
+            "%s was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two", model.path
         )
 
 
-def _languages(own: Own, named: str | None) -> tuple[str | None, str | None]:
+def _languages(model: Own, language: str | None) -> tuple[str | None, str | None]:
     """Source and target language: those that --lang names, or of the only direction of the checkpoint.
 
     Raises `UserError` for a language that the dictionary does not have, for one where a direction is expected, and for
     a direction that the model was not trained in (`check_direction`).
     """
-    known = own.dictionary.languages
-    if named is None:
-        if len(own.directions) == 1:
-            return _split(own.directions[0], known) or (None, None)
+    languages = model.dictionary.languages
+    if language is None:
+        if len(model.directions) == 1:
+            return _split(model.directions[0], languages) or (None, None)
         return None, None
-    if own.has_decoder:
-        pair = _split(named, known)
+    if model.has_decoder:
+        pair = _split(language, languages)
         if pair is None:
-            raise UserError(f"--lang {named}: expected a direction of two of {', '.join(known)}, such as XX-YY")
-        if own.directions and not check_direction(own.directions, *pair, f"--lang {named}: {own.path}"):
-            logger.warning("%s was not trained for %s: zero-shot translation", own.path, named)
-        if own.same_language and pair[0] != pair[1]:
-            raise UserError(f"--lang {named}: {own.path} writes the language of the source: expected XX-XX")
+            raise UserError(f"--lang {language}: expected a direction of two of {', '.join(languages)}, such as XX-YY")
+        if model.directions and not check_direction(model.directions, *pair, f"--lang {language}: {model.path}"):
+            logger.warning("%s was not trained for %s: zero-shot translation", model.path, language)
+        if model.same_language and pair[0] != pair[1]:
+            raise UserError(f"--lang {language}: {model.path} writes the language of the source: expected XX-XX")
         return pair
-    own.dictionary.language_id(named)
-    return named, None
+    model.dictionary.language_id(language)
+    return language, None
 
 
-def _split(direction: str, known: Sequence[str]) -> tuple[str, str] | None:
+def _split(direction: str, languages: Sequence[str]) -> tuple[str, str] | None:
     """The languages of a direction; a code may have a hyphen itself."""
     parts = direction.split("-")
-    halves = (("-".join(parts[:cut]), "-".join(parts[cut:])) for cut in range(1, len(parts)))
-    return next((pair for pair in halves if set(pair) <= set(known)), None)
+    halves = (("-".join(parts[:index]), "-".join(parts[index:])) for index in range(1, len(parts)))
+    return next((pair for pair in halves if set(pair) <= set(languages)), None)
 
 
-def _start(own: Own, target: str | None) -> int | None:
+def _start(model: Own, target: str | None) -> int | None:
     """Id of the symbol of the target language; None, with a warning, if no direction is known."""
-    if not own.has_decoder:
+    if not model.has_decoder:
         return None
     if target is None:
         logger.warning(
             "%s: no direction is named (--lang XX-YY), so generate() needs decoder_start_token_id, the id of [YY]",
-            own.path,
+            model.path,
         )
         return None
-    return own.dictionary.language_symbol(target)
+    return model.dictionary.language_symbol(target)

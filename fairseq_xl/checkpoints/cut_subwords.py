@@ -31,7 +31,7 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
     Raises `UserError` as `open_subwords` does, and for a model that lacks a piece of the text.
     """
     kind, subwords = vocabulary_kind(data), open_subwords(data)
-    pieces = {dictionary.symbols[number] for number in np.flatnonzero(used & dictionary.is_piece)}
+    pieces = {dictionary.symbols[index] for index in np.flatnonzero(used & dictionary.is_piece)}
     *copied, listed = FILES[kind]
     if lacking := pieces - set(subwords.symbols):
         raise UserError(
@@ -42,14 +42,14 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
     if kind != "sentencepiece":
         special = wordpiece.SPECIAL if kind == "wordpiece" else ()
         names = wordpiece.read_vocabulary(data / listed) if kind == "wordpiece" else subwords.symbols[1:]
-        kept = [name for name in names if name in pieces or name in special]
-        counts = [f" {dictionary.count[dictionary.index(name)]}" if kind == "xlm" else "" for name in kept]
-        write_lines(folder / listed, map(str.__add__, kept, counts))
+        remaining = [name for name in names if name in pieces or name in special]
+        counts = [f" {dictionary.count[dictionary.index(name)]}" if kind == "xlm" else "" for name in remaining]
+        write_lines(folder / listed, map(str.__add__, remaining, counts))
         return used
-    known = {dictionary.symbols[number] for number in dictionary.pieces}
-    model = cut(read_model(data / listed), pieces, known)
+    old_pieces = {dictionary.symbols[index] for index in dictionary.pieces}
+    model = cut(read_model(data / listed), pieces, old_pieces)
     with replacing(folder / listed) as file:
         file.write(model.SerializeToString())
     kept_symbols = np.zeros(len(dictionary), dtype=bool)
-    kept_symbols[[dictionary.index(piece) for piece in ordinary_pieces(model) if piece in known]] = True
+    kept_symbols[[dictionary.index(piece) for piece in ordinary_pieces(model) if piece in old_pieces]] = True
     return kept_symbols

@@ -56,12 +56,12 @@ def describe(path: Path) -> Description:
         rows, channels = word_vectors.sizes(str(path))
         return {"kind": "word vectors", "rows": rows, "channels": channels}
     if not language_modules.is_archive(path):
-        found = published_models.read(path, values=False)
-        if isinstance(found, published_models.Published):
-            return _published(found)
-        kind = found.get("kind") if isinstance(found, dict) else None
+        content = published_models.read(path, values=False)
+        if isinstance(content, published_models.Published):
+            return _published(content)
+        kind = content.get("kind") if isinstance(content, dict) else None
         if kind != language_modules.KIND:
-            return _own(found, path)
+            return _own(content, path)
     return {"kind": "language modules of fairseq_xl", "modules": language_modules.describe(path)}
 
 
@@ -78,33 +78,33 @@ def _folder(path: Path) -> Description:
         shown = {"kind": f"folder of {kind}", "model_type": config.get("model_type")}
         shown["classes"] = config.get("architectures")
         try:
-            found = published_models.read(path, values=False)
+            content = published_models.read(path, values=False)
         except UserError as error:
             return shown | {"convertible": f"no ({error})"}
-        return shown | {name: value for name, value in _published(found).items() if name != "kind"}
+        return shown | {name: value for name, value in _published(content).items() if name != "kind"}
     if (path / DICTIONARY).is_file() and not has_weights(path):
         return _data(path)
     if (shards := data_folders(path)) != [path]:
         datasets = _datasets(path, read_manifest(path))  # counts of all shards
-        found = _data(shards[0]) | {"kind": f"data folder of fairseq_xl in {len(shards)} shards"}
-        return found | ({"datasets": datasets} if datasets else {})
-    found = published_models.read(path, values=False)
-    if isinstance(found, published_models.Published):
-        return _published(found)
+        content = _data(shards[0]) | {"kind": f"data folder of fairseq_xl in {len(shards)} shards"}
+        return content | ({"datasets": datasets} if datasets else {})
+    content = published_models.read(path, values=False)
+    if isinstance(content, published_models.Published):
+        return _published(content)
     raise UserError(f"{path} holds no model that is known here")
 
 
-def _published(found: published_models.Published) -> Description:
-    depths = found.depths
+def _published(model: published_models.Published) -> Description:
+    depths = model.depths
     layers = {f"{stack}_layers": depth for stack, depth in depths.items()} if "decoder" in depths else {}
-    options = found.options | (layers or {"layers": depths["encoder"]})
+    options = model.options | (layers or {"layers": depths["encoder"]})
     options = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
     return {
-        "kind": f"published model, layout {found.layout.name}",
-        **_sizes(found.state),
-        "vocabulary": {"symbols": len(found.symbols), "from": str(found.symbols_from)},
-        "languages": found.languages,
-        "dtype": str(found.dtype).removeprefix("torch."),
+        "kind": f"published model, layout {model.layout.name}",
+        **_sizes(model.state),
+        "vocabulary": {"symbols": len(model.symbols), "from": str(model.symbols_from)},
+        "languages": model.languages,
+        "dtype": str(model.dtype).removeprefix("torch."),
         "options": options,
     }
 
@@ -117,8 +117,8 @@ def _sizes(state: dict[str, Tensor]) -> Description:
         sizes |= {"channels": state[TOKENS].size(1), "token embeddings": len(state[TOKENS])}
     if POSITIONS in state:
         sizes["position embeddings"] = len(state[POSITIONS])
-    numbers = {id(value): value.numel() for value in state.values()}  # tied parameters once
-    return sizes | {"parameters": sum(numbers.values())}
+    counts = {id(value): value.numel() for value in state.values()}  # tied parameters once
+    return sizes | {"parameters": sum(counts.values())}
 
 
 def _own(content: Any, path: Path) -> Description:
@@ -135,7 +135,7 @@ def _own(content: Any, path: Path) -> Description:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     training = (content.get("extra_state") or {}).get("train_iterator") or {}
-    found = {
+    description = {
         "kind": f"checkpoint of fairseq_xl, task {task.get('_name')}",
         "architecture": model.get("_name"),
         **_sizes(state),
@@ -158,28 +158,28 @@ def _own(content: Any, path: Path) -> Description:
         "data": task.get("data"),
         "optimizer state": content.get("last_optimizer_state") is not None,
     }
-    return {name: value for name, value in found.items() if value not in (None, [], {}, "")}
+    return {name: value for name, value in description.items() if value not in (None, [], {}, "")}
 
 
 def _labels(state: dict[str, Any]) -> Any:
     """The labels of what a task type learned; of several objectives {name: labels}."""
-    of_objectives = {name: each for name, each in state.items() if isinstance(each, dict)}
-    return state.get("labels") or {name: each["labels"] for name, each in of_objectives.items() if "labels" in each}
+    objectives = {name: part for name, part in state.items() if isinstance(part, dict)}
+    return state.get("labels") or {name: part["labels"] for name, part in objectives.items() if "labels" in part}
 
 
 def _data(folder: Path) -> Description:
     """Describes a data folder with a dict.txt; raises `UserError` for damaged files."""
     dictionary, manifest = XLDictionary.load(folder / DICTIONARY), read_manifest(folder)
-    found: Description = {"kind": "data folder of fairseq_xl", "languages": dictionary.languages}
+    description: Description = {"kind": "data folder of fairseq_xl", "languages": dictionary.languages}
     kind = vocabulary_kind(folder)
-    found["vocabulary"] = {"symbols": len(dictionary), "sha256": dictionary.digest()}
+    description["vocabulary"] = {"symbols": len(dictionary), "sha256": dictionary.digest()}
     if any((folder / name).is_file() for name in FILES[kind]):
         opened = open_subwords(folder)
-        found["sub-words"] = {"kind": kind, "pieces": len(opened.symbols)}
+        description["sub-words"] = {"kind": kind, "pieces": len(opened.symbols)}
     else:
-        found["sub-words"] = f"none (missing: {', '.join(FILES[kind])})"
+        description["sub-words"] = f"none (missing: {', '.join(FILES[kind])})"
     datasets = _datasets(folder, manifest)
-    return found | ({"datasets": datasets} if datasets else {})
+    return description | ({"datasets": datasets} if datasets else {})
 
 
 def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:

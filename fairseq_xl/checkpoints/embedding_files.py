@@ -38,12 +38,12 @@ def read(path):
     """Reads `Vectors`; raises `UserError` for a file that is missing, damaged or of another kind."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file of embeddings")
-    found = read_arrays(path) or {}
-    symbols, rows = found.get("symbols"), found.get("rows")
+    arrays = read_arrays(path) or {}
+    symbols, rows = arrays.get("symbols"), arrays.get("rows")
     kinds = [(array.ndim, array.dtype.kind) for array in (symbols, rows) if array is not None]
     if kinds != [(1, "U"), (2, "f")]:
         raise UserError(f"{path} is not a file of embeddings, or it is damaged")
     symbols = symbols.tolist()
     if len(rows) != len(symbols) or not np.isfinite(rows).all():
         raise UserError(f"{path} is damaged: it needs a finite vector for each of its {len(symbols)} symbols")
-    return Vectors(symbols, rows, str(found.get("space", "")))
+    return Vectors(symbols, rows, str(arrays.get("space", "")))

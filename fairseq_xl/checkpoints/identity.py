@@ -94,20 +94,20 @@ def check_encoding(stored: dict[str, Any], origin: str, folder: Path) -> None:
             )
 
 
-def check_framing(framing, origin, before, named):
+def check_framing(framing, origin, before, framing_option):
     """Raises `UserError` unless the framing of a checkpoint, from the file `origin`, is that of an evaluation.
 
     Args:
         before: framing of the checkpoint that was loaded before it, or None.
-        named: --framing, or None.
+        framing_option: --framing, or None.
     """
     if before not in (None, framing):
         raise UserError(f"{origin} was trained with --framing {framing}, the checkpoint before it with {before}")
-    if named not in (None, framing):
-        raise UserError(f"--framing {named}: {origin} was trained with --framing {framing}")
+    if framing_option not in (None, framing):
+        raise UserError(f"--framing {framing_option}: {origin} was trained with --framing {framing}")
 
 
-def check_data_folder(options, trained, found, path):
+def check_data_folder(options, trained, identity, path):
     """Raises `UserError` unless the data folder of an evaluation exists and has a checkpoint's dictionary.
 
     It is called before the task is made, which looks up the checkpoint's languages.
@@ -115,7 +115,7 @@ def check_data_folder(options, trained, found, path):
     Args:
         options: options of the task.
         trained: DATA of the checkpoint's training.
-        found: the checkpoint's identity; {} if it has none.
+        identity: the checkpoint's identity; {} if it has none.
         path: the checkpoint's file.
     """
     if not options.data:
@@ -127,10 +127,10 @@ def check_data_folder(options, trained, found, path):
             "trained; give another one, as in `fairseq-xl predict CHECKPOINT DATA`"
         )
     file = folder / "dict.txt"
-    if found and file.is_file() and not options.get("language_module"):
+    if identity and file.is_file() and not options.get("language_module"):
         dictionary = XLDictionary.load(file)
         check_dictionary(folder, dictionary)  # first: a damaged folder may be the right one
-        check_identity(found, path, dictionary, file, trained)
+        check_identity(identity, path, dictionary, file, trained)
 
 
 def dictionary_of(folders: Sequence[Path]) -> XLDictionary:

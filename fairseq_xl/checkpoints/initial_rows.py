@@ -31,29 +31,29 @@ def initial_rows(
 
     Raises `UserError` for a language `like` that the old dictionary lacks.
     """
-    places = {symbol: place for place, symbol in enumerate(old.symbols)}
+    old_rows = {symbol: row for row, symbol in enumerate(old.symbols)}
     pieces = old.pieces.tolist()
-    chosen = [old.language_id(like)] if like else list(range(old.num_languages))
-    languages = [[old.languages.index(code)] if code in old.languages else chosen for code in new.languages]
-    symbols, added, drawn = [], 0, []
-    for number, symbol in enumerate(new.symbols):
-        if number >= new.first_language:
-            of_it = languages[number - new.first_language]
-            symbols.append([old.first_language + place for place in of_it] or pieces)
-        elif symbol in places and (old.is_piece[places[symbol]] == new.is_piece[number]):
-            symbols.append([places[symbol]])
+    initial = [old.language_id(like)] if like else list(range(old.num_languages))
+    languages = [[old.languages.index(code)] if code in old.languages else initial for code in new.languages]
+    symbols, added, random_rows = [], 0, []
+    for new_row, symbol in enumerate(new.symbols):
+        if new_row >= new.first_language:
+            language_rows = languages[new_row - new.first_language]
+            symbols.append([old.first_language + row for row in language_rows] or pieces)
+        elif symbol in old_rows and (old.is_piece[old_rows[symbol]] == new.is_piece[new_row]):
+            symbols.append([old_rows[symbol]])
         else:
-            known = [places[piece] for piece in segment(symbol) if piece != WORD_START and piece in places]
-            known = [place for place in known if old.is_piece[place]]
+            rows = [old_rows[piece] for piece in segment(symbol) if piece != WORD_START and piece in old_rows]
+            rows = [row for row in rows if old.is_piece[row]]
             added += 1
-            drawn += [] if known else [number]
-            symbols.append(known or pieces)
+            random_rows += [] if rows else [new_row]
+            symbols.append(rows or pieces)
     left_out = len(set(old.symbols) - set(new.symbols))
     codes = [code for code in new.languages if code not in old.languages]
     logger.info(
         "new pieces: %d (%d with random embeddings); new languages: %s; removed symbols: %d",
-        *(added, len(drawn), ", ".join(codes) or "none", left_out),
+        *(added, len(random_rows), ", ".join(codes) or "none", left_out),
     )
     if not added and not codes and old.symbols == new.symbols:
         raise UserError("the new dictionary has the symbols of the old one: there is nothing to add")
-    return Rows(symbols, languages, drawn)
+    return Rows(symbols, languages, random_rows)

@@ -42,20 +42,20 @@ def with_languages(
     added = [code for code in languages if code not in before]
     new = dict.fromkeys(f"[{code}]" for code in added)
     for name, value in state.items():
-        of_symbols = OF_SYMBOLS.fullmatch(name)
-        if not of_symbols and not OF_LANGUAGES.fullmatch(name):
+        has_symbols = OF_SYMBOLS.fullmatch(name)
+        if not has_symbols and not OF_LANGUAGES.fullmatch(name):
             continue
-        pieces = dictionary.first_language if of_symbols else 0
+        pieces = dictionary.first_language if has_symbols else 0
         if len(value) != pieces + len(before):
             raise UserError(f"{path} is damaged: {name} has {len(value)} rows, expected {pieces + len(before)}")
         fresh = _fresh(name, value, model, pieces, len(languages))
         if fresh is None:  # the new model has no such table
             continue
-        for place, code in enumerate(languages):
+        for row, code in enumerate(languages):
             if code in before:
-                fresh[place] = value[pieces + before.index(code)]
+                fresh[row] = value[pieces + before.index(code)]
         changed[name] = torch.cat((value[:pieces], fresh))
-        new |= {} if of_symbols else dict.fromkeys(f"embedding of {code}" for code in added)
+        new |= {} if has_symbols else dict.fromkeys(f"embedding of {code}" for code in added)
     left_out = [code for code in before if code not in languages]
     logger.info(
         "%s: languages are matched by name; random rows: %s; dropped: %s",
@@ -68,6 +68,6 @@ def _fresh(name: str, value: Tensor, model: dict[str, Tensor], pieces: int, lang
     """New rows (L, C) or (L,) for all languages: the new model's rows, or zeros for an output bias (V,)."""
     if value.dim() == 1:
         return value.new_zeros(languages)
-    other = name.replace("decoder.", "encoder.") if pieces else name  # encoder and decoder may share their tokens
-    found = model.get(name, model.get(other))
-    return None if found is None else found[pieces:].to(value, copy=True)
+    shared = name.replace("decoder.", "encoder.") if pieces else name  # encoder and decoder may share their tokens
+    table = model.get(name, model.get(shared))
+    return None if table is None else table[pieces:].to(value, copy=True)

@@ -129,10 +129,10 @@ def extract(checkpoint, path):
     state = checkpoint["model"]
     identity = (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
     model = (checkpoint.get("cfg") or {}).get("model")
-    described = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
+    has_options = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
     if identity:
         check_format("checkpoint", identity, path)
-    if SPECIAL not in state or not described or not {"dictionary", "languages"} <= identity.keys():
+    if SPECIAL not in state or not has_options or not {"dictionary", "languages"} <= identity.keys():
         raise UserError(f"{path} has no language module: it is not a checkpoint of an xl_monotrans_* model")
     check_languages(identity["languages"], path)
     positions = bool(model["language_positions"])
@@ -190,9 +190,9 @@ def pack(archive, paths):
         if paths.count(path) > 1:
             raise UserError(f"{path} is named twice")
         module, content = _check(load_plain(path), path), Path(path).read_bytes()
-        for other in contents:
-            both = sorted(set(module.languages) & set(other.split("+")))
-            if both and (other, contents[other]) != (module.name, content):
+        for packed in contents:
+            both = sorted(set(module.languages) & set(packed.split("+")))
+            if both and (packed, contents[packed]) != (module.name, content):
                 raise UserError(f"{path}: {archive} has another language module of {both[0]} already")
         bodies.setdefault(module.body, path)
         if len(bodies) > 1:
@@ -225,24 +225,24 @@ def check_replaceable(path, module):
     if not os.path.lexists(path):
         return
     try:
-        found = _check(load_plain(path), path)
+        loaded = _check(load_plain(path), path)
     except UserError as error:
         raise UserError(f"{error}; nothing is written over it: remove it or name another file") from None
-    others = [field.name for field in fields(module) if field.name != "state"]
-    others = [name for name in others if getattr(found, name) != getattr(module, name)]
-    if others:
+    names = [field.name for field in fields(module) if field.name != "state"]
+    names = [name for name in names if getattr(loaded, name) != getattr(module, name)]
+    if names:
         raise UserError(
-            f"{path} is a language module of {', '.join(found.languages)} with other {', '.join(others)}: remove it or "
+            f"{path} is a language module of {', '.join(loaded.languages)} with other {', '.join(names)}: remove it or "
             "name another file"
         )
 
 
 def describe(path):
     """{languages: sizes, dictionary and body} of every language module in a file."""
-    members, found = _members(path), {}
+    members, descriptions = _members(path), {}
     for module in [read(path)] if members is None else [_member(path, name) for name in members.values()]:
         symbols, channels = module.state[TOKENS].shape
-        found[module.name] = {
+        descriptions[module.name] = {
             "symbols": symbols,
             "channels": channels,
             "positions": module.language_positions,
@@ -250,7 +250,7 @@ def describe(path):
             "dictionary": module.dictionary,
             "body": module.body,
         }
-    return found
+    return descriptions
 
 
 def is_archive(path):

@@ -50,18 +50,18 @@ def change_optimizer(
 
     Raises `OtherParameters` if numbers of parameters or shapes differ.
     """
-    numbers = [number for group in state["param_groups"] for number in group["params"]]
-    if len(numbers) != len(parameters):
-        raise OtherParameters(f"it has {len(numbers)} parameters, the run trains {len(parameters)}")
+    indices = [index for group in state["param_groups"] for index in group["params"]]
+    if len(indices) != len(parameters):
+        raise OtherParameters(f"it has {len(indices)} parameters, the run trains {len(parameters)}")
     changed = dict(state)
-    names = dict(zip(numbers, parameters))
+    names = dict(zip(indices, parameters))
     changed["state"] = {
-        number: _change_moments(moments, names[number], parameters[names[number]], change_moments)
-        for number, moments in state["state"].items()
+        index: _change_moments(moments, names[index], parameters[names[index]], change_moments)
+        for index, moments in state["state"].items()
     }
     masters = state.get(MASTERS)  # FP32 master weights, of a run with 16 bits
     if masters is not None:
-        if [each.shape for each in masters] != [each.shape for each in parameters.values()]:
+        if [tensor.shape for tensor in masters] != [tensor.shape for tensor in parameters.values()]:
             raise OtherParameters("its FP32 master weights have other shapes than the model's")
         changed[MASTERS] = [change_weights(name, master) for name, master in zip(parameters, masters)]
     return changed

@@ -104,47 +104,47 @@ def read(path: Any, values: bool = True) -> Published | Any:
     return content
 
 
-def check_symbols(found: Published, symbols: list[str], origin) -> None:
+def check_symbols(model: Published, symbols: list[str], origin) -> None:
     """Raises `UserError` if our `symbols`, of the file `origin`, differ from the model's, with the first difference."""
-    for row, (theirs, ours) in enumerate(zip_longest(found.symbols, symbols)):
-        if theirs != ours:
-            there, here = ("nothing" if symbol is None else repr(symbol) for symbol in (theirs, ours))
+    for row, (model_symbol, symbol) in enumerate(zip_longest(model.symbols, symbols)):
+        if model_symbol != symbol:
+            there, here = ("nothing" if symbol is None else repr(symbol) for symbol in (model_symbol, symbol))
             raise UserError(
-                f"the rows of {found.symbols_from} are not those of {origin}: symbol {row} is {there} there and {here} "
+                f"the rows of {model.symbols_from} are not those of {origin}: symbol {row} is {there} there and {here} "
                 "here (the text has to be prepared with the sub-words of the weights)"
             )
 
 
-def with_new_rows(found: Published, model: dict[str, Tensor], languages: list[str]) -> tuple[dict, list[str]]:
+def with_new_rows(published: Published, model: dict[str, Tensor], languages: list[str]) -> tuple[dict, list[str]]:
     """Adds rows for our languages to a published state dict: their symbols, and missing language embeddings.
 
     Args:
-        found: the published model; its symbols are the first ones of our dictionary.
+        published: the published model; its symbols are the first ones of our dictionary.
         model: state dict of the new model, which gives the new rows; their output bias is 0.
         languages: ours in order; their symbols are the last of the dictionary.
 
     Returns: the state dict, and names of the new rows.
     """
-    state, first = dict(found.state), len(found.symbols)
-    rows = {name: first + row for row, name in enumerate(found.languages)} if found.has_language_rows else {}
+    state, first = dict(published.state), len(published.symbols)
+    rows = {name: first + row for row, name in enumerate(published.languages)} if published.has_language_rows else {}
     new = [f"[{language}]" for language in languages if language not in rows]
-    state[TOKENS] = torch.cat((found.state[TOKENS][:first], model[TOKENS][first:]))
+    state[TOKENS] = torch.cat((published.state[TOKENS][:first], model[TOKENS][first:]))
     if BIAS in state:
-        state[BIAS] = torch.cat((found.state[BIAS][:first], found.state[BIAS].new_zeros(len(languages))))
+        state[BIAS] = torch.cat((published.state[BIAS][:first], published.state[BIAS].new_zeros(len(languages))))
     if DECODER_TOKENS in state:
         begin, bias = (state[name][[SPECIAL.index("</s>")] * len(languages)] for name in (DECODER_TOKENS, DECODER_BIAS))
         state[DECODER_TOKENS] = torch.cat((state[DECODER_TOKENS][:first], begin))
         state[DECODER_BIAS] = torch.cat((state[DECODER_BIAS][:first], bias + NEVER))
-    for number, language in enumerate(languages):
+    for index, language in enumerate(languages):
         for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if language in rows and name in state:
-                state[name][first + number] = found.state[name][rows[language]]
+                state[name][first + index] = published.state[name][rows[language]]
     for name in (LANGUAGES, DECODER_LANGUAGES):
         if name in state and name in model:
             state[name] = model[name].clone()
             for row, language in enumerate(languages):
-                if language in found.languages:
-                    state[name][row] = found.state[name][found.languages.index(language)]
+                if language in published.languages:
+                    state[name][row] = published.state[name][published.languages.index(language)]
                 elif name == LANGUAGES:
                     new.append(f"embedding of {language}")
     return state, new
@@ -181,18 +181,18 @@ def _published(
         for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if name in state:
                 state[name] = _rows(state[name], vocabulary.rows, NEVER if name in (BIAS, DECODER_BIAS) else 0.0)
-    of_tokens, of_embeddings = vocabulary.languages, _languages(settings, state)
-    if of_tokens and of_embeddings and of_tokens != of_embeddings:
+    token_languages, embedded_languages = vocabulary.languages, _languages(settings, state)
+    if token_languages and embedded_languages and token_languages != embedded_languages:
         raise UserError(
-            f"{vocabulary.origin} has symbols of {of_tokens}, the language embeddings are of {of_embeddings}"
+            f"{vocabulary.origin} has symbols of {token_languages}, the language embeddings are of {embedded_languages}"
         )
     return Published(
         layout=layout,
         state=state,
         symbols=vocabulary.symbols,
         symbols_from=vocabulary.origin,
-        languages=of_tokens or of_embeddings,
-        has_language_rows=bool(of_tokens),
+        languages=token_languages or embedded_languages,
+        has_language_rows=bool(token_languages),
         options=options,
         dtype=next(value.dtype for value in weights.values() if value.is_floating_point()),
         counts=published_files.as_settings(settings.get("dico_counts")),
@@ -215,10 +215,10 @@ def _languages(settings: Settings, state: State) -> list[str]:
         raise UserError(f"its encoder has {count} language embeddings, its decoder {counts[1]}")
     if not count:
         return []
-    named = {int(number): language for number, language in (settings.get("id2lang") or {}).items()}
-    if named.keys() != set(range(count)):
+    languages = {int(index): language for index, language in (settings.get("id2lang") or {}).items()}
+    if languages.keys() != set(range(count)):
         raise UserError(f"it has {count} language embeddings, and its 'id2lang' doesn't name them all")
-    numbered = settings.get("lang2id") or {language: number for number, language in named.items()}
-    if any(numbered.get(language) != number for number, language in named.items()):
-        raise UserError(f"its 'id2lang' {named} and its 'lang2id' {numbered} number the languages differently")
-    return [named[number] for number in range(count)]
+    numbered = settings.get("lang2id") or {language: index for index, language in languages.items()}
+    if any(numbered.get(language) != index for index, language in languages.items()):
+        raise UserError(f"its 'id2lang' {languages} and its 'lang2id' {numbered} number the languages differently")
+    return [languages[index] for index in range(count)]

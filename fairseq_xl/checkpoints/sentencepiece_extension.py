@@ -58,23 +58,23 @@ def extend(model: ModelProto, text: list[str], count: int, reserved: Collection[
         raise UserError("the SentencePiece model is neither unigram nor BPE, so pieces cannot be added to it")
     taken, characters = (
         {piece.piece for piece in model.pieces} | set(reserved),
-        {each for line in text for each in line},
+        {character for line in text for character in line},
     )
     for attempt in range(ATTEMPTS):
         learned = _learn(model, text, 2 ** (attempt + 1) * count + len(characters))
-        found = {piece.piece: piece.score for piece in normal_pieces(learned) if piece.piece not in taken}
-        if len(found) >= count:
+        learned_scores = {piece.piece: piece.score for piece in normal_pieces(learned) if piece.piece not in taken}
+        if len(learned_scores) >= count:
             break
     old = verbatim(model)
-    order = sorted(found, key=lambda piece: len(piece) > 1 or is_known(old, piece))  # a stable sort
+    order = sorted(learned_scores, key=lambda piece: len(piece) > 1 or is_known(old, piece))  # a stable sort
     if model.trainer_spec.model_type == BPE:
         return _with_merges(model, order, count, reserved)
-    return _with_unigrams(model, {piece: found[piece] for piece in order[:count]})
+    return _with_unigrams(model, {piece: learned_scores[piece] for piece in order[:count]})
 
 
 def is_known(model: sentencepiece.SentencePieceProcessor, piece: str) -> bool:
     """Whether a model, made by `verbatim`, has pieces for all characters of a piece."""
-    return not any(model.is_unknown(number) or model.is_byte(number) for number in model.encode(piece))
+    return not any(model.is_unknown(piece_id) or model.is_byte(piece_id) for piece_id in model.encode(piece))
 
 
 def _learn(model: ModelProto, text: list[str], size: int) -> ModelProto:
@@ -104,7 +104,7 @@ def _with_unigrams(model: ModelProto, learned: dict[str, float]) -> ModelProto:
     """Appends the pieces of a unigram model, with scores as the module says; `learned` has those of the new model."""
     old, least, new = verbatim(model), min(piece.score for piece in normal_pieces(model)), []
     for piece, score in learned.items():
-        replaced = [old.get_score(number) for number in old.encode(piece)]
+        replaced = [old.get_score(piece_id) for piece_id in old.encode(piece)]
         summed = sum(replaced) + BONUS * (len(replaced) - 1)
         new.append(Piece(piece=piece, score=summed if is_known(old, piece) else max(score, least)))
     return with_pieces(model, [*model.pieces, *new])
@@ -116,10 +116,10 @@ def _with_merges(model: ModelProto, order: list[str], count: int, reserved: Coll
     segment, least = merger(scores), min(piece.score for piece in normal_pieces(model))
     for piece in order:
         parts, _ = segment(piece)
-        wanted = [piece] if len(piece) == 1 else ["".join(parts[:end]) for end in range(2, len(parts) + 1)]
-        if len(added) + len(wanted) > count or not set(wanted).isdisjoint(reserved):
+        merges = [piece] if len(piece) == 1 else ["".join(parts[:end]) for end in range(2, len(parts) + 1)]
+        if len(added) + len(merges) > count or not set(merges).isdisjoint(reserved):
             continue
-        for each in wanted:
-            scores[each] = least - len(added) - 1
-            added.append(Piece(piece=each, score=scores[each]))
+        for merge in merges:
+            scores[merge] = least - len(added) - 1
+            added.append(Piece(piece=merge, score=scores[merge]))
     return with_pieces(model, [*model.pieces, *added])

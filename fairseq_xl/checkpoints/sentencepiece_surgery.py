@@ -82,7 +82,7 @@ def with_rounded_scores(content: bytes) -> bytes:
     return model.SerializeToString()
 
 
-def cut(model: ModelProto, used: Collection[str], known: Collection[str]) -> ModelProto:
+def cut(model: ModelProto, used: Collection[str], dictionary_pieces: Collection[str]) -> ModelProto:
     """Returns a model without unused pieces, which segments any text of `used` pieces as before.
 
     Kept besides `used`:
@@ -96,16 +96,16 @@ def cut(model: ModelProto, used: Collection[str], known: Collection[str]) -> Mod
     Args:
         model: stays as it is.
         used: pieces that the text has.
-        known: pieces of the dictionary.
+        dictionary_pieces: pieces of the dictionary.
     """
     normal = normal_pieces(model)
-    kept = {piece.piece for piece in normal if piece.piece in used or piece.piece not in known}
+    final = {piece.piece for piece in normal if piece.piece in used or piece.piece not in dictionary_pieces}
     if model.trainer_spec.model_type == BPE:
         merged = merger(merge_scores(model))
-        kept.update(*(merged(piece)[1] for piece in list(kept)))
+        final.update(*(merged(piece)[1] for piece in list(final)))
     elif normal:
-        kept |= {choose(normal, key=lambda piece: piece.score).piece for choose in (min, max)}
-    return with_pieces(model, (piece for piece in model.pieces if piece.type != Piece.NORMAL or piece.piece in kept))
+        final |= {choose(normal, key=lambda piece: piece.score).piece for choose in (min, max)}
+    return with_pieces(model, (piece for piece in model.pieces if piece.type != Piece.NORMAL or piece.piece in final))
 
 
 def merge_scores(model: ModelProto) -> dict[str, float]:
@@ -124,12 +124,12 @@ def merger(scores: dict[str, float]) -> Callable[[str], tuple[list[str], list[st
         """The pieces of a text, and the pieces that were merged on the way, in the order of the merges."""
         parts, merged = list(text), []
         while True:
-            pairs = [one + other for one, other in itertools.pairwise(parts)]
-            places = [place for place, pair in enumerate(pairs) if pair in scores]
-            if not places:
+            pairs = [left + right for left, right in itertools.pairwise(parts)]
+            positions = [position for position, pair in enumerate(pairs) if pair in scores]
+            if not positions:
                 return parts, merged
-            place = max(places, key=lambda place: scores[pairs[place]])  # the first of equals
-            merged.append(pairs[place])
-            parts[place : place + 2] = [pairs[place]]
+            position = max(positions, key=lambda position: scores[pairs[position]])  # the first of equals
+            merged.append(pairs[position])
+            parts[position : position + 2] = [pairs[position]]
 
     return segment

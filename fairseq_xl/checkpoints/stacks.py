@@ -31,24 +31,24 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
     Returns: the copied state dict {key of the new model: tensor} and the stack's keys that the pretrained model lacks.
     Raises `UserError` naming the first shape that doesn't fit, or two numbers of layers that differ.
     """
-    sources, places = _stack(pretrained, stack), _stack(model, stack)
+    sources, keys = _stack(pretrained, stack), _stack(model, stack)
     if stack == "decoder" and not sources and (sources := _stack(pretrained, "encoder")):
         sources |= {key: key for key in pretrained if key.startswith("output.")}  # a decoder has the output layer
-    given = {name: pretrained[key] for name, key in sources.items()}
-    wanted = {name: model[key] for name, key in places.items()}
+    source = {name: pretrained[key] for name, key in sources.items()}
+    target = {name: model[key] for name, key in keys.items()}
     if only is not None:
-        given, wanted = ({key: state[key] for key in state if key.startswith(only)} for state in (given, wanted))
-    if not given:
+        source, target = ({key: state[key] for key in state if key.startswith(only)} for state in (source, target))
+    if not source:
         raise UserError(f"{origin} holds no encoder weights")
     if layers != "all":
-        given = choose_layers(given, count_layers(wanted), layers, origin)
-    elif stack == "decoder" and count_layers(given) > count_layers(wanted):
+        source = choose_layers(source, count_layers(target), layers, origin)
+    elif stack == "decoder" and count_layers(source) > count_layers(target):
         raise UserError(
-            f"{origin} has {count_layers(given)} layers, the new decoder has {count_layers(wanted)}: choose them with "
+            f"{origin} has {count_layers(source)} layers, the new decoder has {count_layers(target)}: choose them with "
             "--init-decoder-layers first or last"
         )
-    copied, new = copy_common(wanted, given, origin, stack)
-    return {places[name]: value for name, value in copied.items()}, new
+    copied, new = copy_common(target, source, origin, stack)
+    return {keys[name]: value for name, value in copied.items()}, new
 
 
 def unused_parameters(pretrained, copied):
@@ -62,13 +62,13 @@ def unused_parameters(pretrained, copied):
     widest = dict.fromkeys(
         next(part for part in _parts(key) if part not in used) for key in pretrained if key not in used
     )
-    layers, left = {}, {}  # {part, its layer number replaced by *: numbers of the layers that have it}
-    for found, parts in ((layers, {part for key in pretrained for part in _parts(key)}), (left, widest)):
+    layers, remaining = {}, {}  # {part, its layer number replaced by *: numbers of the layers that have it}
+    for layers_of_parts, parts in ((layers, {part for key in pretrained for part in _parts(key)}), (remaining, widest)):
         for part in parts:
-            found.setdefault(_IN_LAYER.sub("layers.*.", part), []).extend(_IN_LAYER.findall(part))
+            layers_of_parts.setdefault(_IN_LAYER.sub("layers.*.", part), []).extend(_IN_LAYER.findall(part))
     return [
-        part if len(numbers) == len(layers[part]) else part.replace("*", f"{{{','.join(numbers)}}}")
-        for part, numbers in left.items()
+        part if len(indices) == len(layers[part]) else part.replace("*", f"{{{','.join(indices)}}}")
+        for part, indices in remaining.items()
     ]
 
 
@@ -81,14 +81,14 @@ def choose_layers(state, count, which, origin):
     if depth < count:
         raise UserError(f"{origin} has {depth} layers, {count} are needed")
     shift = depth - count if which == "last" else 0
-    chosen = {}
+    layers = {}
     for key, value in state.items():
         index = _layer(key)
         if index < 0:
-            chosen[key] = value
+            layers[key] = value
         elif shift <= index < shift + count:
-            chosen[".".join(("layers", str(index - shift), *key.split(".")[2:]))] = value
-    return chosen
+            layers[".".join(("layers", str(index - shift), *key.split(".")[2:]))] = value
+    return layers
 
 
 def count_layers(state: Mapping[str, Any], stack: str | None = None) -> int:
@@ -116,28 +116,28 @@ def _stack(state, stack):
     return names
 
 
-def copy_common(wanted, given, origin, part="model"):
+def copy_common(model, pretrained, origin, part="model"):
     """Copies every parameter that two encoder models, or two stacks, have under the same name.
 
     Args:
-        wanted: state dict of the new model or stack, which messages call `part`.
-        given: state dict of a pretrained one.
+        model: state dict of the new model or stack, which messages call `part`.
+        pretrained: state dict of a pretrained one.
         origin: file of the pretrained model, for messages.
 
-    Returns: the copied state dict, and the list of the keys of `wanted` that the pretrained one lacks.
+    Returns: the copied state dict, and the list of the keys of `model` that the pretrained one lacks.
     Raises `UserError` as `copy_stack` does.
     """
-    depths = [count_layers(state) for state in (given, wanted)]
+    depths = [count_layers(state) for state in (pretrained, model)]
     if depths[0] != depths[1]:
         raise UserError(f"{origin} has {depths[0]} layers, the new {part} has {depths[1]}")
-    common = [key for key in wanted if key in given]
+    common = [key for key in model if key in pretrained]
     for key in common:
-        if given[key].shape != wanted[key].shape:
+        if pretrained[key].shape != model[key].shape:
             raise UserError(
-                f"{origin}: {key} has shape {tuple(given[key].shape)}, the new {part} needs "
-                f"{tuple(wanted[key].shape)}: choose another --arch or size"
+                f"{origin}: {key} has shape {tuple(pretrained[key].shape)}, the new {part} needs "
+                f"{tuple(model[key].shape)}: choose another --arch or size"
             )
-    return {key: given[key] for key in common}, [key for key in wanted if key not in given]
+    return {key: pretrained[key] for key in common}, [key for key in model if key not in pretrained]
 
 
 def _parts(key):

@@ -110,30 +110,30 @@ def transfer_weights(
     """
     state, taken, copied, new = dict(model), [], {}, {}
     for part in parts:
-        found, new[part] = _copy(pretrained, model, part, layers)
-        state.update(found)
-        copied[part] = len(found)
-        taken += found.values()
+        tensors, new[part] = _copy(pretrained, model, part, layers)
+        state.update(tensors)
+        copied[part] = len(tensors)
+        taken += tensors.values()
     return state, Report(pretrained, copied, new, unused_parameters(pretrained.state, taken))
 
 
 def _copy(pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: str):
     """One part -> {key of the model: tensor} and the part's keys that the checkpoint lacks."""
-    given, path = pretrained.state, pretrained.path
+    weights, path = pretrained.state, pretrained.path
     if part == "model":
-        return copy_common(model, given, path)
+        return copy_common(model, weights, path)
     if part == "decoder":
-        return copy_stack(model, given, "decoder", path, layers=layers)
+        return copy_stack(model, weights, "decoder", path, layers=layers)
     if part == "encoder":
-        copied, new = copy_stack(model, given, "encoder", path)
+        copied, new = copy_stack(model, weights, "encoder", path)
         # the pooler of a fine-tuning head is that of next-sentence prediction
         sources = {key: f"{POOLER}.{key.rsplit('.', 1)[1]}" for key in model if ".pooler." in key}
         sources |= {key: key for key in model if key.startswith("output.")}
-        found = {key: given[source] for key, source in sources.items() if source in given}
-        return copied | found, [*new, *(key for key in sources if ".pooler." in key and key not in found)]
+        head = {key: weights[source] for key, source in sources.items() if source in weights}
+        return copied | head, [*new, *(key for key in sources if ".pooler." in key and key not in head)]
     copied = {}
     for stack in ("encoder", "decoder"):
-        copied |= copy_stack(model, given, stack, path, only="token_embeddings.table")[0]
+        copied |= copy_stack(model, weights, stack, path, only="token_embeddings.table")[0]
     return copied, []
 
 
@@ -162,10 +162,10 @@ def initialize(
     if both and files["encoder"] != files["decoder"]:
         raise UserError(f"{option}: encoder and decoder must be initialized from the same checkpoint")
     most = {path: part for part, path in sorted(files.items(), key=lambda item: PARTS[item[0]])}
-    found = {path: adapt(read(path, model, most[path], requirements)) for path in dict.fromkeys(files.values())}
-    if both and not shares_token_embeddings(found[files["decoder"]].state):
+    checkpoints = {path: adapt(read(path, model, most[path], requirements)) for path in dict.fromkeys(files.values())}
+    if both and not shares_token_embeddings(checkpoints[files["decoder"]].state):
         raise UserError(f"{option}: encoder and decoder of {files['decoder']} have token embeddings of their own")
-    if "decoder" in files and has_streams(state) and not has_streams(found[files["decoder"]].state):
+    if "decoder" in files and has_streams(state) and not has_streams(checkpoints[files["decoder"]].state):
         decoder = files.pop("decoder")
         if "encoder" not in files:
             raise UserError(
@@ -173,7 +173,7 @@ def initialize(
             )
         logger.warning("%s has no decoder with streams as that of %s has: only its encoder is taken", decoder, option)
     reports = []
-    for path, pretrained in found.items():
+    for path, pretrained in checkpoints.items():
         parts = [part for part, file in files.items() if file == path]
         state, report = transfer_weights(pretrained, state, parts, layers)
         report.log()
@@ -213,36 +213,36 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
             dictionary = requirements.dictionary
             languages, symbols = dictionary.languages, dictionary.symbols[: dictionary.first_language]
             published_models.check_symbols(content, symbols, requirements.dictionary_file)
-            given, new = published_models.with_new_rows(content, state, languages)
+            weights, new = published_models.with_new_rows(content, state, languages)
             logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
         else:
-            given = content.state
-        found = Pretrained(path, given, {})
+            weights = content.state
+        pretrained = Pretrained(path, weights, {})
     else:
         check_checkpoint(content, path)
         check_finite(content, path)
         content = check_configuration(content, path)
         identity = (content.get("task_state") or {}).get("fairseq_xl")
-        own, dictionary = requirements.own_tokens, requirements.dictionary
+        tokens, dictionary = requirements.own_tokens, requirements.dictionary
         check_identity(identity, path, None, requirements.dictionary_file)
-        matched = own and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
-        check_identity(identity, path, dictionary if own and not matched else None, requirements.dictionary_file)
+        matched = tokens and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
+        check_identity(identity, path, dictionary if tokens and not matched else None, requirements.dictionary_file)
         if matched:
             check_encoding(identity["encoding"], path, requirements.dictionary_file.parent)
-        given = content["model"]
+        weights = content["model"]
         check_backbone(path, content, type(model))
         options, declared = _settings(content, path)
-        if part in ("decoder", "model") and has_streams(given) and not has_streams(state):
+        if part in ("decoder", "model") and has_streams(weights) and not has_streams(state):
             raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
         _check_fields(path, options | {"framing": identity["framing"]}, declared, model, part, requirements)
         languages = identity["languages"]
         if matched and languages != dictionary.languages:
-            given = with_languages(given, state, languages, dictionary, path)
+            weights = with_languages(weights, state, languages, dictionary, path)
             languages = dictionary.languages
-        found = Pretrained(path, given, identity)
+        pretrained = Pretrained(path, weights, identity)
     has_special = language_modules.SPECIAL in state
     convert = language_modules.with_special if has_special else language_modules.without_special
-    return replace(found, state=convert(found.state, len(languages)))
+    return replace(pretrained, state=convert(pretrained.state, len(languages)))
 
 
 def check_fits(
@@ -305,19 +305,19 @@ def _check_fields(
     path: str, options: dict, declared: dict[str, dict], model: Any, part: str, requirements: Requirements
 ) -> None:
     """Raises `UserError` listing the options that a new model needs for weights of a model with `options`."""
-    ours = transfer_fields(model.cfg._name)
+    model_fields = transfer_fields(model.cfg._name)
     wrong = []
-    for name in {**options, **ours}:
-        metadata = ours.get(name) or declared.get(name, {})
+    for name in {**options, **model_fields}:
+        metadata = model_fields.get(name) or declared.get(name, {})
         needed = options.get(name, metadata.get(ABSENT))
-        found = requirements.framing if name == "framing" else getattr(model.cfg, name, metadata.get(ABSENT))
-        if needed is None or found is None or str(found) == str(needed):
+        value = requirements.framing if name == "framing" else getattr(model.cfg, name, metadata.get(ABSENT))
+        if needed is None or value is None or str(value) == str(needed):
             continue
         if PARTS[part] < PARTS[metadata.get(TRANSFER, "encoder")]:
             continue
         if (name == "heads" and requirements.across_heads) or (name == "adapters" and not requirements.own_tokens):
             continue
         hint = " (or --init-across-heads)" if name == "heads" and requirements.across_heads is not None else ""
-        wrong.append(f"--{name.replace('_', '-')} {needed}{hint}, this run has {found}")
+        wrong.append(f"--{name.replace('_', '-')} {needed}{hint}, this run has {value}")
     if wrong:
         raise UserError(f"{path} needs {'; '.join(wrong)}")

@@ -61,8 +61,8 @@ class Rows:
         new = mean_rows(value, rows)
         if self.drawn and rows is self.symbols and value.dim() == 2:
             generator = torch.Generator().manual_seed(SEED)  # the same numbers in all copies
-            drawn = torch.randn(len(self.drawn), value.size(1), generator=generator)
-            new[list(self.drawn)] = (self.std * drawn).to(value.dtype)
+            noise = torch.randn(len(self.drawn), value.size(1), generator=generator)
+            new[list(self.drawn)] = (self.std * noise).to(value.dtype)
         return new
 
     def moments(self, name: str, value: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Rows:
         if rows is None:
             return value
         new = mean_rows(value, rows)
-        new[[number for number, old in enumerate(rows) if len(old) > 1]] = 0
+        new[[row for row, old in enumerate(rows) if len(old) > 1]] = 0
         return new
 
 
@@ -92,7 +92,7 @@ def mean_rows(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
 
     Several new rows may share one sequence of old rows, whose mean is then computed once.
     """
-    new = table[torch.tensor([each[0] for each in rows], dtype=torch.long)]
+    new = table[torch.tensor([old[0] for old in rows], dtype=torch.long)]
     means: dict[int, Tensor] = {}
     for row, old in enumerate(rows):
         if len(old) > 1:

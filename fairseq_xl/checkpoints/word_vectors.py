@@ -58,64 +58,64 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     Raises `UserError` for a missing or malformed file, another number of channels, no common symbol, or zeros only; and
     if no common symbol begins a word although symbols of the dictionary do, as for vectors of words in place of pieces.
     """
-    places = {symbol: row for row, symbol in enumerate(symbols)}
-    found: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts
-    for symbol, vector in (_arrays if path.endswith(ARRAYS) else _text)(path, places, table.size(1)):
-        found.setdefault(places[symbol], vector)
-    if not found:
+    indices = {symbol: row for row, symbol in enumerate(symbols)}
+    vectors: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts
+    for symbol, vector in (_arrays if path.endswith(ARRAYS) else _text)(path, indices, table.size(1)):
+        vectors.setdefault(indices[symbol], vector)
+    if not vectors:
         raise UserError(f"{path} has none of the dictionary's symbols: its words must be pieces of the binarized text")
     if any(symbol.startswith(WORD_START) for symbol in symbols):
-        if not any(symbols[row].startswith(WORD_START) for row in found):
+        if not any(symbols[row].startswith(WORD_START) for row in vectors):
             raise UserError(
-                f"{path} has vectors of words, not of the dictionary's pieces: none of the {len(found)} symbols that "
+                f"{path} has vectors of words, not of the dictionary's pieces: none of the {len(vectors)} symbols that "
                 f"both have begins with {WORD_START}; train the vectors on the binarized text's pieces"
             )
-    rows, new = torch.tensor(list(found)), torch.from_numpy(np.stack(list(found.values())))
+    rows, new = torch.tensor(list(vectors)), torch.from_numpy(np.stack(list(vectors.values())))
     size = new.square().mean().sqrt()
     if size == 0:
         raise UserError(f"{path}: all vectors of the dictionary's symbols are zero")
     replaced = table.clone()
     replaced[rows] = (new * (table[rows].square().mean().sqrt() / size)).to(table)
-    return replaced, len(found)
+    return replaced, len(vectors)
 
 
-def _arrays(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(path: str, symbols: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the known symbols of a .npz file and their vectors (C,)."""
     content = embedding_files.read(path)
     if content.rows.shape[1] != channels:
         raise UserError(f"{path}: vectors of {content.rows.shape[1]} numbers, --embed-dim is {channels}")
     for symbol, row in zip(content.symbols, content.rows):
-        if symbol in places:
+        if symbol in symbols:
             yield symbol, row
 
 
-def _text(path: str, places: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
+def _text(path: str, symbols: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the known symbols of a text file and their vectors (C,)."""
-    for number, line in enumerate(_lines(path), start=1):
-        symbol, *numbers = line.rstrip(" \r").split(" ")
-        if not numbers or (number == 1 and len(numbers) == 1):  # an empty line, or the size of the table
+    for line_number, line in enumerate(_lines(path), start=1):
+        symbol, *values = line.rstrip(" \r").split(" ")
+        if not values or (line_number == 1 and len(values) == 1):  # an empty line, or the size of the table
             continue
-        if len(numbers) != channels:
-            raise UserError(f"{path}, line {number}: {len(numbers)} numbers, --embed-dim is {channels}")
-        if symbol not in places:
+        if len(values) != channels:
+            raise UserError(f"{path}, line {line_number}: {len(values)} numbers, --embed-dim is {channels}")
+        if symbol not in symbols:
             continue
         try:
-            vector = np.array(numbers, dtype=np.float32)
+            vector = np.array(values, dtype=np.float32)
         except ValueError:
-            raise UserError(f"{path}, line {number}: not {channels} numbers: {quoted(line[:60])}") from None
+            raise UserError(f"{path}, line {line_number}: not {channels} numbers: {quoted(line[:60])}") from None
         if not np.isfinite(vector).all():
-            raise UserError(f"{path}, line {number}: the vector of {quoted(symbol)} is not finite")
+            raise UserError(f"{path}, line {line_number}: the vector of {quoted(symbol)} is not finite")
         yield symbol, vector
 
 
 def _lines(path: str) -> Iterator[str]:
     """The lines of a file, decompressed; the errors of `read`."""
-    number = 0
+    line_number = 0
     try:
         with open(path, "rb") as file:
             for line in lines_of(text_of(file), path):
-                number += 1
-                yield decoded(line, path, number).rstrip("\n")
+                line_number += 1
+                yield decoded(line, path, line_number).rstrip("\n")
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
 
@@ -137,14 +137,14 @@ def sizes(path: str) -> tuple[int, int]:
         rows, channels = embedding_files.read(path).rows.shape
         return rows, channels
     rows, channels = 0, 0
-    for number, line in enumerate(_lines(path), start=1):
-        symbol, *numbers = line.rstrip(" \r").split(" ")
-        if (not symbol and not numbers) or (number == 1 and len(numbers) == 1):
+    for line_number, line in enumerate(_lines(path), start=1):
+        symbol, *values = line.rstrip(" \r").split(" ")
+        if (not symbol and not values) or (line_number == 1 and len(values) == 1):
             continue
-        rows, channels = rows + 1, channels or len(numbers)
-        if channels < 2 or len(numbers) != channels or not _are_numbers(numbers if rows == 1 else numbers[:1]):
+        rows, channels = rows + 1, channels or len(values)
+        if channels < 2 or len(values) != channels or not _are_numbers(values if rows == 1 else values[:1]):
             raise UserError(
-                f"{path} holds no word vectors: line {number} is {quoted(line[:60])}, not a symbol and its numbers"
+                f"{path} holds no word vectors: line {line_number} is {quoted(line[:60])}, not a symbol and its numbers"
             )
     if not rows:
         raise UserError(f"{path} holds no vectors")

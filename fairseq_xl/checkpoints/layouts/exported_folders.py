@@ -22,16 +22,16 @@ GENERATION = "generation_config.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
-def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int | None = None) -> None:
+def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int | None = None) -> None:
     """Writes config.json and model.safetensors, and generation_config.json of an encoder-decoder.
 
     Args:
         folder: an existing folder.
-        found: the model.
+        model: the model.
         dtype: a key of `DTYPES`.
         start: id of the symbol that begins the decoder's input: the target language; None if it depends on the text.
     """
-    config = found.config | {"dtype": dtype}
+    config = model.config | {"dtype": dtype}
     if config.get("is_encoder_decoder"):
         generation: dict[str, Any] = {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS}
         if start is not None:
@@ -40,7 +40,7 @@ def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int 
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
         write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
     write_json(folder / CONFIG, config)
-    tensors, file = _cast(_without_copies(found.weights), dtype), folder / TRANSFORMERS_WEIGHTS[0]
+    tensors, file = _cast(_without_copies(model.weights), dtype), folder / TRANSFORMERS_WEIGHTS[0]
     try:
         safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
@@ -50,11 +50,11 @@ def write_transformers(folder: Path, found: Counterpart, dtype: str, start: int 
 
 def _cast(weights: State, dtype: str) -> State:
     """The weights in another type; raises `UserError` for one that it cannot hold."""
-    found = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
-    for name, value in found.items():
+    converted = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
+    for name, value in converted.items():
         if not is_finite(value):
             raise UserError(f"--dtype {dtype}: {name} has values that are too large for it")
-    return found
+    return converted
 
 
 def _without_copies(weights: State) -> State:
@@ -65,12 +65,12 @@ def _without_copies(weights: State) -> State:
     return {name: weights[name] for name in first.values()}
 
 
-def write_fairseq(folder: Path, own: Own, dtype: str, sentencepiece: Path | None) -> list[str]:
+def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | None) -> list[str]:
     """Writes a folder for `RobertaModel.from_pretrained` of fairseq: model.pt, dict.txt and sentencepiece.bpe.model.
 
     Args:
         folder: an existing folder.
-        own: the model.
+        model: the model.
         dtype: a key of `DTYPES`.
         sentencepiece: the SentencePiece model of its text; None for other sub-words, of which fairseq reads the ids.
 
@@ -78,32 +78,32 @@ def write_fairseq(folder: Path, own: Own, dtype: str, sentencepiece: Path | None
     Raises `UserError` unless the model has XLM-R's form.
     """
     layout = FairseqRoberta()
-    for reason, applies in layout.obstacles(own, None).items():
+    for reason, applies in layout.obstacles(model, None).items():
         if applies:
-            raise UserError(f"{own.path} cannot be exported as fairseq's RobertaModel: {reason}")
+            raise UserError(f"{model.path} cannot be exported as fairseq's RobertaModel: {reason}")
     state = {
         name: value
-        for name, value in layout.positions(own).items()
+        for name, value in layout.positions(model).items()
         if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name
     }
     names = _cast(layout.to_theirs(state), dtype)
-    model = layout.config(own, state)
-    longest = model["max_positions"]
+    config = layout.config(model, state)
+    longest = config["max_positions"]
     task = {"_name": "masked_lm", "data": "", "tokens_per_sample": longest}
     bpe: dict[str, Any] = {"_name": None}
     if sentencepiece:
         shutil.copyfile(sentencepiece, folder / PIECES)
         bpe = {"_name": "sentencepiece", "sentencepiece_model": PIECES}  # from_pretrained puts the folder before it
         bpe |= {"sentencepiece_enable_sampling": False, "sentencepiece_alpha": None}
-    cfg = {"model": model, "task": task, "criterion": {"_name": "masked_lm"}, "bpe": bpe}
+    cfg = {"model": config, "task": task, "criterion": {"_name": "masked_lm"}, "bpe": bpe}
     save_checkpoint(fairseq_checkpoint(cfg, names), folder / FAIRSEQ_WEIGHTS)
     # fairseq adds <mask> itself, after the last line: symbols behind it have to be listed with it
-    listed = own.dictionary.symbols[len(SPECIAL) :]
+    listed = model.dictionary.symbols[len(SPECIAL) :]
     if listed[-1] == MASK:
         listed = listed[:-1]
-    lines = "".join(f"{symbol} {own.dictionary.count[own.dictionary.index(symbol)]}\n" for symbol in listed)
+    lines = "".join(f"{symbol} {model.dictionary.count[model.dictionary.index(symbol)]}\n" for symbol in listed)
     (folder / "dict.txt").write_text(lines, encoding="utf-8")
-    return part_names(own.state.keys() - state.keys())
+    return part_names(model.state.keys() - state.keys())
 
 
 def fairseq_checkpoint(cfg: dict[str, Any], model: State) -> dict[str, Any]:

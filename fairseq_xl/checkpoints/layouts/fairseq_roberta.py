@@ -39,8 +39,8 @@ class FairseqRoberta(Layout):
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         """{reason why fairseq's RobertaModel does not compute a model of ours: whether it applies}."""
-        form, options = XlmRoberta(), model.options
-        has_form = form.has_form(model, None) and not any(form.obstacles(model, None).values())
+        xlm_roberta, options = XlmRoberta(), model.options
+        has_form = xlm_roberta.has_form(model, None) and not any(xlm_roberta.obstacles(model, None).values())
         eps = options["layer_norm_eps"]
         return {
             "it has a decoder": model.has_decoder,

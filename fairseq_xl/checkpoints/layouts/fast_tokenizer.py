@@ -60,9 +60,9 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
         vocabulary = [(row, scores.get(row, lowest)) for row in rows]
         tokenizer = Tokenizer(models.Unigram(vocabulary, SPECIAL.index(UNK), byte_fallback=byte_fallback))
     else:
-        numbers = {row: number for number, row in enumerate(rows)}
-        merges = list(bpe_merges({piece: score for piece, score in scores.items() if piece in numbers}))
-        tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token=UNK, fuse_unk=True, byte_fallback=byte_fallback))
+        row_ids = {row: row_id for row_id, row in enumerate(rows)}
+        merges = list(bpe_merges({piece: score for piece, score in scores.items() if piece in row_ids}))
+        tokenizer = Tokenizer(models.BPE(row_ids, merges, unk_token=UNK, fuse_unk=True, byte_fallback=byte_fallback))
     tokenizer.normalizer = _normalizer(model.normalizer_spec)
     if not any(WORD_START in piece[1:] for piece in scores):
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=True)
@@ -78,10 +78,10 @@ def wordpiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str = ""
     pieces = {piece for piece in opened.symbols if piece != UNK}
     rows = names_of_rows(dictionary, pieces, suffix)[: dictionary.mask_index]
     _check_complete(rows, pieces, dictionary, folder / FILES["wordpiece"][0])
-    tokenizer, given = opened.tokenizer, opened.tokenizer.model
-    assert isinstance(given, models.WordPiece)
-    numbers = {row: number for number, row in enumerate(rows)}
-    tokenizer.model = models.WordPiece(numbers, unk_token=UNK, max_input_chars_per_word=given.max_input_chars_per_word)
+    tokenizer, model = opened.tokenizer, opened.tokenizer.model
+    assert isinstance(model, models.WordPiece)
+    row_ids = {row: row_id for row_id, row in enumerate(rows)}
+    tokenizer.model = models.WordPiece(row_ids, unk_token=UNK, max_input_chars_per_word=model.max_input_chars_per_word)
     tokenizer.normalizer = normalizers.Sequence([*_text_steps(), tokenizer.normalizer])
     tokenizer.decoder = decoders.WordPiece(CONTINUATION, cleanup=False)
     return tokenizer
@@ -124,8 +124,8 @@ def _check(model: ModelProto, path: Path) -> None:
         f"it marks the ends of words by {WORD_START}": model.trainer_spec.treat_whitespace_as_suffix,
         f"it does not mark words by {WORD_START}": not model.normalizer_spec.escape_whitespaces,
     }
-    for reason, found in reasons.items():
-        if found:
+    for reason, applies in reasons.items():
+        if applies:
             raise UserError(f"{path} cannot be expressed as a transformers tokenizer: {reason}")
 
 
@@ -163,6 +163,6 @@ def bpe_merges(scores: dict[str, float]) -> Iterator[tuple[str, str]]:
     to the left than (a, aaa).
     """
     for piece in sorted(scores, key=lambda piece: -scores[piece]):
-        for cut in range(len(piece) - 1, 0, -1):
-            if piece[:cut] in scores and piece[cut:] in scores:
-                yield piece[:cut], piece[cut:]
+        for end in range(len(piece) - 1, 0, -1):
+            if piece[:end] in scores and piece[end:] in scores:
+                yield piece[:end], piece[end:]

@@ -54,28 +54,28 @@ def import_subwords(
     """
     if kind != "xlm" and (codes is not None or cased is not None):
         raise UserError(f"{f'--codes {codes}' if codes else '--cased'}: the model is not XLM")
-    kind, found = _find(kind, codes or source)
+    kind, paths = _find(kind, codes or source)
     names = " and ".join(_FILES[kind][0])
-    if found is None and codes is not None:
+    if paths is None and codes is not None:
         raise UserError(f"--codes {codes}: the folder has no {names}")
     options = {}
     if kind in _OPTIONS:
-        option, name_there, default = _OPTIONS[kind]
-        options[option] = _setting(source, name_there, default) if cased is None else not cased
+        option, setting, default = _OPTIONS[kind]
+        options[option] = _setting(source, setting, default) if cased is None else not cased
     config: dict[str, Any] = {"languages": list(languages)}
     if kind == "xlm":
         config["tokenizer"] = dict.fromkeys(languages, tokenizers.XLM)
-    made = in_folder(folder, kind, options)
-    if found is None:
+    subwords = in_folder(folder, kind, options)
+    if paths is None:
         logger.warning("%s has no %s: raw text cannot be prepared for the model", source, names)
     else:
-        if found[0].name == _TOKENIZER:
-            _from_tokenizer(found[0], kind, folder)
+        if paths[0].name == _TOKENIZER:
+            _from_tokenizer(paths[0], kind, folder)
         else:
-            for path, name in zip(found, FILES[kind]):
+            for path, name in zip(paths, FILES[kind]):
                 shutil.copyfile(path, folder / name)
-        made.open()  # files that do not fit each other are refused here
-    write_json(folder / MANIFEST, {"format": FORMATS["data folder"], "config": config, **made.described()})
+        subwords.open()  # files that do not fit each other are refused here
+    write_json(folder / MANIFEST, {"format": FORMATS["data folder"], "config": config, **subwords.described()})
 
 
 #: kind -> names of its files, alternatives in order
@@ -100,7 +100,7 @@ def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
             return kind, paths
     if kind == "xlm":  # codes_xnli_15 and vocab_xnli_15
         released = [sorted(folder.glob(f"{name}_*")) for name in ("codes", "vocab")]
-        if all(len(found) == 1 for found in released):
+        if all(len(matches) == 1 for matches in released):
             return kind, (released[0][0], released[1][0])
     return kind, None
 
@@ -111,23 +111,23 @@ def _from_tokenizer(tokenizer: Path, kind: Kind, folder: Path) -> None:
     if kind == "sentencepiece":
         target.write_bytes(sentencepiece_from_tokenizer(tokenizer))
         return
-    theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
+    special_names = {symbol: name for name, symbol in BERT_SPECIAL.items()}
     symbols = read_symbols(tokenizer)
     if MASK in symbols:  # an export of this package, with [xx] behind it
         symbols = symbols[: symbols.index(MASK) + 1]
-    pieces = [theirs.get(symbol, symbol) for symbol in symbols]
+    pieces = [special_names.get(symbol, symbol) for symbol in symbols]
     target.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
 
 
 def _setting(folder: Path, name: str, default: bool) -> bool:
     """An option of the tokenizer, from tokenizer_config.json or from the normalizer of tokenizer.json."""
     content = json_object(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
-    found = content.get(name)
-    if found is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
-        found = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
-    if found is None:
+    value = content.get(name)
+    if value is None and name == "do_lower_case" and (folder / _TOKENIZER).is_file():
+        value = (read_tokenizer(folder / _TOKENIZER).get("normalizer") or {}).get("lowercase")
+    if value is None:
         logger.info("%s: no %s says %s: taken as %s", folder, TOKENIZER_CONFIG, name, str(default).lower())
-        found = default
-    if not isinstance(found, bool):
-        raise UserError(f"{folder / TOKENIZER_CONFIG}: {name} must be true or false, found {found!r}")
-    return found
+        value = default
+    if not isinstance(value, bool):
+        raise UserError(f"{folder / TOKENIZER_CONFIG}: {name} must be true or false, found {value!r}")
+    return value

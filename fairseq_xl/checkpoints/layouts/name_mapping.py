@@ -54,10 +54,10 @@ class Table:
                 given[original] = given.pop(copy)
             elif copy in given and not same(given.pop(copy), given[original]):
                 raise UserError(f"{copy} differs from {original}; only models that tie them can be converted")
-        rows = self._rows(given.keys(), lambda ours, theirs: theirs)
-        used = {name for theirs in rows.values() for name in theirs}
+        rows = self._rows(given.keys(), lambda key, file_names: file_names)
+        used = {name for file_names in rows.values() for name in file_names}
         _check_names(used, given.keys())
-        return {ours: _joined({name: given[name] for name in theirs}) for ours, theirs in rows.items()}
+        return {key: _joined({name: given[name] for name in file_names}) for key, file_names in rows.items()}
 
     def to_theirs(self, state: State) -> State:
         """Converts our state dict to the names of the layout, with second names of tied parameters.
@@ -66,15 +66,15 @@ class Table:
 
         Raises `UserError` for parameters that are missing or that the layout does not have.
         """
-        rows = self._rows(state.keys(), lambda ours, theirs: (ours,))
+        rows = self._rows(state.keys(), lambda key, file_names: (key,))
         _check_names(set(rows), state.keys())
-        found: State = {}
+        weights: State = {}
         used: set[int] = set()  # places of memory
-        for ours, theirs in rows.items():
-            for name, part in zip(theirs, state[ours].chunk(len(theirs))):
-                found[name] = part.clone() if _shares_memory(part, used) else part
-                used.add(found[name].data_ptr())
-        return found | {copy: found[original] for copy, original in self.ties.items() if original in found}
+        for key, file_names in rows.items():
+            for name, part in zip(file_names, state[key].chunk(len(file_names))):
+                weights[name] = part.clone() if _shares_memory(part, used) else part
+                used.add(weights[name].data_ptr())
+        return weights | {copy: weights[original] for copy, original in self.ties.items() if original in weights}
 
     def _rows(self, present: Iterable[str], side: Callable) -> dict[str, tuple[str, ...]]:
         """{our parameter: names in the file} for the layers and groups that `present` names have.
@@ -84,33 +84,33 @@ class Table:
         """
         present, rows = list(present), dict(_expanded(self.names))
         for group in map(_expanded, self.optional):
-            patterns = [_pattern(name) for ours, theirs in group.items() for name in side(ours, theirs)]
+            patterns = [_pattern(name) for key, file_names in group.items() for name in side(key, file_names)]
             if any(pattern.fullmatch(name) for pattern in patterns for name in present):
                 rows |= group
         depths: dict[str, int] = {}  # by stack
-        for ours, theirs in rows.items():
-            if "{n}" in ours:
-                patterns = [_pattern(name) for name in side(ours, theirs)]
-                matches = [each.fullmatch(name) for name in present for each in patterns]
-                numbers = [int(match[1]) for match in matches if match]
-                stack = ours.partition(".")[0]
-                depths[stack] = max([*numbers, 0, depths.get(stack, 0)])  # so that a gap shows as missing names
-        found: dict[str, tuple[str, ...]] = {}
-        for ours, theirs in rows.items():
-            count = depths[ours.partition(".")[0]] + 1 if "{n}" in ours else 1
-            for number in range(count):
-                filled = tuple(name.replace("{n}", str(number)) for name in theirs)
-                found[ours.replace("{n}", str(number))] = filled
-        return found
+        for key, file_names in rows.items():
+            if "{n}" in key:
+                patterns = [_pattern(name) for name in side(key, file_names)]
+                matches = [pattern.fullmatch(name) for name in present for pattern in patterns]
+                indices = [int(match[1]) for match in matches if match]
+                stack = key.partition(".")[0]
+                depths[stack] = max([*indices, 0, depths.get(stack, 0)])  # so that a gap shows as missing names
+        expanded: dict[str, tuple[str, ...]] = {}
+        for key, file_names in rows.items():
+            count = depths[key.partition(".")[0]] + 1 if "{n}" in key else 1
+            for index in range(count):
+                filled = tuple(name.replace("{n}", str(index)) for name in file_names)
+                expanded[key.replace("{n}", str(index))] = filled
+        return expanded
 
 
 def _joined(parts: State) -> Tensor:
     """The rows of tensors {name: tensor} in one tensor; a single one as it is. `UserError` for shapes that differ."""
-    one, *others = parts.values()
-    if any(other.shape[1:] != one.shape[1:] for other in others):
+    first, *rest = parts.values()
+    if any(tensor.shape[1:] != first.shape[1:] for tensor in rest):
         shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in parts.items())
         raise UserError(f"the shapes of these weights do not fit each other: {shapes}")
-    return torch.cat((one, *others)) if others else one
+    return torch.cat((first, *rest)) if rest else first
 
 
 def _shares_memory(part: Tensor, used: set[int]) -> bool:
@@ -120,36 +120,36 @@ def _shares_memory(part: Tensor, used: set[int]) -> bool:
     return part.untyped_storage().nbytes() > part.nbytes or part.data_ptr() in used
 
 
-def same(one: Tensor, other: Tensor) -> bool:
+def same(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same values; on the meta device, whether they have the same shape."""
-    return one.shape == other.shape if one.is_meta else torch.equal(one, other)
+    return first.shape == second.shape if first.is_meta else torch.equal(first, second)
 
 
-def prefixed(names: Names, ours: str, theirs: str) -> Names:
+def prefixed(names: Names, our_prefix: str, their_prefix: str) -> Names:
     """`names` with a prefix on each side."""
     return {
-        ours + name: tuple(theirs + each for each in ([found] if isinstance(found, str) else found))
-        for name, found in names.items()
+        our_prefix + name: tuple(their_prefix + part for part in ([entry] if isinstance(entry, str) else entry))
+        for name, entry in names.items()
     }
 
 
 def _expanded(names: Names) -> dict[str, tuple[str, ...]]:
     """Names with ``.weight`` and ``.bias`` in place of ``.*``."""
-    found = {}
-    for ours, theirs in names.items():
-        theirs = (theirs,) if isinstance(theirs, str) else theirs
-        for kind in ("weight", "bias") if ours.endswith(".*") else ("",):
-            found[ours.removesuffix("*") + kind] = tuple(name.removesuffix("*") + kind for name in theirs)
-    return found
+    expanded = {}
+    for key, file_names in names.items():
+        file_names = (file_names,) if isinstance(file_names, str) else file_names
+        for kind in ("weight", "bias") if key.endswith(".*") else ("",):
+            expanded[key.removesuffix("*") + kind] = tuple(name.removesuffix("*") + kind for name in file_names)
+    return expanded
 
 
 def _pattern(name: str) -> re.Pattern[str]:
     return re.compile(re.escape(name).replace(r"\{n\}", r"(\d+)"))
 
 
-def _check_names(wanted: set[str], found: Iterable[str]) -> None:
-    found = set(found)
-    missing, unexpected = sorted(wanted - found), sorted(found - wanted)
+def _check_names(expected: set[str], names: Iterable[str]) -> None:
+    names = set(names)
+    missing, unexpected = sorted(expected - names), sorted(names - expected)
     if missing or unexpected:
         raise UserError(
             f"the weights are not of this kind of model: {listed(missing)} missing, {listed(unexpected)} unexpected"

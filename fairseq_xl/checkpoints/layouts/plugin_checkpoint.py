@@ -57,8 +57,8 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     content = check_configuration(load_checkpoint(path), path)
     check_finite(content, path)
     dictionary = XLDictionary.load(data / "dict.txt")
-    found: Any = (content.get("task_state") or {}).get("fairseq_xl")
-    check_identity(found, path, None if language_module else dictionary, data / "dict.txt")
+    identity: Any = (content.get("task_state") or {}).get("fairseq_xl")
+    check_identity(identity, path, None if language_module else dictionary, data / "dict.txt")
     cfg = (content.get("cfg") or {}).get("model") or {}
     _, config = registered_model(cfg.get("_name"))
     if config is None:
@@ -68,23 +68,23 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
         raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it cannot be exported")
     state = content["model"]
     if language_module:
-        state = _with_module(state, options, found, language_module, language, dictionary, data)
+        state = _with_module(state, options, identity, language_module, language, dictionary, data)
     state = language_modules.without_special(state, len(dictionary.languages))
     task = content["cfg"].get("task") or {}
     length = task.get("length") or options["max_positions"]
     return Own(
         path=path,
-        options=options | {"framing": found["framing"], "_name": cfg["_name"]},
+        options=options | {"framing": identity["framing"], "_name": cfg["_name"]},
         state=state,
         dictionary=dictionary,
         languages=list(dictionary.languages) if LANGUAGES in state else [],
-        directions=list(found.get("lang_pairs") or []),
-        is_causal=found.get("objectives") == "clm" and found.get("head") is None,
+        directions=list(identity.get("lang_pairs") or []),
+        is_causal=identity.get("objectives") == "clm" and identity.get("head") is None,
         head_dropout=task.get("head_dropout") or 0.0,
         longest=min(length, options["max_positions"]),
-        head=found.get("head"),
-        type_state=found.get("type_state", {}),
-        same_language="writes" in found,
+        head=identity.get("head"),
+        type_state=identity.get("type_state", {}),
+        same_language="writes" in identity,
     )
 
 
@@ -113,7 +113,7 @@ def _with_module(
     return module.put_into(state)
 
 
-def for_languages(own: Own, source: str, target: str | None = None) -> Own:
+def for_languages(model: Own, source: str, target: str | None = None) -> Own:
     """The model for text of one language: its language embedding is added to the positions, and is no option any more.
 
     Args:
@@ -122,9 +122,9 @@ def for_languages(own: Own, source: str, target: str | None = None) -> Own:
 
     Raises `UserError` for a language that the model does not have.
     """
-    if not own.languages:
-        return own
-    state = dict(own.state)
+    if not model.languages:
+        return model
+    state = dict(model.state)
     for positions, table, language in (
         (POSITIONS, LANGUAGES, source),
         (DECODER_POSITIONS, DECODER_LANGUAGES, target),
@@ -133,14 +133,14 @@ def for_languages(own: Own, source: str, target: str | None = None) -> Own:
         if embeddings is None:
             continue
         if language is None:
-            raise UserError(f"{own.path} has a decoder: name its direction, as in --lang en-de")
-        state[positions] = state[positions] + embeddings[own.dictionary.language_id(language)]
-    return replace(own, state=state, languages=[], options=own.options | {"language_embeddings": "none"})
+            raise UserError(f"{model.path} has a decoder: name its direction, as in --lang en-de")
+        state[positions] = state[positions] + embeddings[model.dictionary.language_id(language)]
+    return replace(model, state=state, languages=[], options=model.options | {"language_embeddings": "none"})
 
 
-def with_offset(positions: Tensor, offset: int, wanted: int) -> Tensor:
-    """Position embeddings (rows, C) whose position 0 is in row `wanted`, not `offset`; new rows are zeros."""
-    if offset == wanted:
+def with_offset(positions: Tensor, offset: int, new_offset: int) -> Tensor:
+    """Position embeddings (rows, C) whose position 0 is in row `new_offset`, not `offset`; new rows are zeros."""
+    if offset == new_offset:
         return positions.clone()
-    known = positions[offset:]
-    return torch.cat((known.new_zeros(wanted, known.size(1)), known))
+    rows = positions[offset:]
+    return torch.cat((rows.new_zeros(new_offset, rows.size(1)), rows))

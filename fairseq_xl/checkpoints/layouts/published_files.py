@@ -70,24 +70,24 @@ def load_weights(file: Path, values: bool = True) -> Any:
 
 
 def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
-    places = json_object(index).get("weight_map")
-    if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
+    shards = json_object(index).get("weight_map")
+    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
         raise UserError(f"{index} is not an index of shards: it holds no 'weight_map'")
-    found: dict[str, Tensor] = {}
-    for name in sorted(set(places.values())):
+    weights: dict[str, Tensor] = {}
+    for name in sorted(set(shards.values())):
         if Path(name).name != name:
             raise UserError(f"{index} names the shard {name!r}: expected a file in the same folder")
         if name.endswith(INDEX):
             raise UserError(f"{index} names the shard {name!r}: expected a file of weights, not an index")
         shard = load_weights(index.with_name(name), values)
         try:
-            found |= check_parameters(shard)
+            weights |= check_parameters(shard)
         except UserError as error:
             raise UserError(f"{index.with_name(name)}: {error}") from error
-    missing = sorted(places.keys() - found.keys())
+    missing = sorted(shards.keys() - weights.keys())
     if missing:
         raise UserError(f"{index} lists {missing[0]}, which is in none of its shards")
-    return found
+    return weights
 
 
 def _load_safetensors(file: Path, values: bool) -> dict[str, Tensor]:
@@ -107,18 +107,18 @@ def _load_safetensors(file: Path, values: bool) -> dict[str, Tensor]:
     return {name: torch.empty(shape, dtype=_DTYPES[dtype], device="meta") for name, (shape, dtype) in kinds.items()}
 
 
-def _without_values(content: Any, known: dict[tuple[Any, ...], Tensor], depth: int = 2) -> Any:
+def _without_values(content: Any, meta_tensors: dict[tuple[Any, ...], Tensor], depth: int = 2) -> Any:
     """The content of a file with the tensors of its mappings on the meta device; equal ones stay one tensor.
 
     Args:
-        known: tensors that were met before, by their place in memory and their shape.
+        meta_tensors: tensors that were met before, by their place in memory and their shape.
         depth: number of levels of mappings; a checkpoint has parameters under a key.
     """
     if isinstance(content, Tensor) and content.layout is torch.strided and not content.is_quantized:
-        place = (content.data_ptr(), content.shape, content.stride(), content.dtype)
-        return known.setdefault(place, torch.empty(content.shape, dtype=content.dtype, device="meta"))
+        key = (content.data_ptr(), content.shape, content.stride(), content.dtype)
+        return meta_tensors.setdefault(key, torch.empty(content.shape, dtype=content.dtype, device="meta"))
     if isinstance(content, dict) and depth:
-        return {name: _without_values(value, known, depth - 1) for name, value in content.items()}
+        return {name: _without_values(value, meta_tensors, depth - 1) for name, value in content.items()}
     return content
 
 

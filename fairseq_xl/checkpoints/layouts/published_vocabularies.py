@@ -70,7 +70,7 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its symbols")
-    place = {symbol: row for row, symbol in enumerate(listed)}
+    rows_by_symbol = {symbol: row for row, symbol in enumerate(listed)}
     first, codes = 0, {*among}
     if MASK in listed and listed[-1] != MASK:
         first = listed.index(MASK)
@@ -80,19 +80,19 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
         for row, symbol in enumerate(listed)
         if row >= first and symbol in codes and (language := language_of(symbol))
     }
-    named = [place.pop(symbol) for symbol in SPECIAL]
-    mask = place.pop(MASK, -1)
-    plain = [row for row in place.values() if row not in languages]
-    rows = [*named, *plain, mask, *languages]
+    special = [rows_by_symbol.pop(symbol) for symbol in SPECIAL]
+    mask = rows_by_symbol.pop(MASK, -1)
+    plain = [row for row in rows_by_symbol.values() if row not in languages]
+    rows = [*special, *plain, mask, *languages]
     symbols = [*SPECIAL, *(listed[row] for row in plain), MASK]
     return Vocabulary(symbols, origin, list(languages.values()), None if rows == list(range(count)) else rows)
 
 
 def language_of(symbol: str) -> str | None:
     """The language of a language symbol: ``de`` for ``[de]`` and for mBART's ``de_DE``; None for another symbol."""
-    found = LANGUAGE_SYMBOL.fullmatch(symbol)
-    if found:
-        return found[1]
+    match = LANGUAGE_SYMBOL.fullmatch(symbol)
+    if match:
+        return match[1]
     return symbol.partition("_")[0] if symbol in MBART50_LANGUAGES else None
 
 
@@ -102,12 +102,12 @@ def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
     if MASK in words:  # an export of this package
         return _in_our_order(count, words, origin)
     _check_count(count, len(words), origin)
-    place = {word: row for row, word in enumerate(words)}
-    missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in place]
+    rows_by_word = {word: row for row, word in enumerate(words)}
+    missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in rows_by_word]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its words")
     plain = [row for row, word in enumerate(words) if not is_special(word)]
-    rows = [*(place[symbol] for symbol in SPECIAL), *plain, place[XLM_MASK]]
+    rows = [*(rows_by_word[symbol] for symbol in SPECIAL), *plain, rows_by_word[XLM_MASK]]
     return Vocabulary([*(words[row] for row in rows[:-1]), MASK], origin, [], rows)
 
 
@@ -124,13 +124,13 @@ def of_bert(count: int, origin: Path) -> Vocabulary:
     if SPECIAL[0] in words:  # a model of this package
         return _in_our_order(count, words, origin)
     _check_count(count, len(words), origin)
-    place = {word: row for row, word in enumerate(words)}
-    missing = [symbol for symbol in BERT_SPECIAL if symbol not in place]
+    rows_by_word = {word: row for row, word in enumerate(words)}
+    missing = [symbol for symbol in BERT_SPECIAL if symbol not in rows_by_word]
     if missing:
         raise UserError(f"{origin} has no {missing[0]} among its pieces")
-    theirs = {ours: name for name, ours in BERT_SPECIAL.items()}
+    special_names = {symbol: name for name, symbol in BERT_SPECIAL.items()}
     plain = [row for row, word in enumerate(words) if word not in BERT_SPECIAL]
-    rows = [*(place[theirs[symbol]] for symbol in SPECIAL), *plain, place[theirs[MASK]]]
+    rows = [*(rows_by_word[special_names[symbol]] for symbol in SPECIAL), *plain, rows_by_word[special_names[MASK]]]
     return Vocabulary([*SPECIAL, *(words[row] for row in plain), MASK], origin, [], rows)
 
 

@@ -52,8 +52,8 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
         if text not in special:
             is_byte = fallback and BYTE.fullmatch(text)
             pieces.append(Piece(piece=text, score=score, type=Piece.BYTE if is_byte else Piece.NORMAL))
-    found = ModelProto(pieces=pieces)
-    settings, rules = found.trainer_spec, found.normalizer_spec
+    proto = ModelProto(pieces=pieces)
+    settings, rules = proto.trainer_spec, proto.normalizer_spec
     settings.model_type, settings.vocab_size, settings.byte_fallback = kind, len(pieces), fallback
     settings.unk_id, settings.bos_id, settings.eos_id, settings.pad_id = 0, 1, 2, -1
     rules.precompiled_charsmap = _charsmap(steps, path)
@@ -61,30 +61,30 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     rules.remove_extra_whitespaces = any(
         step["type"] == "WhitespaceSplit" or step.get("pattern") == {"Regex": " {2,}"} for step in steps
     )
-    made = found.SerializeToString()
+    serialized = proto.SerializeToString()
     try:
-        sentencepiece.SentencePieceProcessor(model_proto=made)
+        sentencepiece.SentencePieceProcessor(model_proto=serialized)
     except RuntimeError as error:
         raise UserError(f"{path} makes no SentencePiece model: {str(error).splitlines()[-1]}") from None
-    return made
+    return serialized
 
 
 def _steps(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Normalizers and pre-tokenizers of a tokenizer.json, those in sequences included."""
-    left = [step for step in (content.get("normalizer"), content.get("pre_tokenizer")) if step]
-    while left:
-        step = left.pop(0)
+    queue = [step for step in (content.get("normalizer"), content.get("pre_tokenizer")) if step]
+    while queue:
+        step = queue.pop(0)
         yield step
-        left += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
+        queue += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
 
 
 def _check_steps(steps: list[dict[str, Any]], path: Path) -> None:
     """Raises `UserError` for a step that SentencePiece does not have."""
     for step in steps:
-        known = step["type"] in _NORMALIZERS | _PRE_TOKENIZERS
+        is_supported = step["type"] in _NORMALIZERS | _PRE_TOKENIZERS
         if step["type"] == "Replace" and step.get("content") not in ("", " ", WORD_START):
-            known = False
-        if not known:
+            is_supported = False
+        if not is_supported:
             raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
 
 
@@ -110,4 +110,4 @@ def _bpe_scores(model: dict[str, Any]) -> list[tuple[str, float]]:
     for left, right in merges:
         first.setdefault(left + right, -float(len(first)))
     rows = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    return [(row, first.get(row, -float(len(first) + number))) for number, row in enumerate(rows)]
+    return [(row, first.get(row, -float(len(first) + index))) for index, row in enumerate(rows)]

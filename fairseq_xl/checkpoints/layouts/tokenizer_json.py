@@ -55,7 +55,7 @@ def _is_vocabulary(model: dict[str, Any]) -> bool:
         pairs = model.get("merges", [])
         merges = isinstance(pairs, list) and all(map(_is_merge, pairs))
         model.setdefault("type", "BPE" if "merges" in model else "WordPiece")
-        return merges and all(isinstance(number, int) for number in vocabulary.values())
+        return merges and all(isinstance(row, int) for row in vocabulary.values())
     model.setdefault("type", "Unigram")
     return isinstance(vocabulary, list) and all(
         isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) and isinstance(row[1], (int, float))
@@ -71,14 +71,14 @@ def _is_merge(pair: Any) -> bool:
 
 def _are_steps(first: Any) -> bool:
     """Whether a step of a tokenizer, and those that a sequence has, are objects with a type; None is no step."""
-    left = [] if first is None else [first]
-    while left:
-        step = left.pop()
+    stack = [] if first is None else [first]
+    while stack:
+        step = stack.pop()
         if not isinstance(step, dict) or not isinstance(step.get("type"), str):
             return False
         for name in ("normalizers", "pretokenizers"):
             inner = step.get(name, [])
             if not isinstance(inner, list):
                 return False
-            left += inner
+            stack += inner
     return True

@@ -91,18 +91,18 @@ def _vocabulary_folder(data: Path, language: str | None) -> tuple[Path, str]:
     if not apart:
         return data, ""
     if language is None or language not in apart:
-        found = "none is named" if language is None else f"found {language}"
-        raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {found}")
+        remark = "none is named" if language is None else f"found {language}"
+        raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {remark}")
     return data / language, f"@{language}"
 
 
 def _warn_of_tokenizers(data: Path, language: str | None) -> None:
     """Logs a warning for each tokenizer that transformers does not apply to the text of a language."""
-    found: dict[str, list[str]] = {}
+    languages_by_tokenizer: dict[str, list[str]] = {}
     for xx, name in of_languages.named_in(data).items():
         if language in (None, xx) and (xx, name) != ("en", of_languages.XLM):
-            found.setdefault(name, []).append(xx)
-    for name, languages in found.items():
+            languages_by_tokenizer.setdefault(name, []).append(xx)
+    for name, languages in languages_by_tokenizer.items():
         instead = "tokenizes it as English" if name == of_languages.XLM else "does not tokenize it"
         logger.warning(
             "%s: the text of %s was tokenized by %s; transformers %s", data, ", ".join(languages), name, instead

@@ -76,14 +76,14 @@ def check_tables(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _are_languages(value: Any) -> bool:
     """Whether it is {number, or its digits: language}."""
     return isinstance(value, Mapping) and all(
-        str(number).isdecimal() and _is_language(language) for number, language in value.items()
+        str(index).isdecimal() and _is_language(language) for index, language in value.items()
     )
 
 
 def _are_numbers(value: Any) -> bool:
     """Whether it is {language: number}."""
     return isinstance(value, Mapping) and all(
-        _is_language(language) and type(number) is int for language, number in value.items()
+        _is_language(language) and type(index) is int for language, index in value.items()
     )
 
 
@@ -113,7 +113,7 @@ def check_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns the settings of a model; raises `UserError` for one of another type. Those that are None are absent."""
     for expected, (fits, names) in _EXPECTED.items():
         for name in names.split():
-            found = settings.get(name)
-            if found is not None and not fits(found):
-                raise UserError(f"its {name!r} is {quoted(found)}, expected {expected}")
+            value = settings.get(name)
+            if value is not None and not fits(value):
+                raise UserError(f"its {name!r} is {quoted(value)}, expected {expected}")
     return settings

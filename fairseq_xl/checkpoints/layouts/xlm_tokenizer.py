@@ -32,11 +32,11 @@ def write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, suf
     assert isinstance(opened, XLMPieces)
     names = names_of_rows(dictionary, opened.ids, suffix)
     words = {MASK: dictionary.mask_index}
-    for number, name in enumerate(names):
-        known = name in opened.ids and dictionary.is_piece[number]
-        if known:  # text spells pieces th@@ and the, transformers th and the</w>
+    for row, name in enumerate(names):
+        is_piece = name in opened.ids and dictionary.is_piece[row]
+        if is_piece:  # text spells pieces th@@ and the, transformers th and the</w>
             name = name.removesuffix(CONTINUES) if name.endswith(CONTINUES) else name + END
-        words[name] = number
+        words[name] = row
     write_json(folder / "vocab.json", words)
     write_lines(folder / "merges.txt", (f"{left} {right}" for left, right in opened.ranks))
     return {"tokenizer_class": "XLMTokenizer", "do_lowercase_and_remove_accent": opened.lower}

@@ -41,7 +41,7 @@ class Export:
 
 
 def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> None:
-    """Writes a checkpoint of ours as a folder for another program, with its tokenizer.
+    """Writes a checkpoint of this package as a folder for another program, with its tokenizer.
 
     Args:
         checkpoint: its file.
@@ -83,7 +83,7 @@ def _write_tokenizer(folder: Path, data: Path, model: Own, exported: Counterpart
 
 
 def _languages(model: Own, language: str | None) -> tuple[str | None, str | None]:
-    """Source and target language: those that --lang names, or of the only direction of the checkpoint.
+    """Source and target language, of --lang or of the checkpoint's only direction.
 
     Raises `UserError` for a language that the dictionary does not have, for one where a direction is expected, and for
     a direction that the model was not trained in (`check_direction`).

@@ -1,8 +1,7 @@
-"""Cuts the sub-words of a data folder to what its text uses, whatever their kind is.
+"""Removes unused pieces from the sub-words of a data folder.
 
-A word list of XLM or WordPiece loses its unused words: XLM's codes merge the same pieces without them, and WordPiece
-takes the longest piece that matches, which a removed one never was. `fairseq_xl.checkpoints.sentencepiece_surgery` cuts
-a SentencePiece model.
+A word list of XLM or WordPiece loses its unused words. Segmentations stay: XLM's codes merge the same pieces, and
+WordPiece takes the longest match. `fairseq_xl.checkpoints.sentencepiece_surgery` cuts SentencePiece models.
 """
 
 import shutil

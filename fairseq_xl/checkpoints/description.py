@@ -162,7 +162,7 @@ def _own(content: Any, path: Path) -> Description:
 
 
 def _labels(state: dict[str, Any]) -> Any:
-    """The labels of what a task type learned; of several objectives {name: labels}."""
+    """The labels in the state of a task type; of several objectives {name: labels}."""
     objectives = {name: part for name, part in state.items() if isinstance(part, dict)}
     return state.get("labels") or {name: part["labels"] for name, part in objectives.items() if "labels" in part}
 
@@ -190,7 +190,7 @@ def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _onnx_description(folder: Path) -> dict[str, Any] | None:
-    """What `fairseq-xl export-onnx` wrote about the ONNX files of a folder; None for a folder without it.
+    """Reads the description that `fairseq-xl export-onnx` writes into a folder; None for a folder without one.
 
     Raises `UserError` for a damaged description, and for one of another format.
     """

@@ -1,7 +1,6 @@
 """Files of embeddings: .npz with `symbols` (V,), the most frequent first, `rows` (V, C) of float32, and their `space`.
 
-The space is a hash. Embeddings that are mapped into a space have that of the target. Files of other
-programs have none.
+The space is a hash. Embeddings that are mapped into a space have that of the target. Files of other programs have none.
 """
 
 import hashlib

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 def initial_rows(
     old: XLDictionary, new: XLDictionary, segment: Callable[[str], list[str]], like: str | None = None
 ) -> Rows:
-    """The old rows of each symbol and language of a new dictionary, and a log line with their numbers.
+    """Returns the old rows of each symbol and language of a new dictionary, and logs their numbers.
 
     Args:
         old, new: the dictionaries.

@@ -26,7 +26,7 @@ def has_same_pieces(identity: dict[str, Any], dictionary: XLDictionary) -> bool:
 def with_languages(
     state: dict[str, Tensor], model: dict[str, Tensor], before: list[str], dictionary: XLDictionary, path: str
 ) -> dict[str, Tensor]:
-    """Gives weights the languages of a run: rows of ``[xx]`` and language embeddings, matched by name.
+    """Changes the languages of weights to those of a run: rows of ``[xx]`` and language embeddings, matched by name.
 
     Args:
         state: state dict of the checkpoint.

@@ -64,7 +64,7 @@ class LanguageModule:
         return "+".join(self.languages)
 
     def put_into(self, state):
-        """The state dict of a model with this language module in place of its own."""
+        """Returns the state dict of a model with its language module replaced by this one."""
         return split(state, self.language_positions)[1] | self.state
 
 

@@ -1,4 +1,4 @@
-"""Copying encoders and decoders between state dicts: pure functions, which load and change nothing."""
+"""Copies encoders and decoders between state dicts: pure functions, which load and change nothing."""
 
 import re
 from collections.abc import Mapping
@@ -16,8 +16,7 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
     """Copies an encoder or a decoder into a new model's; a decoder can come from a pretrained encoder.
 
     A pretrained model without a decoder gives its encoder and its output layer to the new decoder (Lample & Conneau
-    2019, section 4.2; Luo et al. 2020). Where encoder and decoder of a model share the token embeddings,
-    these belong to the decoder too.
+    2019, section 4.2; Luo et al. 2020). Token embeddings that encoder and decoder share belong to the decoder too.
 
     Args:
         model: state dict of the new model, keys ``encoder.*`` and ``decoder.*``.
@@ -52,7 +51,7 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
 
 
 def unused_parameters(pretrained, copied):
-    """Names the parts of a state dict that are in none of the tensors `copied`, each by its shortest prefix.
+    """Lists the parts of a state dict without any of the tensors `copied`, each by its shortest prefix.
 
     A part missing from all layers is one entry, ``layers.*.cross_attention``; one missing from some layers lists them:
     ``layers.{0,1}.cross_attention``.

@@ -87,7 +87,7 @@ class Report:
     unused: list[str]
 
     def log(self):
-        """Logs a line for each part, and one for what is unused."""
+        """Logs a line for each part, and one for the unused parts."""
         path = self.pretrained.path
         for part, count in self.copied.items():
             logger.info("%s from %s: %d tensors, new: %s", part, path, count, ", ".join(self.new[part]) or "none")
@@ -144,12 +144,12 @@ def initialize(
     layers: str = "all",
     adapt: Callable[[Pretrained], Pretrained] = lambda pretrained: pretrained,
 ) -> list[Report]:
-    """Gives a new model the weights of checkpoints, and logs the report of each.
+    """Initializes a new model from checkpoints, and logs the report of each.
 
     Args:
         model: the new model.
         files: {part: a checkpoint, or None to keep the part's random weights}, parts as in `transfer_weights`.
-        requirements: what the checkpoints must fit.
+        requirements: settings that the checkpoints must match.
         layers: as in `transfer_weights`.
         adapt: changes the weights of a checkpoint before they are copied.
 
@@ -188,8 +188,8 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     Args:
         path: a checkpoint of this package, a published model (`published_models`), or word vectors.
         model: the new model; it gives the rows that a published model lacks.
-        part: what is taken: a key of `PARTS`.
-        requirements: what the weights must fit.
+        part: the part to copy, a key of `PARTS`.
+        requirements: settings that the weights must match.
 
     Raises `UserError` for a file that is no model, and for one whose weights mean something else in the new model.
     """

@@ -1,4 +1,4 @@
-"""Vocabulary surgery: turns a checkpoint into that of another dictionary.
+"""Vocabulary surgery: changes the dictionary of a checkpoint.
 
 Each row of a new table is the mean of rows of the old one, or random; a row that stays is the mean of itself and
 bit-identical. The weights, their averages (EMA) and their FP32 master weights get the same rows. In the optimizer's
@@ -112,7 +112,7 @@ def change_vocabulary(
     data: str,
     encoding: dict[str, Any],
 ) -> dict[str, Any]:
-    """Returns the checkpoint of another dictionary.
+    """Returns a checkpoint with another dictionary.
 
     Args:
         checkpoint: a checkpoint of this package, whose identity was checked; it stays as it is.

@@ -109,7 +109,7 @@ def _text(path: str, symbols: Iterable[str], channels: int) -> Iterator[tuple[st
 
 
 def _lines(path: str) -> Iterator[str]:
-    """The lines of a file, decompressed; the errors of `read`."""
+    """Yields the decompressed lines of a file; raises the errors of `read`."""
     line_number = 0
     try:
         with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""The settings of a training: which of them a resumed run has changed."""
+"""Compares the settings of a resumed run with those of its checkpoint."""
 
 import argparse
 import os

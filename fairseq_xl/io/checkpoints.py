@@ -27,8 +27,8 @@ from fairseq_xl.io.zip_files import is_whole_file
 HUB_NAME = re.compile(r"([\w.-]+/)?\w[\w.-]*")
 NO_CHECKPOINT = "is not a checkpoint, or it is damaged or cut short"
 NOT_FINITE = "has NaN or infinite values"
-#: names of the checkpoint in a folder, in the order in which they are looked for
 DICTIONARY = "dict.txt"
+#: names of the checkpoint in a folder, in order of preference
 CHECKPOINTS = ("checkpoint.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 #: types of the tensors in checkpoints: weights, and counters and indices
 DTYPES = {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16}
@@ -146,7 +146,7 @@ def readable(path: "str | os.PathLike") -> Iterator[None]:
 
 @contextlib.contextmanager
 def naming_misfit(files: Sequence[str | os.PathLike]) -> Iterator[None]:
-    """Raises `UserError` with the file and the first parameter that does not fit, of perhaps hundreds."""
+    """Raises `UserError` with the file and the first parameter that does not fit."""
     try:
         yield
     except Exception as error:

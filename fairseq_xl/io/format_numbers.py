@@ -1,7 +1,6 @@
 """Format numbers of the files that this package writes and reads again.
 
-A file's number is its entry ``format``. A change after which a kind of file is read differently increases the number of
-that kind.
+A file's number is its entry ``format``. Each change of how a kind of file is read increases the number of that kind.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What fairseq would run: text that it evaluates as Python, which is read as literals here, and names of files."""
+"""Replaces fairseq's evaluation of text as Python by literals, and refuses file names that it passes to a shell."""
 
 import argparse
 import ast
@@ -42,7 +42,7 @@ def check_literals(options: dict[str, Any]) -> None:
 
 
 def literal_type(convert: Any) -> Any:
-    """A type of an argument that evaluates text as Python, `eval_str_list` of fairseq for example, of literals only.
+    """Restricts an argument type that evaluates text as Python, such as fairseq's `eval_str_list`, to literals.
 
     Other types are returned as they are.
     """

@@ -92,7 +92,7 @@ def load_model_ensemble_and_task(
 
 
 def _read(path: str, task: Any, overrides: dict[str, Any]) -> dict[str, Any]:
-    """Reads a checkpoint with the options of the evaluation and, for the others, its own; adds its path to its state.
+    """Reads a checkpoint, overrides its options by those of the evaluation, and adds its path to its state.
 
     The task sets DATA, since it compares the folder with the checkpoint's.
     """

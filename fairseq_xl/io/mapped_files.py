@@ -17,7 +17,7 @@ from fairseq_xl.io.locks import locked
 logger = logging.getLogger(__name__)
 
 READ_AHEAD = 1 << 20  # files up to this size (bytes) may be read ahead
-START = 64  # bytes before the rows of a table: what it was computed from, and the size of the file
+START = 64  # bytes before the rows of a table: the digest of its source, and the size of the file
 
 Blocks = Callable[[], Iterable[np.ndarray]]
 
@@ -32,14 +32,14 @@ def mapped_bytes(path: str | Path) -> mmap.mmap:
 
 
 def kept_table(path: str, digest: bytes, blocks: Blocks, columns: int | None) -> np.ndarray:
-    """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted, in the file `path`.
+    """Maps the file `path` with the rows of `blocks`: (n, columns) int64, or sorted (n,) uint64.
 
     If it is missing or was computed from something else, one process writes it while others wait. If it cannot be
     written, each process writes a temporary file. Writing takes the memory of a block; sorting is done in the mapped
     file.
 
     Args:
-        digest: digest of what the rows are computed from, up to 56 bytes.
+        digest: digest of the source of the rows, up to 56 bytes.
         columns: number of columns; None: 1-D, sorted uint64.
     """
     if _is_of(path, digest):

@@ -49,7 +49,7 @@ def open_matrix(path: str, kind: Literal["floats", "whole numbers"] = "floats") 
     """The matrix (n, C) of an .npy file, as a memory map.
 
     Raises `UserError` for a missing, damaged or truncated file, for one with bytes after the matrix, and for other
-    content, such as rows of no number.
+    content, such as rows without numbers.
     """
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)

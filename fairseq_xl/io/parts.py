@@ -9,14 +9,14 @@ from fairseq_xl.io.format_numbers import FORMATS, check_format
 
 
 def note_path(folder: Path) -> Path:
-    """The file of a folder of parts that holds their `made_with`."""
+    """Path of the file with the `made_with` of a folder of parts."""
     return folder / "made_with.json"
 
 
 def begin(folder: Path, made_with: dict[str, Any]) -> None:
-    """Makes the folder of parts, and removes parts with another `made_with`, everything that the result depends on.
+    """Makes the folder of parts, and removes parts with another `made_with`.
 
-    Raises `UserError` for parts of another format.
+    `made_with` has everything that the result depends on. Raises `UserError` for parts of another format.
     """
     note, made_with = note_path(folder), {"format": FORMATS["partial results"]} | made_with
     stored = read_json(note)

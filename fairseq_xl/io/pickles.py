@@ -1,9 +1,9 @@
-"""Checks a pickle before torch reads it. torch runs nothing in a pickle, but it works for as long as one asks for.
+"""Checks a pickle before torch reads it: torch runs no code of a pickle, but may take any time and memory for it.
 
-A pickle refers to an earlier value by its number. Some hundred bytes thus write a tuple of twice the same tuple, of
-twice the same tuple, and so on: its hash, as a key of a dict, or its text, in an error, is never finished. Numbers can
-be chosen so that they are at the same place of a dict. Calls of permitted classes, such as list and bytearray, copy a
-value or allocate memory as often as the pickle has them.
+A pickle refers to an earlier value by its number. So some hundred bytes can describe nested tuples, each of which holds
+the next one twice: hashing them as a key of a dict, or printing them in an error, takes time exponential in the depth.
+Numbers can be chosen so that they collide as keys of a dict. Each call of a permitted class, such as list or bytearray,
+copies a value or allocates memory.
 """
 
 import pickletools
@@ -21,10 +21,10 @@ _CALLS = {"REDUCE", "NEWOBJ"}
 _TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"}
 _SCALARS = {pickletools.pynone, pickletools.pybool, pickletools.pyinteger_or_bool, pickletools.pyint}
 _SCALARS |= {pickletools.pyfloat, pickletools.pyunicode, pickletools.pybytes, pickletools.pybytes_or_str}
-#: instructions that add one value, that is hashed and written in no time
+#: instructions that push one value, which is hashed and printed in constant time
 _CONSTANTS = {opcode.name for opcode in pickletools.opcodes if len(opcode.stack_after) == 1 and not opcode.stack_before}
 _CONSTANTS &= {opcode.name for opcode in pickletools.opcodes if set(opcode.stack_after) <= _SCALARS}
-#: functions that make no more of their arguments than the file has
+#: functions whose results are no larger than their arguments in the file
 _FUNCTIONS = {f"torch._utils _rebuild_{kind}" for kind in ("tensor", "tensor_v2", "tensor_v3", "parameter")}
 _FUNCTIONS |= {f"torch._utils _rebuild_{kind}" for kind in ("parameter_with_state", "sparse_tensor", "qtensor")}
 _FUNCTIONS |= {"torch._utils _rebuild_meta_tensor_no_storage", "torch.nn.parameter Parameter"}

@@ -15,7 +15,7 @@ def import_modules(package: str, path: Iterable[str], what: str) -> None:
     Args:
         package: name of the package.
         path: its `__path__`.
-        what: what an entry point names, for the warning about an installed module that fails.
+        what: kind of object that an entry point names, for the warning about an installed module that fails.
     """
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{package}.{module.name}")

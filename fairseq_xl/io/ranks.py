@@ -1,4 +1,4 @@
-"""What ranks exchange: plain data, in which no rank runs anything, flags on the host, and sums of statistics."""
+"""Communication between ranks: plain data, which runs no code, flags on the host, and sums of statistics."""
 
 import functools
 import io

@@ -1,6 +1,6 @@
-"""The base class of layouts: how the files of a family of models of other programs hold what our models compute.
+"""Base class of layouts, which convert the files of a family of models of other programs to our models and back.
 
-Adding one takes one file in this package or in another one (`fairseq_xl/README.md`). V symbols, C channels.
+A new layout takes one file, in this package or in another one (`fairseq_xl/README.md`). V symbols, C channels.
 """
 
 import re
@@ -33,7 +33,7 @@ DICTIONARY, PIECES, WORDS, WORDPIECES = "dict.txt", "sentencepiece.bpe.model", "
 TOKENIZER = "tokenizer.json"
 #: entry of a config.json that this package wrote, with the framing of the model's inputs
 PLUGIN = "fairseq_xl"
-#: names in files without counterpart here that change no output
+#: patterns of names in files that have no counterpart here and change no output
 IGNORED = (r".*position_ids", r".*\bversion", r".*_float_tensor")
 #: setting of a file -> the only value that our layers compute; absent settings have it
 _ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding_type": "absolute"}
@@ -95,7 +95,7 @@ class Layout:
         return bool(patterns) and all(any(pattern.fullmatch(name) for name in names) for pattern in patterns)
 
     def settings(self, checkpoint: Settings) -> Settings:
-        """The settings in a checkpoint without config.json, and what else of it the other methods need."""
+        """The settings of a checkpoint without config.json, and other entries that the methods need."""
         return check_settings(fairseq_settings(checkpoint))
 
     def to_ours(self, weights: State, settings: Settings) -> State:
@@ -160,17 +160,17 @@ class Layout:
         return self.framing
 
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
-        """The vocabulary of `count` rows, which stands beside the file of the weights."""
+        """The vocabulary of `count` rows, from a file beside the weights."""
         return published_vocabularies.of_pieces(count, beside(file, *self.vocabulary_files))
 
     # --- to the files ------------------------------------------------------------------------------------------
 
     def has_form(self, model: Own, head: str | None) -> bool:
-        """Whether the layout is the one for models of this form, fine-tuned for the task type `head` or None."""
+        """Whether the layout is for models of this form, fine-tuned for the task type `head` or None."""
         return False
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
-        """{what no model of transformers with this form has: whether our model has it}."""
+        """Reasons against a counterpart in transformers: {feature that it lacks: whether our model has it}."""
         has_languages = bool(model.languages)
         if model.has_decoder:
             return {

@@ -1,6 +1,6 @@
 """Maps models of this package to models of transformers that compute the same (recipes/interchange/README.md).
 
-Each layout says in `has_form` and `obstacles` what it computes; everything else is refused with the reason.
+`has_form` and `obstacles` of each layout define the models that it can express; others are refused with the reason.
 """
 
 from dataclasses import replace

@@ -49,7 +49,7 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
 
 
 def _cast(weights: State, dtype: str) -> State:
-    """The weights in another type; raises `UserError` for one that it cannot hold."""
+    """Converts weights to another type; raises `UserError` for values that are too large for it."""
     converted = {name: value.to(DTYPES[dtype]).contiguous() for name, value in weights.items()}
     for name, value in converted.items():
         if not is_finite(value):

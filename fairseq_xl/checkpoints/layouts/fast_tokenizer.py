@@ -43,7 +43,7 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
     Args:
         folder: data folder with the model.
         dictionary: the joint `XLDictionary`.
-        suffix: what the dictionary's pieces of the model end in: `@en` if languages share no piece.
+        suffix: end of the dictionary's pieces of the model, `@en` if languages share no piece.
 
     Raises `UserError` as `open_model` does, for pieces that the dictionary lacks, and for models that the package
     tokenizers cannot express.

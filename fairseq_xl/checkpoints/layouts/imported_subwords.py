@@ -1,4 +1,4 @@
-"""The sub-words of a published model as those of a data folder."""
+"""Copies the sub-words of a published model into a data folder."""
 
 import logging
 import shutil
@@ -89,7 +89,7 @@ _FILES: dict[str, tuple[tuple[str, ...], ...]] = {
 def _find(kind: Kind, folder: Path) -> tuple[Kind, tuple[Path, ...] | None]:
     """The kind of sub-words, that of the layout by default, and their files in the folder; None without files.
 
-    A tokenizer.json says itself which kind it is: exports of this package may have any.
+    A tokenizer.json names its kind, which may be any in exports of this package.
     """
     kind = "xlm" if has_xlm_tokenizer(folder) else kind
     if (folder / _TOKENIZER).is_file():

@@ -1,6 +1,6 @@
 """Reads a checkpoint of this package for conversion. C channels.
 
-The language module becomes part of the weights; `for_languages` does so with language embeddings.
+The language module becomes part of the weights; `for_languages` adds language embeddings to the positions.
 """
 
 from dataclasses import dataclass, fields, replace

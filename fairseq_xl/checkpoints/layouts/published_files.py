@@ -111,7 +111,7 @@ def _without_values(content: Any, meta_tensors: dict[tuple[Any, ...], Tensor], d
     """The content of a file with the tensors of its mappings on the meta device; equal ones stay one tensor.
 
     Args:
-        meta_tensors: tensors that were met before, by their place in memory and their shape.
+        meta_tensors: tensors of earlier calls, by their address, shape, strides and type.
         depth: number of levels of mappings; a checkpoint has parameters under a key.
     """
     if isinstance(content, Tensor) and content.layout is torch.strided and not content.is_quantized:

@@ -1,4 +1,4 @@
-"""The tokenizer of a transformers folder, with the ids and the framing of our models.
+"""Writes the tokenizer of a transformers folder, with the ids and the framing of our models.
 
 `AutoTokenizer.from_pretrained(FOLDER)` reads it without code of ours. `fast_tokenizer` lists the texts whose ids
 differ from `TextEncoder`'s.

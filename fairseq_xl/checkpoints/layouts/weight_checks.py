@@ -1,4 +1,4 @@
-"""Checks of what the files of published models hold: types of parameters and settings, values and shapes of weights.
+"""Checks of the files of published models: types of parameters and settings, values and shapes of weights.
 
 V symbols, C channels.
 """
@@ -74,14 +74,14 @@ def check_tables(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _are_languages(value: Any) -> bool:
-    """Whether it is {number, or its digits: language}."""
+    """Whether a value is {index, or its digits: language}."""
     return isinstance(value, Mapping) and all(
         str(index).isdecimal() and _is_language(language) for index, language in value.items()
     )
 
 
 def _are_numbers(value: Any) -> bool:
-    """Whether it is {language: number}."""
+    """Whether a value is {language: index}."""
     return isinstance(value, Mapping) and all(
         _is_language(language) and type(index) is int for language, index in value.items()
     )

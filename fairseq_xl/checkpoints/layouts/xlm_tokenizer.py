@@ -24,7 +24,7 @@ def write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, suf
         folder: the transformers folder.
         data: data folder with XLM's codes and vocabulary.
         dictionary: the joint `XLDictionary`.
-        suffix: what the dictionary's pieces of the vocabulary end in.
+        suffix: end of the dictionary's pieces of the vocabulary.
 
     Returns: the entries of tokenizer_config.json that XLMTokenizer needs.
     """

@@ -195,6 +195,7 @@ FINISHED = (
     "engine",
     "evaluation",
     "finetuning",
+    "io",
     "mining",
     "models",
     "modules",

@@ -273,7 +273,7 @@ def _members(path):
         with zipfile.ZipFile(path) as archive:
             names, whole = archive.namelist(), is_whole_file(archive)
     except (OSError, zipfile.BadZipFile):
-        return None  # the next function that reads the file says what is wrong with it
+        return None  # the next function that reads the file reports the error
     if not names or not all(name.endswith(SUFFIX) for name in names):
         return None
     if not whole:

@@ -168,7 +168,7 @@ def _transformers(weights: State, file: Path) -> Published:
 def _published(
     layout: Layout, weights: State, settings: Settings, file: Path, left_out: tuple[str, ...] = ()
 ) -> Published:
-    """The model with its rows in our order."""
+    """Converts a published model, with its rows in our order."""
     state = layout.to_ours(weights, settings)
     options = layout.options(settings, state)
     words = file.with_name(WORDS)

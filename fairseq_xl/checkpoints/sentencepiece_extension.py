@@ -101,7 +101,7 @@ def _learn(model: ModelProto, text: list[str], size: int) -> ModelProto:
 
 
 def _with_unigrams(model: ModelProto, learned: dict[str, float]) -> ModelProto:
-    """Appends the pieces of a unigram model, with scores as the module says; `learned` has those of the new model."""
+    """Appends pieces to a unigram model, with the scores of the module's docstring; `learned` has the new model's."""
     old, least, new = verbatim(model), min(piece.score for piece in normal_pieces(model)), []
     for piece, score in learned.items():
         replaced = [old.get_score(piece_id) for piece_id in old.encode(piece)]

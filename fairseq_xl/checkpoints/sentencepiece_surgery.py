@@ -34,7 +34,7 @@ def model_of(content: bytes) -> ModelProto:
 
 
 def ordinary_pieces(model: ModelProto) -> list[str]:
-    """The ordinary pieces in order: those that a dictionary has."""
+    """The pieces, in order, that a dictionary lists: all but unknown, control and unused ones."""
     special = (Piece.UNKNOWN, Piece.CONTROL, Piece.UNUSED)
     return [piece.piece for piece in model.pieces if piece.type not in special]
 

@@ -118,7 +118,7 @@ def transfer_weights(
 
 
 def _copy(pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: str):
-    """One part -> {key of the model: tensor} and the part's keys that the checkpoint lacks."""
+    """Returns the tensors of one part by their keys in the model, and the part's keys that the checkpoint lacks."""
     weights, path = pretrained.state, pretrained.path
     if part == "model":
         return copy_common(model, weights, path)

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def texts_of(folder: Path) -> list[Path]:
-    """Prefixes of all binarized texts of a data folder but back-translated ones, which a warning names.
+    """Prefixes of all binarized texts of a data folder except back-translated ones, which a warning names.
 
     Raises `UserError` if there are none.
     """

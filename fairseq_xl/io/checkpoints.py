@@ -119,7 +119,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 @functools.cache
 def plain_types() -> list[Any]:
-    """The classes and functions that rebuild plain data, which a file may name besides what torch allows."""
+    """The classes and functions of plain data that a file may name in addition to those that torch allows."""
     allowed: list[Any] = [argparse.Namespace, collections.defaultdict, dict, list, int, (typing.Any, "typing.Any")]
     allowed += [omegaconf.DictConfig, omegaconf.ListConfig, omegaconf.nodes.AnyNode]
     allowed += [omegaconf.base.ContainerMetadata, omegaconf.base.Metadata]

@@ -1,4 +1,4 @@
-"""Shows an error that the user can correct in one sentence, without a traceback. Imports neither torch nor fairseq."""
+"""Shows errors that the user can correct as one sentence, without a traceback. Imports neither torch nor fairseq."""
 
 import errno
 import re

@@ -165,7 +165,7 @@ def read_whole(path, vocabulary: bool = False) -> bytes:
 
 
 def read_json(path):
-    """The content of a JSON file; None for a missing or damaged one, whose content is then made again."""
+    """The content of a JSON file that can be written again; None for a missing or damaged one."""
     try:
         return json.loads(read_whole(path).decode("utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):

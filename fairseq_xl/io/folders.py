@@ -94,7 +94,7 @@ def _lock(folder: Path) -> int:
 
 
 def _umask() -> int:
-    """The permissions that new files do not get; reading them means setting them."""
+    """The umask of the process, which can be read only by setting it."""
     umask = os.umask(0)
     os.umask(umask)
     return umask

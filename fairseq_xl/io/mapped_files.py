@@ -23,7 +23,7 @@ Blocks = Callable[[], Iterable[np.ndarray]]
 
 
 def mapped_bytes(path: str | Path) -> mmap.mmap:
-    """The bytes of a file, mapped. A file too large to stay in memory is not read ahead of what is used."""
+    """Maps the bytes of a file; one of more than `READ_AHEAD` bytes, which may not fit in memory, is not read ahead."""
     with open(path, "rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(content) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):

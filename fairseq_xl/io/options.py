@@ -31,7 +31,7 @@ def changed(options: Any, dataclass: type) -> Iterable[str]:
 
 
 def number_of_updates(value: Any) -> Any:
-    """The value of --updates-per-epoch, a number, "auto", or None for the default; raises `UserError` for any other."""
+    """The value of --updates-per-epoch: a number, "auto", or None for the default; raises `UserError` for others."""
     if value in (None, AUTO):
         return value
     with contextlib.suppress(ValueError):

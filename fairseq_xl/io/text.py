@@ -46,7 +46,7 @@ def is_blank(line: str) -> bool:
 
 
 def placed_text(line: str) -> tuple[str, list[int]]:
-    """The text of a raw line, and the place in the line of each of its characters."""
+    """The text of a raw line, and the position in the line of each of its characters."""
     text, positions, end = text_of_line(line), [], 0
     for word in text.split(" ") if text else ():
         if positions:

@@ -99,7 +99,7 @@ class Layout:
         return check_settings(fairseq_settings(checkpoint))
 
     def to_ours(self, weights: State, settings: Settings) -> State:
-        """Converts weights to our names and to float32; integers stay, and are refused where they are needed.
+        """Converts weights to our names, and floating-point ones to float32.
 
         Raises `UserError` for names that are missing or left over, output layers that are not tied, and weights that
         are not finite or do not fit each other.
@@ -192,7 +192,7 @@ class Layout:
         return self.names.to_theirs(dict(state))
 
     def config(self, model: Own, state: State, stack: str = "encoder") -> Settings:
-        """The config.json of our weights `state`, without names of classes; of one stack where these have their own."""
+        """The config.json of our weights `state`, or of one stack where stacks have their own; without class names."""
         config: Settings = {entry: model.options[name] for entry, name in self.config_entries.items()}
         config |= {"bos_token_id": BOS, "pad_token_id": PAD, "eos_token_id": EOS, "vocab_size": len(model.dictionary)}
         positions = len(state[f"{stack}.embeddings.positions.weight"])

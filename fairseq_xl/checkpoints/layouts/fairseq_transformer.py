@@ -100,6 +100,6 @@ class FairseqTransformer(Layout):
         return published_vocabularies.of_fairseq_translation(count, beside(file, DICTIONARY), codes)
 
     def to_theirs(self, state: State) -> State:
-        """An output bias of zeros is left out; raises `UserError` for another one, which fairseq does not have."""
+        """Leaves out an output bias of zeros; raises `UserError` for another one, which fairseq does not have."""
         has_bias = state[BIAS].is_meta or bool(state[BIAS].any())
         return super().to_theirs({name: value for name, value in state.items() if has_bias or name != BIAS})

@@ -40,7 +40,7 @@ def import_subwords(
 ) -> None:
     """Copies the sub-words of a published model into a folder, under the names of a data folder, with a manifest.
 
-    Without them the model has only a dictionary, and a warning says so; the manifest then has only their kind.
+    If the model has none, a warning is logged, and the manifest has only their kind.
 
     Args:
         kind: kind of the sub-words of the model's layout.

@@ -69,7 +69,7 @@ class Table:
         rows = self._rows(state.keys(), lambda key, file_names: (key,))
         _check_names(set(rows), state.keys())
         weights: State = {}
-        used: set[int] = set()  # places of memory
+        used: set[int] = set()  # addresses
         for key, file_names in rows.items():
             for name, part in zip(file_names, state[key].chunk(len(file_names))):
                 weights[name] = part.clone() if _shares_memory(part, used) else part
@@ -114,7 +114,7 @@ def _joined(parts: State) -> Tensor:
 
 
 def _shares_memory(part: Tensor, used: set[int]) -> bool:
-    """Whether a tensor is part of a larger one, or begins at one of the `used` places of memory."""
+    """Whether a tensor is part of a larger one, or begins at one of the `used` addresses."""
     if part.is_meta:
         return False
     return part.untyped_storage().nbytes() > part.nbytes or part.data_ptr() in used

@@ -34,7 +34,7 @@ class Own:
     head_dropout: float  # dropout of the head of fine-tuning
     longest: int  # number of tokens to which inputs were truncated in training, or that it has positions for
     head: str | None  # the task type that it was fine-tuned for
-    type_state: dict[str, Any]  # what the task type learned from its training files, such as the names of classes
+    type_state: dict[str, Any]  # state of the task type from its training files, such as the names of classes
     same_language: bool = False  # whether it was fine-tuned to write text in the language of its source
 
     @property
@@ -114,7 +114,7 @@ def _with_module(
 
 
 def for_languages(model: Own, source: str, target: str | None = None) -> Own:
-    """The model for text of one language: its language embedding is added to the positions, and is no option any more.
+    """Adds the language embedding of one language to the positions, in place of all language embeddings.
 
     Args:
         source: the language of the encoder's text.

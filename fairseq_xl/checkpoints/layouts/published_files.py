@@ -53,7 +53,7 @@ def _names() -> list[str]:
 
 
 def load_weights(file: Path, values: bool = True) -> Any:
-    """The content of a file of weights: a state dict, or what torch.save wrote. Shards are joined.
+    """The content of a file of weights: a state dict, or another object of torch.save. Shards are joined.
 
     Args:
         file: the file.

@@ -42,14 +42,14 @@ class Predictor(ABC):
 
     def __call__(self, lines: Sequence[str], first: int = 1) -> list[Record | None]:
         """Predicts for n lines, the first of which has the number `first`: n records, None for a blank line."""
-        numbers = [number for number, line in enumerate(lines) if not is_blank(line)]
-        found: list[Record | None] = [None] * len(lines)
-        if numbers:
-            records = self.predict([lines[number] for number in numbers], [first + number for number in numbers])
+        filled = [index for index, line in enumerate(lines) if not is_blank(line)]
+        results: list[Record | None] = [None] * len(lines)
+        if filled:
+            records = self.predict([lines[index] for index in filled], [first + index for index in filled])
             self.encode.warn_of_unknown(self.name)
-            for number, record in zip(numbers, records, strict=True):
-                found[number] = record
-        return found
+            for index, record in zip(filled, records, strict=True):
+                results[index] = record
+        return results
 
     @abstractmethod
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:

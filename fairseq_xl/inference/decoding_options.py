@@ -46,10 +46,10 @@ def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) ->
     for name in ("sampling_topk", "sampling_topp"):
         if options.get(name, -1) >= 0 and not options.get("sampling"):
             raise UserError(f"{shown(name)} {options[name]}: {shown('sampling')} is needed too")
-    times, more = options.get("max_len_a", 0), options.get("max_len_b", 200)
-    if times * SHORTEST + more < 1:
+    factor, extra = options.get("max_len_a", 0), options.get("max_len_b", 200)
+    if factor * SHORTEST + extra < 1:
         raise UserError(
-            f"{shown('max_len_a')} {times}, {shown('max_len_b')} {more}: the text for a source of {SHORTEST} tokens "
+            f"{shown('max_len_a')} {factor}, {shown('max_len_b')} {extra}: the text for a source of {SHORTEST} tokens "
             "would have no token: raise one of them"
         )
 

@@ -65,11 +65,11 @@ class Embedder:
 
     def choice(self, layer=None, pooling=POOLINGS[0]):
         """(layer, pooling), the last layer by default; raises `UserError` for one that the model lacks."""
-        chosen = len(self.encoder.layers) if layer is None else layer, pooling
-        if chosen not in self.choices:
+        choice = len(self.encoder.layers) if layer is None else layer, pooling
+        if choice not in self.choices:
             layers = f"a layer from 0 to {len(self.encoder.layers)}"
             raise UserError(f"layer {layer}, pooling {pooling!r}: expected {layers} and {' or '.join(POOLINGS)}")
-        return chosen
+        return choice
 
     def rows(self, sentences, language):
         """Sentences of a language -> framed token sequences, truncated to the model's positions."""
@@ -78,8 +78,8 @@ class Embedder:
         too_long = sum(len(tokens) >= self.longest for tokens in ended)
         if too_long:
             logger.warning("%d sentences are truncated to %d tokens", too_long, self.longest)
-        number = self.task.dictionary.language_id(language)
-        return [self.task.framing.sentence(cut(tokens, self.longest - 1), number) for tokens in ended]
+        language_id = self.task.dictionary.language_id(language)
+        return [self.task.framing.sentence(cut(tokens, self.longest - 1), language_id) for tokens in ended]
 
     @torch.no_grad()
     def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
@@ -90,7 +90,7 @@ class Embedder:
         """
         dictionary = self.task.dictionary
         for batch in batches([len(row) for row in rows], batch_tokens):
-            padded = pad_rows([rows[number] for number in batch], dictionary.pad())
+            padded = pad_rows([rows[index] for index in batch], dictionary.pad())
             tokens = torch.from_numpy(padded).to(self.device)
             padding = tokens.eq(dictionary.pad())
             # called by its class, since the encoder of a translation model overrides `forward`
@@ -112,13 +112,13 @@ class Embedder:
         cosine is 0.
         """
         filled = np.flatnonzero([not is_blank(sentence) for sentence in sentences])
-        rows = self.rows([sentences[number] for number in filled], language)
-        found = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
+        rows = self.rows([sentences[index] for index in filled], language)
+        embeddings = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
         for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
             for layer, pooling in choices:
                 pooled = pool(states[layer].float(), padding, pooling)
-                found[layer, pooling][filled[batch]] = pooled.cpu().numpy()
-        return found
+                embeddings[layer, pooling][filled[batch]] = pooled.cpu().numpy()
+        return embeddings
 
 
 def embedder_of(options, fp16=False):
@@ -144,28 +144,28 @@ class Embedders:
     """
 
     def __init__(self, checkpoint, data, languages, modules=(), fp16=False):
-        named = _language_modules(modules, set(languages))
+        replacements = _language_modules(modules, set(languages))
         self.default = Embedder(checkpoint, data, fp16)
         if self.default.has_language_modules:
-            own = self.default.task.dictionary.languages
-            for language in sorted(set(languages) - named.keys() - set(own)):
+            supported = self.default.task.dictionary.languages
+            for language in sorted(set(languages) - replacements.keys() - set(supported)):
                 remedy = f"--lang {language}=DATA:MODULE gives the model a language module of {language}"
-                raise UserError(f"{data} is of {', '.join(own)}: {remedy}")
-        elif named:
+                raise UserError(f"{data} is of {', '.join(supported)}: {remedy}")
+        elif replacements:
             raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
-        for language in sorted(set(languages) - named.keys()):  # before sentences of other languages are encoded
+        for language in sorted(set(languages) - replacements.keys()):  # before sentences of other languages are encoded
             self.default.task.dictionary.language_id(language)
         self.of_language = {
             language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
-            for language, (folder, module) in named.items()
+            for language, (folder, module) in replacements.items()
         }
 
     def choices(self, layer=None, pooling=None):
         """Returns the choices (layer, pooling) of the model; `layer` and `pooling` keep those with that value."""
-        found = [each for each in self.default.choices if layer in (None, each[0]) and pooling in (None, each[1])]
-        if not found:
+        matching = [pair for pair in self.default.choices if layer in (None, pair[0]) and pooling in (None, pair[1])]
+        if not matching:
             raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")
-        return found
+        return matching
 
     def __call__(self, sentences, language, choices):
         """As `Embedder`, with the language module of the language."""
@@ -210,10 +210,10 @@ def add_choice(parser, default, pooling=None):
     )
 
 
-def _language_modules(named, languages):
+def _language_modules(arguments, languages):
     """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
-    found = {}
-    for argument in named:
+    sources = {}
+    for argument in arguments:
         language, _, rest = argument.partition("=")
         data, _, module = rest.partition(":")
         if not language or not data or not module:
@@ -222,10 +222,10 @@ def _language_modules(named, languages):
             )
         if language not in languages:
             raise UserError(f"--lang {argument}: there are no sentences of {language}")
-        if language in found:
+        if language in sources:
             raise UserError(f"--lang {argument}: {language} has a language module already")
-        found[language] = data, module
-    return found
+        sources[language] = data, module
+    return sources
 
 
 def batches(lengths, most_tokens):

@@ -91,8 +91,8 @@ class HubInterface:
         Raises `UserError` for an unknown language, layer or pooling.
         """
         choice = self.embedder.choice(layer, pooling)
-        found: np.ndarray = self.embedder(_texts(sentences), lang, [choice])[choice]
-        return found
+        embeddings: np.ndarray = self.embedder(_texts(sentences), lang, [choice])[choice]
+        return embeddings
 
     def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
@@ -139,11 +139,11 @@ class HubInterface:
             )
         causal = "clm" in getattr(self.task, "objectives", ())
         texts = _texts(sentences)
-        found = np.zeros(len(texts))
-        kept = [number for number, text in enumerate(texts) if not is_blank(text)]
+        totals = np.zeros(len(texts))
+        filled = [index for index, text in enumerate(texts) if not is_blank(text)]
         scores = log_likelihoods if causal else pseudo_log_likelihoods
-        found[kept] = scores(self.embedder, [texts[number] for number in kept], lang)
-        return found
+        totals[filled] = scores(self.embedder, [texts[index] for index in filled], lang)
+        return totals
 
     def translate(
         self, sentences: Sequence[str], source_lang: str, target_lang: str, beam: int = 5, **options: Any
@@ -186,8 +186,8 @@ class HubInterface:
         key = pair, tuple(sorted(options.items()))
         if key not in self._predictors:
             self._predictors[key] = TextPredictor(self.model, self.task, BatchLimits(), INPUT, pair, options)
-        found: TextPredictor = self._predictors[key]
-        return found
+        predictor: TextPredictor = self._predictors[key]
+        return predictor
 
 
 def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[str]:
@@ -196,8 +196,8 @@ def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[st
         raise UserError(f"{argument}: expected a list of sentences, found the text {sentences[:40]!r}")
     if not isinstance(sentences, Iterable):
         raise UserError(f"{argument}: expected a list of sentences, found {quoted(sentences)}")
-    found = list(sentences)
-    for number, sentence in enumerate(found):
+    texts = list(sentences)
+    for index, sentence in enumerate(texts):
         if not isinstance(sentence, str):
-            raise UserError(f"{argument}[{number}]: expected text, found {quoted(sentence)}")
-    return found
+            raise UserError(f"{argument}[{index}]: expected text, found {quoted(sentence)}")
+    return texts

@@ -35,18 +35,18 @@ class LabelPredictor(Predictor):
         """The records of the task type."""
         examples = [self.type.from_line(line, self.language, self.name, n) for line, n in zip(lines, numbers)]
         inputs = [self.type.inputs(example, self.encode) for example in examples]
-        truncated = [n for n, of_one in zip(numbers, inputs) if any(each.truncated for each in of_one)]
+        truncated = [n for n, group in zip(numbers, inputs) if any(item.truncated for item in group)]
         self.warn_of_truncation(truncated, f"{self.objective.truncation_limit} tokens")
         corpus = LabelledExamples(examples, inputs)
         self.objective.check_longest(corpus, self.limits.tokens)
-        found: dict[int, Any] = {}
+        predicted: dict[int, Any] = {}
         dataset = PlannedBatches(self.task.objectives, {self.objective.name: {self.language: corpus}})
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
         for sample in map(self.on_device, epochs.next_epoch_itr(shuffle=False)):
             outputs, ids = self.model(self.objective.outputs, sample["batch"]), sample["id"].cpu().numpy()
             predictions = self.type.predict(outputs, sample["batch"], corpus.inputs_of(ids))
-            found |= zip(ids.tolist(), predictions, strict=True)
-        return [self.type.to_record(example, found[index]) for index, example in enumerate(examples)]
+            predicted |= zip(ids.tolist(), predictions, strict=True)
+        return [self.type.to_record(example, predicted[index]) for index, example in enumerate(examples)]
 
     def to_line(self, record: Record) -> str:
         """The line of the task type."""
@@ -59,6 +59,6 @@ def _objective_of(task: Any, name: str | None) -> LabelledObjective:
     if name is None and len(labelled) == 1:
         return next(iter(labelled.values()))
     if name not in labelled:
-        given = f"--objective {name}" if name else "--objective is missing"
-        raise UserError(f"{given}: expected one of {', '.join(labelled)}")
+        problem = f"--objective {name}" if name else "--objective is missing"
+        raise UserError(f"{problem}: expected one of {', '.join(labelled)}")
     return labelled[name]

@@ -22,9 +22,9 @@ def around_mask(encode: TextEncoder, left: str, right: str, language: str) -> tu
     neither side. The text on the right continues the word of the mask, unless it begins with a space.
     """
     for letter in LETTERS:
-        found = _around(encode, left, letter, right, language)
-        if found is not None:
-            return found
+        sides = _around(encode, left, letter, right, language)
+        if sides is not None:
+            return sides
     raise UserError(f"{quoted(left + MASK + right)}: the vocabulary has no letter that can stand for {MASK} in it")
 
 
@@ -32,17 +32,17 @@ def _around(encode: TextEncoder, left: str, letter: str, right: str, language: s
     """`around_mask` with a letter in place of the mask; None if a piece has the letter and text beside it."""
     raw = text_of_line(left + letter + right)
     text = encode.tokenized(raw, language)
-    places = [place for place, char in enumerate(text) if char == letter]
-    if len(places) != raw.count(letter):  # the tokenizer has changed letters
+    positions = [position for position, char in enumerate(text) if char == letter]
+    if len(positions) != raw.count(letter):  # the tokenizer has changed letters
         return None
-    place = places[left.count(letter)]
+    position = positions[left.count(letter)]
     subwords, indices = encode.subwords_of(language)
     pieces, spans = subwords.spans(text)
-    if any(text[begin:end].strip() != letter for begin, end in spans if begin <= place < end):
+    if any(text[begin:end].strip() != letter for begin, end in spans if begin <= position < end):
         return None
-    before = [number for number, (_, end) in enumerate(spans) if end <= place]
+    before = [index for index, (_, end) in enumerate(spans) if end <= position]
     while before and not text[slice(*spans[before[-1]])].strip():  # the space in front of the mask
         before.pop()
-    behind = [number for number, (begin, _) in enumerate(spans) if begin > place]
-    first, second = (indices[np.array([pieces[number] for number in side], np.int64)] for side in (before, behind))
+    behind = [index for index, (begin, _) in enumerate(spans) if begin > position]
+    first, second = (indices[np.array([pieces[index] for index in side], np.int64)] for side in (before, behind))
     return first, second

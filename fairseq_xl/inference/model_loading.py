@@ -13,13 +13,13 @@ def load_model(checkpoint: str | Path, data: str | Path | None = None, **options
     register()
     from fairseq import checkpoint_utils
 
-    given = options.keys()
+    option_names = options.keys()
     checkpoint, folder = found_in(checkpoint)
     if data is None and folder is not None:  # it may have no text, whose languages and pairs options would name
         data, options = folder, {"langs": None, "pairs": None} | options
     overrides = options if data is None else {"data": str(data)} | options
     (model, *_), cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides=overrides)
-    for name in given:
+    for name in option_names:
         if name not in cfg.task and name not in cfg.model:
             owners = f"neither its task {cfg.task._name} nor its model {cfg.model._name}"
             raise UserError(f"{checkpoint}: {owners} has the option {name}")

@@ -77,19 +77,19 @@ class Translator:
             max_tokens: maximum number of tokens in a batch.
         """
         tokens = [torch.from_numpy(sentence.astype(np.int64)) for sentence in sentences]
-        dataset = self.task.build_dataset_for_inference(tokens, [len(each) for each in tokens])
+        dataset = self.task.build_dataset_for_inference(tokens, [len(ids) for ids in tokens])
         batches = self.task.get_batch_iterator(
             dataset, max_tokens=max_tokens, max_positions=self.model.max_positions()
         ).next_epoch_itr(shuffle=False)
-        dictionary, found = self.task.dictionary, {}
-        kept = dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.unk())
+        dictionary, translations = self.task.dictionary, {}
+        is_output = dictionary.is_piece | (np.arange(len(dictionary)) == dictionary.unk())
         for sample in batches:
             moved = {name: value.to(self.device) for name, value in sample["net_input"].items()}
             beams = self.task.inference_step(self.generator, [self.model], sample | {"net_input": moved})
-            for number, (best, *_) in zip(sample["id"].tolist(), beams):
+            for index, (best, *_) in zip(sample["id"].tolist(), beams):
                 symbols = best["tokens"].cpu().numpy()
-                found[number] = np.append(symbols[kept[symbols]], dictionary.eos())
-        return [found[number] for number in range(len(sentences))]
+                translations[index] = np.append(symbols[is_output[symbols]], dictionary.eos())
+        return [translations[index] for index in range(len(sentences))]
 
 
 class Parts:
@@ -112,8 +112,8 @@ class Parts:
 
     def sentences(self, start: int) -> list[np.ndarray]:
         """The sentences of the part that begins at `start`."""
-        found = self.corpus.texts(self.examples[start : start + CHUNK], self.length)
-        return [sentence for (sentence,) in found]
+        texts = self.corpus.texts(self.examples[start : start + CHUNK], self.length)
+        return [sentence for (sentence,) in texts]
 
     def sources(self, start: int) -> list[np.ndarray]:
         """The sources of a part: generated, or read if they were before."""
@@ -121,8 +121,8 @@ class Parts:
         part = read_arrays(path)
         if part is None:
             torch.manual_seed(self.seed + start)
-            made = self.translator(self.sentences(start), self.max_tokens)
-            part = {"tokens": np.concatenate(made), "lengths": np.array([len(each) for each in made])}
+            generated = self.translator(self.sentences(start), self.max_tokens)
+            part = {"tokens": np.concatenate(generated), "lengths": np.array([len(source) for source in generated])}
             with replacing(path) as file:
                 np.savez(file, tokens=part["tokens"], lengths=part["lengths"])
         return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
@@ -168,8 +168,8 @@ def back_translate(
     examples, sizes = corpus.all_examples(length)
     longest = min(1 + int(sizes.max()), translator.model.max_positions()[0])  # with <s>, truncated
     if longest > max_tokens:
-        found = f"{folder / target / split}: a sentence has {longest} tokens"
-        raise UserError(f"{found}, more than --max-tokens {max_tokens}: raise it")
+        problem = f"{folder / target / split}: a sentence has {longest} tokens"
+        raise UserError(f"{problem}, more than --max-tokens {max_tokens}: raise it")
     prefix = back_translated_prefix(folder, source, target)
     allowed = np.packbits(translator.task.language_pieces.mask(source)) if target_pieces_only else None
     made_with = {
@@ -184,14 +184,14 @@ def back_translate(
         **{"split": split, "length": length, "sentences": len(examples), "max_tokens": max_tokens},
         **({"fp16": True} if fp16 else {}),
     }
-    parts_of_text = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
+    corpus_parts = Parts(translator, corpus, length, max_tokens, seed, parts_path(prefix))
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with locked(Path(f"{prefix}.lock"), f"{prefix}: another `fairseq-xl back-translate` is writing there"):
-        return _write_pairs(prefix, (source, target), parts_of_text, made_with, len(dictionary))
+        return _write_pairs(prefix, (source, target), corpus_parts, made_with, len(dictionary))
 
 
 def _write_pairs(
-    prefix: Path, codes: tuple[str, str], parts_of_text: Parts, made_with: dict[str, Any], symbols: int
+    prefix: Path, codes: tuple[str, str], corpus_parts: Parts, made_with: dict[str, Any], symbols: int
 ) -> dict[str, Any]:
     """Writes the pairs of source and target language at a prefix, unless they are there; returns their statistics.
 
@@ -205,38 +205,38 @@ def _write_pairs(
         return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
     if note:
         logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
-    parts.begin(parts_of_text.folder, made_with)
-    sentences = len(parts_of_text.examples)
-    for start in parts_of_text.starts:
-        parts_of_text.sources(start)
+    parts.begin(corpus_parts.folder, made_with)
+    sentences = len(corpus_parts.examples)
+    for start in corpus_parts.starts:
+        corpus_parts.sources(start)
         logger.info("%s: %d of %d sentences", prefix, min(start + CHUNK, sentences), sentences)
     note_path(prefix).unlink(missing_ok=True)  # the pairs are not complete until it is there again
     lengths = {
-        code: write_binarized(f"{prefix}.{code}", parts_of_text.all(side), symbols)
-        for code, side in ((source, parts_of_text.sources), (target, parts_of_text.sentences))
+        code: write_binarized(f"{prefix}.{code}", corpus_parts.all(side), symbols)
+        for code, side in ((source, corpus_parts.sources), (target, corpus_parts.sentences))
     }
     result = {
         "made_with": made_with,
         "pairs": sentences,
-        "mean_length": {code: round(float(np.mean(found) - 1), 2) for code, found in lengths.items()},  # without </s>
+        "mean_length": {code: round(float(np.mean(sizes) - 1), 2) for code, sizes in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    number = {"format": FORMATS["note of added files"]}
-    write_json(note_path(prefix), number | result | {"fingerprints": _fingerprints(prefix, codes)})
-    shutil.rmtree(parts_of_text.folder, ignore_errors=True)
+    file_format = {"format": FORMATS["note of added files"]}
+    write_json(note_path(prefix), file_format | result | {"fingerprints": _fingerprints(prefix, codes)})
+    shutil.rmtree(corpus_parts.folder, ignore_errors=True)
     return result
 
 
 def _fingerprints(prefix: Path, codes: tuple[str, str]) -> dict[str, dict[str, Any]]:
     """{name: fingerprint} of the files of the pairs."""
-    found = {}
+    fingerprints = {}
     for code in codes:
         sizes = Text(f"{prefix}.{code}", code).sizes
         counts = {"idx": {"lines": len(sizes), "tokens": int(sizes.sum(dtype=np.int64))}, "bin": {}}
         for end in counts:
             path = Path(f"{prefix}.{code}.{end}")
-            found[path.name] = fingerprint(path, **counts[end])
-    return found
+            fingerprints[path.name] = fingerprint(path, **counts[end])
+    return fingerprints
 
 
 def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:

@@ -34,20 +34,20 @@ def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[st
     device, dictionary, objective = next(model.parameters()).device, task.dictionary, task.objectives[OBJECTIVE]
     counted = torch.from_numpy(word_markers(dictionary)).to(device)
     task.load_dataset(split)
-    found = {code: dict.fromkeys(("nats", "tokens", "words", "sentences"), 0.0) for code in langs.split(",")}
-    missing = found.keys() - task.datasets[split].corpora[OBJECTIVE].keys()
+    language_totals = {code: dict.fromkeys(("nats", "tokens", "words", "sentences"), 0.0) for code in langs.split(",")}
+    missing = language_totals.keys() - task.datasets[split].corpora[OBJECTIVE].keys()
     if missing:
         raise UserError(f"{data} has no {split} text of {min(missing)}")
     batches = task.get_batch_iterator(task.datasets[split], max_tokens=BATCH_TOKENS).next_epoch_itr(shuffle=False)
     for sample in batches:
         batch = utils.apply_to_sample(lambda tensor: tensor.to(device), sample["batch"])
         (term,) = objective.loss(model, batch).values()
-        target, sums = batch["target"], found[sample["corpus"]]
+        target, sums = batch["target"], language_totals[sample["corpus"]]
         sums["nats"] += float(term.sum)
         sums["tokens"] += term.count
         sums["words"] += int(counted[target].sum())
         sums["sentences"] += int((target == dictionary.eos()).sum())
-    return found, {"length": objective.cfg.length, "sample_break_mode": objective.cfg.sample_break_mode}
+    return language_totals, {"length": objective.cfg.length, "sample_break_mode": objective.cfg.sample_break_mode}
 
 
 def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
@@ -59,10 +59,10 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
         for text in (open_text(data / code / name, code, len(dictionary)) for name in ("train", split))
     )
     text, predicted = flat(held_out, end), np.append(dictionary.pieces, end)
-    found = next_token_probabilities(train, predicted, len(dictionary), end, text)
+    probabilities = next_token_probabilities(train, predicted, len(dictionary), end, text)
     return {
-        "nats": -float(np.log(found).sum()),
-        "tokens": len(found),
+        "nats": -float(np.log(probabilities).sum()),
+        "tokens": len(probabilities),
         "words": int(word_markers(dictionary)[text[1:]].sum()),
         "sentences": int((text[1:] == end).sum()),
     }

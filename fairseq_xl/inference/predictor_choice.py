@@ -54,20 +54,20 @@ def _no_predictor(checkpoint: str, task: Any) -> str:
 def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool) -> None:
     """Raises `UserError` for options of models that write text, for another one, and the other way round."""
     if writes:
-        given = ["--objective"] * bool(options.objective) + ["--probabilities"] * options.probabilities
+        unexpected = ["--objective"] * bool(options.objective) + ["--probabilities"] * options.probabilities
         expected = "predicts classes"
     else:
-        given, expected = [option_name(name) for name in generation], "translates or generates text"
-    if given:
-        raise UserError(f"{', '.join(given)}: expected a model that {expected}, found {options.checkpoint}")
+        unexpected, expected = [option_name(name) for name in generation], "translates or generates text"
+    if unexpected:
+        raise UserError(f"{', '.join(unexpected)}: expected a model that {expected}, found {options.checkpoint}")
 
 
 def _language(options: argparse.Namespace, task: Any) -> str:
     """The language of the text: --lang, or the only one of the dictionary."""
-    known: list[str] = task.dictionary.languages
-    if not options.lang and len(known) > 1:
-        raise UserError(f"--lang is missing: name the language of the text, one of {', '.join(known)}")
-    return options.lang or known[0]
+    languages: list[str] = task.dictionary.languages
+    if not options.lang and len(languages) > 1:
+        raise UserError(f"--lang is missing: name the language of the text, one of {', '.join(languages)}")
+    return options.lang or languages[0]
 
 
 def _direction(options: argparse.Namespace, task: Any) -> tuple[str, str]:

@@ -18,14 +18,14 @@ from fairseq_xl.models.encoder import XLEncoderModel
 
 def parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """The arguments of `fairseq-xl probe NAME`, without its files."""
-    made = argparse.ArgumentParser(f"fairseq-xl probe {name}", description=description)
-    made.add_argument("checkpoint", help="checkpoint of any task with an encoder")
-    made.add_argument("data", help="data folder of the probed language, with dict.txt and sentencepiece.model")
-    made.add_argument("--lang", default="en", help="language of the text (default: en)")
-    made.add_argument(
+    command = argparse.ArgumentParser(f"fairseq-xl probe {name}", description=description)
+    command.add_argument("checkpoint", help="checkpoint of any task with an encoder")
+    command.add_argument("data", help="data folder of the probed language, with dict.txt and sentencepiece.model")
+    command.add_argument("--lang", default="en", help="language of the text (default: en)")
+    command.add_argument(
         "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
     )
-    return made
+    return command
 
 
 def last_hidden_states(
@@ -33,8 +33,8 @@ def last_hidden_states(
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """Yields the number of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
     for batch, states, _ in embedder.hidden_states(rows, language, batch_tokens):
-        for number, hidden in zip(batch, states[-1]):
-            yield number, hidden[: len(rows[number])]
+        for index, hidden in zip(batch, states[-1]):
+            yield index, hidden[: len(rows[index])]
 
 
 def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np.ndarray, np.ndarray]:
@@ -45,32 +45,32 @@ def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np
     """
     ids, characters = embedder.encode.spans(word.text, language)
     begin = word.begin - word.text[: word.begin].endswith(" ")  # a piece may be the space before the word alone
-    places = np.flatnonzero((characters[:, 0] < word.end) & (characters[:, 1] > begin))
+    positions = np.flatnonzero((characters[:, 0] < word.end) & (characters[:, 1] > begin))
     room = embedder.longest - 2  # <s> and </s>
-    if not 0 < len(places) <= room:
-        raise UserError(f"{word.location}: the word has {len(places)} pieces, expected 1 to {room}")
-    first = max(0, min((places[0] + places[-1] + 1 - room) // 2, len(ids) - room))
+    if not 0 < len(positions) <= room:
+        raise UserError(f"{word.location}: the word has {len(positions)} pieces, expected 1 to {room}")
+    first = max(0, min((positions[0] + positions[-1] + 1 - room) // 2, len(ids) - room))
     ended = np.append(ids[first : first + room], embedder.task.dictionary.eos())
-    return embedder.task.framing.sentence(ended), places - first + 1
+    return embedder.task.framing.sentence(ended), positions - first + 1
 
 
 def word_hidden_states(embedder: Embedder, words: Sequence[WordInText], language: str) -> np.ndarray:
     """(n, C) float32: the mean over the pieces of each word of the last layer's hidden states."""
     framed = [word_tokens(embedder, word, language) for word in words]
-    found = [np.empty(0)] * len(words)
-    for number, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
-        found[number] = hidden[framed[number][1]].mean(0).float().cpu().numpy()
-    return np.stack(found)
+    states = [np.empty(0)] * len(words)
+    for index, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
+        states[index] = hidden[framed[index][1]].mean(0).float().cpu().numpy()
+    return np.stack(states)
 
 
 def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> np.ndarray:
     """(n, C) float32: the last layer's first hidden state of each pair of texts, framed as one sequence."""
     encoded = [[embedder.encode(word.text, language) for word in pair.words] for pair in pairs]
     rows = [frame(texts, embedder.task.framing, embedder.longest).tokens for texts in encoded]
-    found = [np.empty(0)] * len(rows)
-    for number, hidden in last_hidden_states(embedder, rows, language):
-        found[number] = hidden[0].float().cpu().numpy()
-    return np.stack(found)
+    states = [np.empty(0)] * len(rows)
+    for index, hidden in last_hidden_states(embedder, rows, language):
+        states[index] = hidden[0].float().cpu().numpy()
+    return np.stack(states)
 
 
 def both_words(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
@@ -85,8 +85,8 @@ def word_embeddings(embedder: Embedder, pairs: Sequence[WordPair], language: str
     sides = []
     for side in (0, 1):
         framed = [word_tokens(embedder, pair.words[side], language) for pair in pairs]
-        pieces = [torch.from_numpy(tokens[places]).to(embedder.device) for tokens, places in framed]
-        rows = [embedder.encoder.token_embeddings(each[None])[0].mean(0) for each in pieces]
+        pieces = [torch.from_numpy(tokens[positions]).to(embedder.device) for tokens, positions in framed]
+        rows = [embedder.encoder.token_embeddings(ids[None])[0].mean(0) for ids in pieces]
         sides.append(torch.stack(rows).float().cpu().numpy())
     return sides[0], sides[1]
 
@@ -104,23 +104,23 @@ def masked_log_probabilities(
     model, dictionary = embedder.model, embedder.task.dictionary
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"minimal pairs need a masked language model, found {type(model).__name__}")
-    numbers, rows, places, candidates = [], [], [], []
-    for number, pair in enumerate(pairs):
+    indices, rows, positions, candidates = [], [], [], []
+    for index, pair in enumerate(pairs):
         sides = [embedder.encode(sentence, language) for sentence in pair[1:]]
         if len(sides[0]) != len(sides[1]) or (sides[0] != sides[1]).sum() != 1:
             continue
         if len(sides[0]) + 1 > embedder.longest:
             raise UserError(f"{pair.grammatical[:60]!r} has more than {embedder.longest - 2} pieces")
-        (place,) = np.flatnonzero(sides[0] != sides[1])
-        candidates.append([int(side[place]) for side in sides])
+        (position,) = np.flatnonzero(sides[0] != sides[1])
+        candidates.append([int(side[position]) for side in sides])
         masked = sides[0].copy()
-        masked[place] = dictionary.mask_index
-        numbers.append(number)
+        masked[position] = dictionary.mask_index
+        indices.append(index)
         rows.append(embedder.task.framing.sentence(masked))
-        places.append(int(place) + 1)
-    found: dict[int, tuple[float, float]] = {}
+        positions.append(int(position) + 1)
+    pair_scores: dict[int, tuple[float, float]] = {}
     for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():
-        log_probabilities = model.output(hidden[places[row]]).float().log_softmax(-1)
+        log_probabilities = model.output(hidden[positions[row]]).float().log_softmax(-1)
         first, second = log_probabilities[candidates[row]].tolist()
-        found[numbers[row]] = first, second
-    return {number: found[number] for number in numbers}
+        pair_scores[indices[row]] = first, second
+    return {index: pair_scores[index] for index in indices}

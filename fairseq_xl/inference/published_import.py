@@ -28,7 +28,7 @@ SEED = 1  # of the rows of new languages
 
 
 def import_model(
-    found: Published,
+    published: Published,
     origin: Path,
     folder: Path,
     languages: Sequence[str],
@@ -44,14 +44,14 @@ def import_model(
         languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
         codes, cased: as in `import_subwords`.
     """
-    found.write_dictionary(folder / "dict.txt", languages)
+    published.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent
-    if found.options["framing"] == "mbart" and len(found.languages) == MBART_50:
+    if published.options["framing"] == "mbart" and len(published.languages) == MBART_50:
         logger.warning(
             "%s: mBART-50 reads [en] x </s> and predicts [de] first; fine-tune it here before it translates", origin
         )
-    import_subwords(found.layout.subwords, source, folder, languages, codes, cased)
-    line = [str(folder), *(_translation if "decoder" in found.depths else _encoder)(found, origin, languages)]
+    import_subwords(published.layout.subwords, source, folder, languages, codes, cased)
+    line = [str(folder), *(_translation if "decoder" in published.depths else _encoder)(published, origin, languages)]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), line))
     torch.manual_seed(SEED)
     task = tasks.setup_task(cfg.task)
@@ -62,29 +62,29 @@ def import_model(
     save_checkpoint(content | {"task_state": task.state_dict()}, folder / CHECKPOINT)
 
 
-def _encoder(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
+def _encoder(published: Published, origin: Path, languages: Sequence[str]) -> list[str]:
     """Command line of the pre-training that starts from an encoder."""
-    arch, length = found.layout.architecture, min(LENGTH, found.options["max_positions"])
+    arch, length = published.layout.architecture, min(LENGTH, published.options["max_positions"])
     line = ["--task", "xl_pretraining", "--criterion", "xl_pretraining", "--objectives", "mlm"]
     line += ["--objective-options", f"mlm.length={length}", "--init-from", str(origin), "--arch", arch]
-    return [*line, *_options(found, arch, {"layers": found.depths["encoder"]})]
+    return [*line, *_options(published, arch, {"layers": published.depths["encoder"]})]
 
 
-def _translation(found: Published, origin: Path, languages: Sequence[str]) -> list[str]:
+def _translation(published: Published, origin: Path, languages: Sequence[str]) -> list[str]:
     """Command line of the translation that starts from an encoder and a decoder; `UserError` without two languages."""
     if len(languages) < 2:
         raise UserError(f"{origin} is a translation model: name at least two languages, --langs en,de")
-    arch = _TRANSLATION[found.options["layer_norm"]]
-    pairs = ",".join(f"{one}-{other}" for one in languages for other in languages if one != other)
+    arch = _TRANSLATION[published.options["layer_norm"]]
+    pairs = ",".join(f"{source}-{target}" for source in languages for target in languages if source != target)
     line = ["--task", "xl_translation", "--criterion", "xl_translation", "--lang-pairs", pairs]
     line += ["--init-encoder-from", str(origin), "--init-decoder-from", str(origin), "--arch", arch]
-    return [*line, *_options(found, arch, {f"{stack}_layers": depth for stack, depth in found.depths.items()})]
+    return [*line, *_options(published, arch, {f"{stack}_layers": depth for stack, depth in published.depths.items()})]
 
 
-def _options(found: Published, arch: str, depths: dict[str, int]) -> list[str]:
+def _options(published: Published, arch: str, depths: dict[str, int]) -> list[str]:
     """Command-line options of the model and the task. A flag reverses the architecture's default."""
     default, line = MODEL_DATACLASS_REGISTRY[arch](), ["--lr", "0"]  # fairseq asks for a learning rate
-    for name, value in (found.options | depths).items():
+    for name, value in (published.options | depths).items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
             line += [option] if value != getattr(default, name) else []

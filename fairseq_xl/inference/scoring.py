@@ -39,11 +39,11 @@ def language_model(embedder: Embedder, masked: bool) -> Any:
     Raises `UserError` unless it was pre-trained with masked language modeling or, without `masked`, with `clm`.
     """
     objectives = getattr(embedder.task, "objectives", {})
-    kinds = [isinstance(each, MaskedObjective) if masked else name == "clm" for name, each in objectives.items()]
+    kinds = [isinstance(value, MaskedObjective) if masked else name == "clm" for name, value in objectives.items()]
     if not isinstance(embedder.model, XLEncoderModel) or not any(kinds):
         trained = f" with {','.join(objectives)}" if objectives else ""
-        wanted = "a masked language model (mlm, tlm, veco_mono, …)" if masked else "a causal language model (clm)"
-        raise UserError(f"expected {wanted}, found a model trained by {embedder.task.cfg._name}{trained}")
+        expected = "a masked language model (mlm, tlm, veco_mono, …)" if masked else "a causal language model (clm)"
+        raise UserError(f"expected {expected}, found a model trained by {embedder.task.cfg._name}{trained}")
     return embedder.model
 
 
@@ -68,8 +68,8 @@ def fill_mask(embedder: Embedder, sentence: str, language: str, top: int) -> lis
     pieces = torch.from_numpy(dictionary.pieces)
     best = probabilities[pieces].topk(min(top, len(pieces)))
     return [
-        Filled(value, dictionary[number], _text(embedder, [*left, number, *right], language))
-        for value, number in zip(best.values.tolist(), pieces[best.indices].tolist())
+        Filled(value, dictionary[token_id], _text(embedder, [*left, token_id, *right], language))
+        for value, token_id in zip(best.values.tolist(), pieces[best.indices].tolist())
     ]
 
 
@@ -87,23 +87,23 @@ def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], languag
     copies of a sentence as it has pieces.
     """
     model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
-    found = np.zeros(len(sentences))
+    totals = np.zeros(len(sentences))
     for first in range(0, len(sentences), SENTENCES):
-        copies, owners, places, targets = [], [], [], []
-        for number, row in enumerate(embedder.rows(sentences[first : first + SENTENCES], language), start=first):
-            for place in range(1, len(row) - 1):
+        copies, owners, positions, targets = [], [], [], []
+        for index, row in enumerate(embedder.rows(sentences[first : first + SENTENCES], language), start=first):
+            for position in range(1, len(row) - 1):
                 masked = row.copy()
-                masked[place] = dictionary.mask_index
+                masked[position] = dictionary.mask_index
                 copies.append(masked)
-                owners.append(number)
-                places.append(place)
-                targets.append(int(row[place]))
+                owners.append(index)
+                positions.append(position)
+                targets.append(int(row[position]))
         for batch, states, _ in embedder.hidden_states(copies, language):
-            hidden = states[-1][range(len(batch)), [places[copy] for copy in batch]]
+            hidden = states[-1][range(len(batch)), [positions[copy] for copy in batch]]
             target = torch.tensor([targets[copy] for copy in batch], device=hidden.device)
             scores = token_log_probabilities(model.output, hidden, target)
-            np.add.at(found, [owners[copy] for copy in batch], scores.double().cpu().numpy())
-    return found
+            np.add.at(totals, [owners[copy] for copy in batch], scores.double().cpu().numpy())
+    return totals
 
 
 def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor) -> Tensor:
@@ -112,11 +112,11 @@ def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor)
     At most `LOGITS` logits, or the logits of one prediction, are in memory at a time.
     """
     rows = max(1, LOGITS // len(output.token_embeddings.output_matrix))
-    found = []
+    chunks = []
     for states, tokens in zip(hidden.split(rows), target.split(rows)):
         logits = output(states).float()
-        found.append(logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(1))
-    return torch.cat(found)
+        chunks.append(logits.gather(1, tokens[:, None]).squeeze(1) - logits.logsumexp(1))
+    return torch.cat(chunks)
 
 
 @torch.no_grad()
@@ -124,13 +124,13 @@ def log_likelihoods(embedder: Embedder, sentences: Sequence[str], language: str)
     """(n,) float64: the sum of log P(token | tokens before it), ``</s>`` included, by a causal language model."""
     model = language_model(embedder, masked=False)
     rows = embedder.rows(sentences, language)
-    found = np.zeros(len(rows))
+    totals = np.zeros(len(rows))
     for batch, states, _ in embedder.hidden_states(rows, language, causal=True):
-        for number, hidden in zip(batch, states[-1]):
-            following = torch.from_numpy(np.asarray(rows[number][1:], dtype=np.int64)).to(hidden.device)
+        for index, hidden in zip(batch, states[-1]):
+            following = torch.from_numpy(np.asarray(rows[index][1:], dtype=np.int64)).to(hidden.device)
             scores = token_log_probabilities(model.output, hidden[: len(following)], following)
-            found[number] = float(scores.double().sum())
-    return found
+            totals[index] = float(scores.double().sum())
+    return totals
 
 
 @torch.no_grad()
@@ -143,13 +143,13 @@ def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str]
         [cut(predictor.encode(text, language), limit - (side == 0)) for text in texts]
         for side, (texts, language, limit) in enumerate(zip((sources, targets), predictor.pair, limits))
     ]
-    found = np.zeros(len(sources))
+    totals = np.zeros(len(sources))
     pad = predictor.task.dictionary.pad()
     for sample in predictor.batches(*sides):
         net_input, target = sample["net_input"], sample["target"]
         encoder_out = model.encoder(net_input["src_tokens"], None, net_input["src_languages"])
         hidden, _ = model.decoder.extract_features(net_input["prev_output_tokens"], encoder_out)
-        kept, scores = target != pad, torch.zeros(target.shape, dtype=torch.float64, device=target.device)
-        scores[kept] = token_log_probabilities(model.decoder.output, hidden[kept], target[kept]).double()
-        found[sample["id"].cpu().numpy()] = scores.sum(1).cpu().numpy()
-    return found
+        is_token, scores = target != pad, torch.zeros(target.shape, dtype=torch.float64, device=target.device)
+        scores[is_token] = token_log_probabilities(model.decoder.output, hidden[is_token], target[is_token]).double()
+        totals[sample["id"].cpu().numpy()] = scores.sum(1).cpu().numpy()
+    return totals

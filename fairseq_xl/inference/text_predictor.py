@@ -42,17 +42,17 @@ class TextPredictor(Predictor):
         """The best hypothesis of each line: text, and score as fairseq-generate prints it, in base 2."""
         sources = [self.encode(line, self.pair[0]) for line in lines]
         longest = self.longest[0]
-        truncated = [number for number, source in zip(numbers, sources) if len(source) >= longest]  # with <s>
+        truncated = [n for n, source in zip(numbers, sources) if len(source) >= longest]  # with <s>
         self.warn_of_truncation(truncated, f"{longest} tokens")
         size = 1 + max(min(len(source), longest - 1) for source in sources)
         if size > self.limits.tokens:
             raise UserError(f"{self.name}: a line has {size} tokens, more than --max-tokens {self.limits.tokens}")
-        found = {}
+        generated = {}
         for sample in self.batches(sources):
             beams = self.task.inference_step(self.generator, [self.model], sample)
             for index, (best, *_) in zip(sample["id"].tolist(), beams):
-                found[index] = {"text": self.text_of(best["tokens"]), "score": float(best["score"]) / math.log(2)}
-        return [found[index] for index in range(len(lines))]
+                generated[index] = {"text": self.text_of(best["tokens"]), "score": float(best["score"]) / math.log(2)}
+        return [generated[index] for index in range(len(lines))]
 
     def batches(self, sources: list[np.ndarray], targets: list[np.ndarray] | None = None) -> Iterator[dict[str, Any]]:
         """Batches, on the model's device, of sentences that end in ``</s>``, and of their targets if there are any."""
@@ -75,8 +75,8 @@ class TextPredictor(Predictor):
 
 def directions_of(task: Any) -> list[str]:
     """The directions that a task's model translates in, such as en-de; empty for other models."""
-    found: list[str] = task.identity().get("lang_pairs", [])
-    return found
+    directions: list[str] = task.identity().get("lang_pairs", [])
+    return directions
 
 
 def task_of_pair(task: Any, pair: tuple[str, str]) -> Any:
@@ -96,6 +96,6 @@ def task_of_pair(task: Any, pair: tuple[str, str]) -> Any:
         raise UserError(f"a model of {task.cfg._name} generates no text: expected one of translation or xl_generation")
     cfg = XLTranslationConfig(data=task.cfg.data, source_lang=source, target_lang=target)
     cfg.target_pieces_only = getattr(task.cfg, "target_pieces_only", False)
-    of_pair = XLTranslationTask(cfg, task.dictionary)
-    of_pair.load_state_dict({"fairseq_xl": task.identity(), "path": "the model"})
-    return of_pair
+    pair_task = XLTranslationTask(cfg, task.dictionary)
+    pair_task.load_state_dict({"fairseq_xl": task.identity(), "path": "the model"})
+    return pair_task

@@ -93,8 +93,8 @@ class ListedExamples(Corpus):
         return len(self.numbers)
 
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
-        numbers = self.numbers[positions]
-        return numbers, self.sizes_of(numbers)
+        examples = self.numbers[positions]
+        return examples, self.sizes_of(examples)
 
     def positions(self, examples: Numbers, length: int) -> Numbers:
         return np.searchsorted(self.numbers, examples)

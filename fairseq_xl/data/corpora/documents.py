@@ -53,10 +53,10 @@ class Windows(Corpus):
     def _windows(self, length):
         path = f"{self.path}.{type(self).__name__}-{length}.table"
         rows = functools.partial(self.rows_of, length)
-        found = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
-        if not len(found):
+        windows = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
+        if not len(windows):
             raise self.none(length)
-        return found
+        return windows
 
     def check(self, length):
         """Raises `UserError` if the text has no windows. Reads the text up to the first one."""
@@ -134,7 +134,7 @@ class AdjacentSegments(OneLanguageWindows):
 
         Each block has the windows that begin in `BLOCK_LINES` lines, and reads on as far as these windows reach.
         """
-        line = documents = single = found = 0
+        line = documents = single = total = 0
         while line < self.lines:
             sizes = self.sizes_from(line, BLOCK_LINES + 2 * length + 2)
             count = min(BLOCK_LINES, len(sizes))
@@ -149,20 +149,20 @@ class AdjacentSegments(OneLanguageWindows):
             firsts = firsts[~blank[firsts]]
             lasts = following[firsts]
             several = lasts - firsts > 1
-            single, found = single + (~several).sum(), found + len(several)
+            single, total = single + (~several).sum(), total + len(several)
             firsts, lasts = firsts[several], lasts[several]
             middles = (starts[firsts] + starts[lasts]) / 2
             after = np.searchsorted(starts, middles)
             nearest = np.where(starts[after] - middles < middles - starts[after - 1], after, after - 1)
             cuts = np.clip(nearest, firsts + 1, lasts - 1)
-            numbers = documents + np.cumsum(blank)[firsts]
+            document_ids = documents + np.cumsum(blank)[firsts]
             first_token = self.text.bounds(line)[0]
-            yield np.stack((*(first_token + starts[each] for each in (firsts, cuts, lasts)), numbers), axis=1)
+            yield np.stack((*(first_token + starts[lines] for lines in (firsts, cuts, lasts)), document_ids), axis=1)
             line, documents = line + end, documents + int(blank[:end].sum())
         if not documents:
             logger.warning("%s: no empty line, so the whole text is one document", self.path)
-        if single and found > single:
-            logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, found)
+        if single and total > single:
+            logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, total)
 
     def none(self, length):
         return UserError(
@@ -226,12 +226,12 @@ class AdjacentSegments(OneLanguageWindows):
         its key, (B,) uint64.
         """
         windows, lengths, sizes = self.windows(length), self.range(length), self._seconds(examples, length)
-        numbers = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
-        drawn, documents = lengths.draw(sizes, numbers), windows[examples, 3]
-        elsewhere = windows[drawn, 3] != documents[:, None]
-        chosen = drawn[np.arange(len(drawn)), elsewhere.argmax(axis=1)]
+        draws = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
+        candidates, documents = lengths.draw(sizes, draws), windows[examples, 3]
+        elsewhere = windows[candidates, 3] != documents[:, None]
+        negatives = candidates[np.arange(len(candidates)), elsewhere.argmax(axis=1)]
         for row in np.flatnonzero(~elsewhere.any(axis=1)):  # the document is most of the text
             first, end = (side(windows[:, 3], documents[row]) for side in (bisect.bisect_left, bisect.bisect_right))
-            other = int(numbers[row, 0] * (len(windows) - (end - first)))
-            chosen[row] = other if other < first else other + end - first
-        return [second[:size] for (_, second), size in zip(self.texts(chosen, length), lengths.most[sizes].tolist())]
+            index = int(draws[row, 0] * (len(windows) - (end - first)))
+            negatives[row] = index if index < first else index + end - first
+        return [second[:size] for (_, second), size in zip(self.texts(negatives, length), lengths.most[sizes].tolist())]

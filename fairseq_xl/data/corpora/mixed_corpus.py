@@ -25,13 +25,13 @@ class MixedCorpus(Corpus):
         self.sentences = sum(corpus.sentences for corpus in self.corpora)
 
     @staticmethod
-    def numbered(number, examples):
+    def numbered(corpus_index, examples):
         """The numbers of examples (n,) of the corpus with this number."""
-        return number * _EXAMPLES_PER_CORPUS + examples
+        return corpus_index * _EXAMPLES_PER_CORPUS + examples
 
     def sides_of(self, examples):
         """Numbers of tokens of each text of examples (n,): (n, k)."""
-        rows, sides = zip(*((rows, corpus.sides_of(numbers)) for corpus, rows, numbers in self._by_corpus(examples)))
+        rows, sides = zip(*((rows, corpus.sides_of(subset)) for corpus, rows, subset in self._by_corpus(examples)))
         return np.concatenate(sides)[np.argsort(np.concatenate(rows))]
 
     def mean_size(self, length):
@@ -39,74 +39,74 @@ class MixedCorpus(Corpus):
 
     def all_examples(self, length):
         """All examples in the order of the corpora, and their sizes."""
-        found = [corpus.all_examples(length) for corpus in self.corpora]
-        numbered = [self.numbered(number, examples) for number, (examples, _) in enumerate(found)]
-        return np.concatenate(numbered), np.concatenate([sizes for _, sizes in found])
+        parts = [corpus.all_examples(length) for corpus in self.corpora]
+        numbered = [self.numbered(index, examples) for index, (examples, _) in enumerate(parts)]
+        return np.concatenate(numbered), np.concatenate([sizes for _, sizes in parts])
 
     def number_of_examples(self, length):
         return sum(corpus.number_of_examples(length) for corpus in self.corpora)
 
     def sample_of_all(self, rng, count, length):
         """Random `count` of `all_examples`, in the order of the corpora, and their sizes (count,)."""
-        numbers = [corpus.number_of_examples(length) for corpus in self.corpora]
+        totals = [corpus.number_of_examples(length) for corpus in self.corpora]
         # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
-        drawn = permutation(rng, sum(numbers))(np.arange(count))
-        counts = np.bincount(np.searchsorted(np.cumsum(numbers), drawn, side="right"), minlength=len(numbers)).tolist()
+        sampled = permutation(rng, sum(totals))(np.arange(count))
+        counts = np.bincount(np.searchsorted(np.cumsum(totals), sampled, side="right"), minlength=len(totals)).tolist()
         examples, sizes = [], []
-        for number, (corpus, of_corpus) in enumerate(zip(self.corpora, counts, strict=True)):
-            if of_corpus:
-                drawn, their_sizes = corpus.sample_of_all(rng, of_corpus, length)
-                examples.append(self.numbered(number, drawn))
+        for index, (corpus, corpus_count) in enumerate(zip(self.corpora, counts, strict=True)):
+            if corpus_count:
+                sampled, their_sizes = corpus.sample_of_all(rng, corpus_count, length)
+                examples.append(self.numbered(index, sampled))
                 sizes.append(their_sizes)
         return np.concatenate(examples), np.concatenate(sizes)
 
     def positions(self, examples, length):
         """Positions (n,) of examples (n,) in the order of the corpora."""
         counts = [corpus.number_of_examples(length) for corpus in self.corpora]
-        found, before = np.empty_like(examples), np.cumsum([0, *counts])
-        for corpus, rows, numbers in self._by_corpus(examples):
-            found[rows] = before[self.corpora.index(corpus)] + corpus.positions(numbers, length)
-        return found
+        positions, before = np.empty_like(examples), np.cumsum([0, *counts])
+        for corpus, rows, subset in self._by_corpus(examples):
+            positions[rows] = before[self.corpora.index(corpus)] + corpus.positions(subset, length)
+        return positions
 
     def sample(self, rng, count, length):
         """Random examples, without replacement within a pass over each corpus, and their sizes."""
-        numbers = rng.choice(len(self.corpora), count, p=self.shares)
+        corpus_indices = rng.choice(len(self.corpora), count, p=self.shares)
         examples, sizes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
-        for number, corpus in enumerate(self.corpora):
-            chosen = numbers == number
-            if chosen.any():
-                drawn, sizes[chosen] = corpus.sample(rng, int(chosen.sum()), length)
-                examples[chosen] = self.numbered(number, drawn)
+        for index, corpus in enumerate(self.corpora):
+            rows = corpus_indices == index
+            if rows.any():
+                sampled, sizes[rows] = corpus.sample(rng, int(rows.sum()), length)
+                examples[rows] = self.numbered(index, sampled)
         return examples, sizes
 
     def texts(self, examples, length):
-        return self._of_each(examples, lambda corpus, numbers, rows: corpus.texts(numbers, length))
+        return self._of_each(examples, lambda corpus, subset, rows: corpus.texts(subset, length))
 
     def languages(self, examples, length):
-        return self._of_each(examples, lambda corpus, numbers, rows: corpus.languages(numbers, length))
+        return self._of_each(examples, lambda corpus, subset, rows: corpus.languages(subset, length))
 
     def _of_each(self, examples, function):
         """What a function of a corpus, its examples and their rows returns for each of them, in their order."""
-        found = [None] * len(examples)
-        for corpus, rows, numbers in self._by_corpus(examples):
-            for row, value in zip(rows.tolist(), function(corpus, numbers, rows), strict=True):
-                found[row] = value
-        return found
+        results = [None] * len(examples)
+        for corpus, rows, subset in self._by_corpus(examples):
+            for row, value in zip(rows.tolist(), function(corpus, subset, rows), strict=True):
+                results[row] = value
+        return results
 
     def negatives(self, examples, length, keys, *mined):
         """A negative of each example, from its own corpus."""
-        return self._of_each(examples, lambda part, numbers, rows: part.negatives(numbers, length, keys[rows], *mined))
+        return self._of_each(examples, lambda part, subset, rows: part.negatives(subset, length, keys[rows], *mined))
 
     def sizes_with_negatives(self, examples, length, *mined):
         """Sizes (n,) of the examples with the longest negative that each may get."""
         sizes = np.empty(len(examples), dtype=np.int64)
-        for corpus, rows, numbers in self._by_corpus(examples):
-            sizes[rows] = corpus.sizes_with_negatives(numbers, length, *mined)
+        for corpus, rows, subset in self._by_corpus(examples):
+            sizes[rows] = corpus.sizes_with_negatives(subset, length, *mined)
         return sizes
 
     def _by_corpus(self, examples):
         """Yields each corpus that has some of the examples, the rows of these, and their numbers in the corpus."""
-        corpora, numbers = np.divmod(examples, _EXAMPLES_PER_CORPUS)
+        corpora, subset = np.divmod(examples, _EXAMPLES_PER_CORPUS)
         for corpus in np.unique(corpora):
             rows = np.flatnonzero(corpora == corpus)
-            yield self.corpora[corpus], rows, numbers[rows]
+            yield self.corpora[corpus], rows, subset[rows]

@@ -28,9 +28,9 @@ NUMBER = np.uint64(40)  # bits of the number of a text that is sorted by length
 POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 
 
-def length_codes(sizes, numbers):
+def length_codes(sizes, text_ids):
     """Numbers (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's number in the low 40."""
-    return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(numbers).astype(np.uint64)
+    return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(text_ids).astype(np.uint64)
 
 
 class LengthRange:
@@ -52,10 +52,10 @@ class LengthRange:
         self.least, self.most = ((self.texts[indices] >> NUMBER).astype(np.int64) for indices in (least, most))
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
-    def draw(self, sizes, numbers):
+    def draw(self, sizes, draws):
         """Texts in the ranges of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
         first, end = self.first[sizes, None], self.end[sizes, None]
-        return self.number(first + (numbers * (end - first)).astype(np.int64))
+        return self.number(first + (draws * (end - first)).astype(np.int64))
 
     def number(self, indices):
         """The texts at indices of the order of lengths."""
@@ -83,12 +83,12 @@ class Candidates:
             filled = (sizes > 1).all(axis=1)
             yield _hashes_of_pairs(*(hashes_of_block(side, first, first + len(sizes))[filled] for side in self.sides))
 
-    def are_negatives(self, lines, others):
+    def are_negatives(self, lines, candidates):
         """Whether the lines `others` (B, k) of second sentences, -1 for none, are negatives of `lines` (B,): (B, k)."""
-        first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], others)
+        first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], candidates)
         pairs = _hashes_of_pairs(first, contents)
         indices = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
-        return (others >= 0) & (self.translations[indices] != pairs) & (contents != first)
+        return (candidates >= 0) & (self.translations[indices] != pairs) & (contents != first)
 
     def no_negative(self, line):
         """The `UserError` for a pair without a negative."""
@@ -113,23 +113,23 @@ class RandomNegatives:
     def choose(self, lines, keys):
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64; `UserError` for a pair without any."""
         candidates, lengths = self.pairs.candidates, self.sizes[lines]
-        numbers = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
-        drawn = self.range.draw(lengths, numbers)
-        chosen, left = drawn[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
-        for tried in drawn.T:  # for nearly all pairs the first candidate is kept
-            chosen[left] = tried[left]
-            left = left[~candidates.are_negatives(lines[left], tried[left, None])[:, 0]]
-        for row in left:  # nearly all lines in the range are translations
+        draws = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
+        proposals = self.range.draw(lengths, draws)
+        negatives, pending = proposals[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
+        for tried in proposals.T:  # for nearly all pairs the first candidate is kept
+            negatives[pending] = tried[pending]
+            pending = pending[~candidates.are_negatives(lines[pending], tried[pending, None])[:, 0]]
+        for row in pending:  # nearly all lines in the range are translations
             indices = np.arange(self.range.end[lengths[row]])
             if len(indices) > MORE_TRIES:
-                more = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
-                indices = (more * len(indices)).astype(np.int64)
-            others = self.range.number(indices)
-            found = others[candidates.are_negatives(lines[row : row + 1], others[None])[0]]
-            if not len(found):
+                extra = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
+                indices = (extra * len(indices)).astype(np.int64)
+            candidate_lines = self.range.number(indices)
+            usable = candidate_lines[candidates.are_negatives(lines[row : row + 1], candidate_lines[None])[0]]
+            if not len(usable):
                 raise candidates.no_negative(lines[row])
-            chosen[row] = found[int(numbers[row, 0] * len(found))]
-        return chosen
+            negatives[row] = usable[int(draws[row, 0] * len(usable))]
+        return negatives
 
 
 class MinedNegatives:
@@ -174,12 +174,12 @@ class MinedNegatives:
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64."""
         negatives, sizes = self.fitting(lines)
         counts = (sizes > 0).sum(axis=1)
-        numbers = (uniforms(keys, 1, NEGATIVE_SENTENCE)[:, 0] * counts).astype(np.int64)
-        chosen = negatives[np.arange(len(lines)), numbers].astype(np.int64)
+        columns = (uniforms(keys, 1, NEGATIVE_SENTENCE)[:, 0] * counts).astype(np.int64)
+        selected = negatives[np.arange(len(lines)), columns].astype(np.int64)
         without = np.flatnonzero(counts == 0)
         if len(without):
-            chosen[without] = self.random.choose(lines[without], keys[without])
-        return chosen
+            selected[without] = self.random.choose(lines[without], keys[without])
+        return selected
 
 
 def negatives_file(prefix):
@@ -196,8 +196,8 @@ def read_negatives(pairs):
     path = negatives_file(pairs.prefix)
     if not path.is_file():
         raise UserError(f"{path}: no mined negatives; recipes/unicoder/mine.sh trains the model and mines")
-    place = path.parent.parent, f"{path.parent.name}/{path.name}"
-    check_fingerprint(*place)
+    location = path.parent.parent, f"{path.parent.name}/{path.name}"
+    check_fingerprint(*location)
     note = read_note(path.with_suffix(".json"))
     if note is None:
         raise UserError(f"{path.with_suffix('.json')} is missing or damaged; {AGAIN}")
@@ -210,7 +210,7 @@ def read_negatives(pairs):
         raise UserError(f"{path} was mined from another text; {AGAIN}")
     if len(negatives) <= IN_MEMORY_LINES:
         negatives = np.array(negatives)
-        if (stored_fingerprint(*place) or {}).get("blocks") != fingerprint(path)["blocks"]:
+        if (stored_fingerprint(*location) or {}).get("blocks") != fingerprint(path)["blocks"]:
             raise UserError(f"{path} is damaged; {AGAIN}")
         _check_lines(negatives, pairs)
     return negatives
@@ -218,9 +218,9 @@ def read_negatives(pairs):
 
 def _check_lines(negatives, pairs):
     """Raises `UserError` unless mined negatives are lines of pairs, or -1."""
-    numbers = negatives.reshape(-1)
-    if numbers.min(initial=-1) >= -1 and numbers.max(initial=-1) < pairs.lines:
-        if ((pairs.sides_of(numbers) > 1).all(axis=1) | (numbers < 0)).all():
+    lines = negatives.reshape(-1)
+    if lines.min(initial=-1) >= -1 and lines.max(initial=-1) < pairs.lines:
+        if ((pairs.sides_of(lines) > 1).all(axis=1) | (lines < 0)).all():
             return
     raise UserError(f"{negatives_file(pairs.prefix)} is damaged; {AGAIN}")
 
@@ -258,9 +258,9 @@ def hashes_of_block(side, first, end):
             f"{side.prefix}.idx is damaged: lines {first + 1} to {end} do not follow each other in the text"
         )
     runs = np.flatnonzero(np.diff(np.cumsum(sizes) // BLOCK_TOKENS, prepend=0))
-    found = []
+    parts = []
     for run in np.split(sizes, runs):  # about BLOCK_TOKENS each
         if len(run):
-            found.append(hashes(side.load(begin, begin + run.sum()), run))
+            parts.append(hashes(side.load(begin, begin + run.sum()), run))
             begin += run.sum()
-    return np.concatenate(found)
+    return np.concatenate(parts)

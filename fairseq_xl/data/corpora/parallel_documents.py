@@ -93,7 +93,7 @@ def _windows(lines, sizes, length):
     filled = np.flatnonzero((sizes > 1).all(axis=1))
     documents = np.cumsum((sizes <= 1).all(axis=1))[filled]  # a number for each
     ends = np.searchsorted(documents, documents, side="right")
-    indices, found = np.arange(len(filled)), []
+    indices, windows = np.arange(len(filled)), []
     for base in (0, 1):
         # cumulative sizes of sentences whose sides alternate; one array begins at even, one at odd positions
         sums = [
@@ -102,14 +102,14 @@ def _windows(lines, sizes, length):
         ]
         following = np.empty(len(indices), dtype=np.int64)
         for start in (0, 1):
-            own = indices[start::2]
-            reach = np.searchsorted(sums[start], sums[start][own] + length)  # the sentence that fills it belongs to it
-            following[own] = np.minimum(reach, ends[own])
+            rows = indices[start::2]
+            reach = np.searchsorted(sums[start], sums[start][rows] + length)  # the sentence that fills it belongs to it
+            following[rows] = np.minimum(reach, ends[rows])
         firsts = follow_jumps(following)[0] if len(indices) else indices
         following = following[firsts]
-        totals = np.choose(firsts % 2, [each[following] - each[firsts] for each in sums])
+        totals = np.choose(firsts % 2, [cumulative[following] - cumulative[firsts] for cumulative in sums])
         counts, bounds = following - firsts, (lines[filled[firsts]], lines[filled[following - 1]] + 1)
         columns = (*bounds, np.full(len(firsts), base), np.minimum(totals, length), counts, documents[firsts])
-        found.append(np.stack(columns, axis=1)[counts > 1])
-    found = np.concatenate(found)
-    return found[np.argsort(found[:, 5], kind="stable"), :5]
+        windows.append(np.stack(columns, axis=1)[counts > 1])
+    windows = np.concatenate(windows)
+    return windows[np.argsort(windows[:, 5], kind="stable"), :5]

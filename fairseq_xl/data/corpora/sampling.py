@@ -33,7 +33,7 @@ def evenly_spaced(available: int) -> Numbers:
     """
     if available <= SAMPLED_STRETCHES * STRETCH:
         return np.arange(available)
-    begins = [(available - STRETCH) * number // (SAMPLED_STRETCHES - 1) for number in range(SAMPLED_STRETCHES)]
+    begins = [(available - STRETCH) * i // (SAMPLED_STRETCHES - 1) for i in range(SAMPLED_STRETCHES)]
     return (np.array(begins)[:, None] + np.arange(STRETCH)).reshape(-1)
 
 
@@ -78,15 +78,15 @@ def draw_passes(
 
     Raises `LookupError` if no number is usable.
     """
-    found, left = [], count
-    while left > 0:
+    samples, remaining = [], count
+    while remaining > 0:
         number_at, position = permutation(rng, available), 0
-        while left > 0 and position < available:
-            end = min(available, position + min(DRAWN, int(left / max(share, 1e-3)) + 16))
+        while remaining > 0 and position < available:
+            end = min(available, position + min(DRAWN, int(remaining / max(share, 1e-3)) + 16))
             numbers = number_at(np.arange(position, end))
             numbers = numbers if usable is None else numbers[usable(numbers)]
-            found.append(numbers[:left])
-            left, position = left - len(found[-1]), end
-        if not any(map(len, found)):
+            samples.append(numbers[:remaining])
+            remaining, position = remaining - len(samples[-1]), end
+        if not any(map(len, samples)):
             raise LookupError("no number is usable")
-    return np.concatenate(found)
+    return np.concatenate(samples)

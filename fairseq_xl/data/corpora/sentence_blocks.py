@@ -25,26 +25,26 @@ class SentenceBlocks(OneLanguageWindows):
         Each part of the table has the blocks that begin in `BLOCK_LINES` lines, and reads on as far as these blocks
         reach.
         """
-        line = done = 0  # the first line, and its tokens that are in blocks already
+        line = consumed = 0  # the first line, and its tokens that are in blocks already
         while line < self.lines:
             sizes = self.sizes_from(line, BLOCK_LINES + length + 1)
             count = min(BLOCK_LINES, len(sizes))
-            first_token = self.text.bounds(line)[0] + done
-            sizes[0] -= done
+            first_token = self.text.bounds(line)[0] + consumed
+            sizes[0] -= consumed
             # a sentence longer than `length` is split after every `length` tokens
             counts = -(-sizes // length)
             parts = np.full(counts.sum(), length)
             parts[np.cumsum(counts) - 1] = sizes - (counts - 1) * length
             ends = np.concatenate(([0], np.cumsum(parts)))  # of parts, after a first 0
-            own = counts[:count].sum()
+            part_count = counts[:count].sum()
             # for each part, the part after the last one that fits into a block that begins with it
-            following = np.searchsorted(ends, ends[:own] + length, side="right") - 1
+            following = np.searchsorted(ends, ends[:part_count] + length, side="right") - 1
             firsts, end = follow_jumps(following)
             blocks = np.stack((ends[firsts], ends[following[firsts]]), axis=1)
             yield first_token + blocks[np.diff(blocks)[:, 0] > 1]
             lines = np.concatenate(([0], np.cumsum(sizes)))
             passed = int(np.searchsorted(lines, ends[end], side="right")) - 1
-            done = int(ends[end] - lines[passed]) + (done if passed == 0 else 0)
+            consumed = int(ends[end] - lines[passed]) + (consumed if passed == 0 else 0)
             line += passed
 
     def none(self, length: int) -> UserError:

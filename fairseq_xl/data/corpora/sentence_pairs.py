@@ -88,8 +88,8 @@ class SentencePairs(Reopened, LineCorpus):
         Returns: a list of B sentences, int64 arrays that end in ``</s>``. Raises `UserError` if there are no mined
         negatives, or if they were mined from another text.
         """
-        chosen = self._negatives(length, mined).choose(np.asarray(lines), keys)
-        return [self.sides[1][line].numpy() for line in chosen]
+        negative_lines = self._negatives(length, mined).choose(np.asarray(lines), keys)
+        return [self.sides[1][line].numpy() for line in negative_lines]
 
     def sizes_with_negatives(self, lines, length, mined=False):
         """Tokens (n,) of each pair: of the first sentence, and of the longer of translation and longest negative."""

@@ -29,11 +29,11 @@ def frame(texts: Sequence[Any], framing: Framing, longest: int) -> Input:
 
     The longest text is truncated first.
     """
-    room, kept = longest - len(texts), list(texts)  # <s>, and </s> between two texts
-    for left, number in enumerate(sorted(range(len(texts)), key=lambda number: len(texts[number]))):
-        kept[number] = cut(texts[number], room // (len(texts) - left))
-        room -= len(kept[number])
-    return Input(framing.texts(kept), truncated=sum(map(len, kept)) < sum(map(len, texts)))
+    room, parts = longest - len(texts), list(texts)  # <s>, and </s> between two texts
+    for rank, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
+        parts[index] = cut(texts[index], room // (len(texts) - rank))
+        room -= len(parts[index])
+    return Input(framing.texts(parts), truncated=sum(map(len, parts)) < sum(map(len, texts)))
 
 
 def segments(tokens: np.ndarray, eos: int, pad: int) -> np.ndarray:
@@ -54,9 +54,9 @@ class LabelledExamples(ListedExamples):
     def __init__(self, examples: Sequence[Any], inputs: Sequence[list[Input]]):
         super().__init__(np.arange(len(examples)))
         self.examples, self.inputs = examples, inputs
-        self.input_counts = np.array([len(of_one) for of_one in inputs])  # (n,)
-        self.longest = np.array([max(len(each.tokens) for each in of_one) for of_one in inputs])  # (n,) tokens
-        self.sizes = np.array([sum(len(each.tokens) for each in of_one) for of_one in inputs])  # (n,) of all inputs
+        self.input_counts = np.array([len(group) for group in inputs])  # (n,)
+        self.longest = np.array([max(len(item.tokens) for item in group) for group in inputs])  # (n,) tokens
+        self.sizes = np.array([sum(len(item.tokens) for item in group) for group in inputs])  # (n,) of all inputs
 
     def sizes_of(self, numbers: Numbers) -> Numbers:
         """Numbers of tokens of all inputs of examples (n,)."""
@@ -64,12 +64,12 @@ class LabelledExamples(ListedExamples):
 
     def inputs_of(self, numbers: Numbers) -> list[list[Input]]:
         """The inputs of each of the examples (n,)."""
-        return [self.inputs[number] for number in numbers]
+        return [self.inputs[index] for index in numbers]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The tokens of the inputs of each example."""
-        return [tuple(each.tokens for each in of_one) for of_one in self.inputs_of(examples)]
+        return [tuple(item.tokens for item in group) for group in self.inputs_of(examples)]
 
     def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
         """The language of each example, a list of 1-tuples."""
-        return [(self.examples[number].language,) for number in examples]
+        return [(self.examples[index].language,) for index in examples]

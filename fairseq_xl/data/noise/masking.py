@@ -22,17 +22,17 @@ def choose_positions(
     Returns: (B, T) bool.
     """
     batch, time = allowed.shape
-    wanted = np.floor(share * allowed.sum(1) + uniforms(keys, 1, ROUNDING)[:, 0])
+    budgets = np.floor(share * allowed.sum(1) + uniforms(keys, 1, ROUNDING)[:, 0])
     arrival = -np.log1p(-uniforms(keys, time, POSITION))
     if weights is not None:
         arrival = arrival / weights
     arrival = np.where(allowed, arrival, np.inf)
     rank = np.empty((batch, time), dtype=np.int64)
     np.put_along_axis(rank, np.argsort(arrival, axis=1), np.arange(time)[None, :], axis=1)
-    return rank < wanted[:, None]
+    return rank < budgets[:, None]
 
 
-def choose_spans(allowed: np.ndarray, keys: np.ndarray, every: int, length: int) -> np.ndarray:
+def choose_spans(allowed: np.ndarray, keys: np.ndarray, block_size: int, length: int) -> np.ndarray:
     """Samples a span of `length` allowed positions in each `every` allowed positions (Liang et al. 2020, section 4.2).
 
     The start of a span is uniform in its block of `every` allowed positions. Positions that are not allowed do not
@@ -45,18 +45,18 @@ def choose_spans(allowed: np.ndarray, keys: np.ndarray, every: int, length: int)
 
     Returns: (B, T) bool.
     """
-    blocks = -(-allowed.shape[1] // every)
-    sizes = (allowed.sum(1, keepdims=True) - every * np.arange(blocks)).clip(0, every)  # (B, blocks)
-    lengths = np.floor(length * sizes / every + uniforms(keys, blocks, ROUNDING))
+    blocks = -(-allowed.shape[1] // block_size)
+    sizes = (allowed.sum(1, keepdims=True) - block_size * np.arange(blocks)).clip(0, block_size)  # (B, blocks)
+    lengths = np.floor(length * sizes / block_size + uniforms(keys, blocks, ROUNDING))
     starts = np.floor((sizes - lengths + 1) * uniforms(keys, blocks, POSITION))
-    block, place = np.divmod((allowed.cumsum(1) - 1).clip(0), every)  # (B, T)
+    block, offset = np.divmod((allowed.cumsum(1) - 1).clip(0), block_size)  # (B, T)
     start, end = (np.take_along_axis(values, block, axis=1) for values in (starts, starts + lengths))
-    return allowed & (place >= start) & (place < end)
+    return allowed & (offset >= start) & (offset < end)
 
 
 def corrupt(
     tokens: np.ndarray,
-    chosen: np.ndarray,
+    selected: np.ndarray,
     keys: np.ndarray,
     mask_index: int,
     pieces: np.ndarray,
@@ -76,5 +76,5 @@ def corrupt(
     """
     action = uniforms(keys, tokens.shape[1], ACTION)
     word = pieces[(uniforms(keys, tokens.shape[1], WORD) * len(pieces)).astype(np.int64)]
-    masked = np.where(chosen & (action < mask_share), mask_index, tokens)
-    return np.where(chosen & (action >= mask_share) & (action < mask_share + random_share), word, masked)
+    masked = np.where(selected & (action < mask_share), mask_index, tokens)
+    return np.where(selected & (action >= mask_share) & (action < mask_share + random_share), word, masked)

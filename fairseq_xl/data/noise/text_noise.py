@@ -72,9 +72,9 @@ def dropped(text, keys, probability, pad):
 
     A row that would lose all its words keeps the word whose random number is highest.
     """
-    drawn = np.where(text.words == NO_WORD, 1.0, _of_word(text, keys, DROP))
-    highest = np.where(text.words == NO_WORD, 0.0, drawn).max(axis=1, keepdims=True)
-    return _kept(text, drawn >= np.minimum(probability, highest), pad)
+    draws = np.where(text.words == NO_WORD, 1.0, _of_word(text, keys, DROP))
+    highest = np.where(text.words == NO_WORD, 0.0, draws).max(axis=1, keepdims=True)
+    return _kept(text, draws >= np.minimum(probability, highest), pad)
 
 
 def masked(text, keys, share, mask_index, pad):
@@ -82,14 +82,14 @@ def masked(text, keys, share, mask_index, pad):
 
     Returns: `Text` (B, T'), T' <= T, in which a `<mask>` belongs to no word.
     """
-    rows, places = np.nonzero(text.words != NO_WORD)
-    there = np.zeros((len(text.words), text.width), dtype=bool)
-    there[rows, text.words[rows, places]] = True
-    chosen = np.zeros(text.words.shape, dtype=bool)
-    chosen[rows, places] = choose_positions(there, keys, share)[rows, text.words[rows, places]]
-    first = chosen & (text.words != np.pad(text.words, ((0, 0), (1, 0)), constant_values=NO_WORD)[:, :-1])
-    replaced = Text(np.where(first, mask_index, text.tokens), np.where(chosen, NO_WORD, text.words))
-    return _kept(replaced, first | ~chosen, pad)
+    rows, columns = np.nonzero(text.words != NO_WORD)
+    is_word = np.zeros((len(text.words), text.width), dtype=bool)
+    is_word[rows, text.words[rows, columns]] = True
+    selected = np.zeros(text.words.shape, dtype=bool)
+    selected[rows, columns] = choose_positions(is_word, keys, share)[rows, text.words[rows, columns]]
+    first = selected & (text.words != np.pad(text.words, ((0, 0), (1, 0)), constant_values=NO_WORD)[:, :-1])
+    replaced = Text(np.where(first, mask_index, text.tokens), np.where(selected, NO_WORD, text.words))
+    return _kept(replaced, first | ~selected, pad)
 
 
 def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
@@ -118,11 +118,11 @@ def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
     budgets = np.floor(share * counts + uniforms(keys, 1, BUDGET)[:, 0]).astype(np.int64)
     slots, is_span, insertions = _arranged(counts, budgets, _span_lengths(budgets, keys, mean_length), keys)
     beginning = np.floor(uniforms(keys, 1, BEGINNING) * counts[:, None]).astype(np.int64)
-    number = (allowed.cumsum(1) - 1 + beginning) % np.maximum(counts, 1)[:, None]  # place on the ring of allowed tokens
-    slot = np.where(allowed, np.take_along_axis(slots, number, axis=1), -1)  # (B, T)
+    ring_index = (allowed.cumsum(1) - 1 + beginning) % np.maximum(counts, 1)[:, None]  # on the ring of allowed tokens
+    slot = np.where(allowed, np.take_along_axis(slots, ring_index, axis=1), -1)  # (B, T)
     covered = allowed & np.take_along_axis(is_span, np.maximum(slot, 0), axis=1)
     first = covered & (slot != np.pad(slot, ((0, 0), (1, 0)), constant_values=-1)[:, :-1])
-    before = np.where(allowed, np.take_along_axis(insertions, number, axis=1), 0)  # (B, T) insertions before each
+    before = np.where(allowed, np.take_along_axis(insertions, ring_index, axis=1), 0)  # (B, T) insertions before each
     room = (budgets - first.sum(1))[:, None]
     before = np.diff(np.minimum(before.cumsum(1), room), axis=1, prepend=0)
     stays = np.where(covered, first, tokens != pad)
@@ -131,15 +131,15 @@ def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
 
 def _of_word(text, keys, purpose):
     """A uniform random number for each word, repeated at its tokens: (B, T); arbitrary outside words."""
-    drawn = uniforms(keys, max(text.width, 1), purpose)
-    return np.take_along_axis(drawn, np.maximum(text.words, 0), axis=1)
+    draws = uniforms(keys, max(text.width, 1), purpose)
+    return np.take_along_axis(draws, np.maximum(text.words, 0), axis=1)
 
 
-def _kept(text, kept, pad):
+def _kept(text, stays, pad):
     """Removes all tokens that are not `kept` (B, T), and pads the rows again."""
-    kept = kept & (text.tokens != pad)
-    lengths = kept.sum(1)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, : lengths.max()]
+    stays = stays & (text.tokens != pad)
+    lengths = stays.sum(1)
+    order = np.argsort(~stays, axis=1, kind="stable")[:, : lengths.max()]
     gone = np.arange(order.shape[1]) >= lengths[:, None]
     tokens, words = (np.take_along_axis(part, order, axis=1) for part in text)
     return Text(np.where(gone, pad, tokens), np.where(gone, NO_WORD, words))
@@ -166,9 +166,9 @@ def _arranged(counts, budgets, lengths, keys):
     """
     rows, spans = np.nonzero(lengths >= 0)
     totals = counts - budgets + (lengths >= 0).sum(1)
-    there = np.arange(max(int(totals.max()), 1)) < totals[:, None]
-    order = np.argsort(np.where(there, uniforms(keys, there.shape[1], PLACE), np.inf), axis=1)
-    sizes, is_span = there.astype(np.int64), np.zeros(there.shape, dtype=bool)
+    is_slot = np.arange(max(int(totals.max()), 1)) < totals[:, None]
+    order = np.argsort(np.where(is_slot, uniforms(keys, is_slot.shape[1], PLACE), np.inf), axis=1)
+    sizes, is_span = is_slot.astype(np.int64), np.zeros(is_slot.shape, dtype=bool)
     sizes[rows, order[rows, spans]] = lengths[rows, spans]
     is_span[rows, order[rows, spans]] = True
     first = sizes.cumsum(1) - sizes  # number of the first allowed token of each slot
@@ -183,10 +183,10 @@ def _arranged(counts, budgets, lengths, keys):
 def _with_insertions(tokens, stays, before, inserted, pad):
     """Keeps the tokens that `stay` (B, T) and inserts `before` (B, T) symbols before each: (B, T'), padded again."""
     counts = before + stays
-    place = np.repeat(np.arange(counts.size), counts.ravel())  # of each output symbol
+    source = np.repeat(np.arange(counts.size), counts.ravel())  # of each output symbol
     # number of each output symbol among those of its place
-    number = np.arange(len(place)) - (counts.ravel().cumsum() - counts.ravel())[place]
-    flat = np.where(number < before.ravel()[place], inserted, tokens.ravel()[place])
+    offset = np.arange(len(source)) - (counts.ravel().cumsum() - counts.ravel())[source]
+    flat = np.where(offset < before.ravel()[source], inserted, tokens.ravel()[source])
     return pad_rows(np.split(flat, counts.sum(1).cumsum()[:-1]), pad)
 
 

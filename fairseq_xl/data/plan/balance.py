@@ -40,10 +40,10 @@ def balanced_order(
     classes = np.ceil(sizes * SIZE_CLASSES / (largest or sizes.max()))
     for begin in range(0, len(updates), REORDERED_UPDATES):
         window = updates[begin : begin + REORDERED_UPDATES]
-        drawn = window.flatten()
+        original = window.flatten()
         ranking = np.repeat(rng.permutation(len(window)), batches_per_update)  # of each position's update, by size
-        reordered = np.empty_like(drawn)
-        reordered[np.argsort(ranking, kind="stable")] = drawn[np.argsort(classes[drawn], kind="stable")]
+        reordered = np.empty_like(original)
+        reordered[np.argsort(ranking, kind="stable")] = original[np.argsort(classes[original], kind="stable")]
         rows = reordered.reshape(window.shape)
         window[:] = np.take_along_axis(rows, np.argsort(classes[rows], axis=1, kind="stable"), axis=1)
     return order

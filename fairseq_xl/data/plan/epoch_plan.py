@@ -88,7 +88,7 @@ class ObjectiveSampler:
         Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
         """
         lengths, order, begins = self._batches(examples, sizes, corpus)
-        tokens = (each.tolist() for each in lengths.of_batches(order, begins))
+        tokens = (column.tolist() for column in lengths.of_batches(order, begins))
         return list(zip(np.split(order, begins[1:]), *tokens, strict=True))
 
     def count_batches(self, examples, sizes, corpus):
@@ -174,12 +174,12 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
     rng = np.random.default_rng((seed, epoch))
     order = np.repeat(_objective_order(rng, len(samplers), schedule, epoch, updates, micro_steps), world_size)
     plan = [None] * len(order)
-    for number, sampler in enumerate(samplers):
-        slots = np.flatnonzero(order == number)
+    for objective_index, sampler in enumerate(samplers):
+        slots = np.flatnonzero(order == objective_index)
         names = list(sampler.corpora)
-        chosen = rng.choice(len(names), len(slots), p=sampler.shares)
+        choices = rng.choice(len(names), len(slots), p=sampler.shares)
         for index, name in enumerate(names):
-            taken = slots[chosen == index]
+            taken = slots[choices == index]
             for slot, (examples, *tokens) in zip(taken, sampler.batches(rng, name, len(taken))):
                 keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
                 plan[slot] = BatchSpec(sampler.objective, name, examples, keys, sampler.input_length.text, *tokens)
@@ -200,14 +200,14 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
     """
     rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
     sizes = np.array([spec.tokens for spec in plan])
-    of_objective = np.array([spec.objective for spec in plan])
+    objectives = np.array([spec.objective for spec in plan])
     order = np.arange(len(plan))
-    for objective in np.unique(of_objective):
-        chosen = of_objective == objective
-        of_update = int(chosen.reshape(-1, batches_per_update).sum(axis=1).max())
-        places = np.flatnonzero(chosen)
-        order[places] = places[balanced_order(sizes[places], of_update, rng, sizes.max())]
-    return [plan[number] for number in order]
+    for objective in np.unique(objectives):
+        mask = objectives == objective
+        per_update = int(mask.reshape(-1, batches_per_update).sum(axis=1).max())
+        positions = np.flatnonzero(mask)
+        order[positions] = positions[balanced_order(sizes[positions], per_update, rng, sizes.max())]
+    return [plan[index] for index in order]
 
 
 def check_cycle(objectives, micro_steps):
@@ -223,8 +223,8 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
         check_cycle(objectives, micro_steps)
         return np.tile(np.arange(objectives), updates * micro_steps // objectives)
     if schedule == "alternate":
-        done = (epoch - 1) * updates
-        return np.repeat((done + np.arange(updates)) % objectives, micro_steps)
+        previous = (epoch - 1) * updates
+        return np.repeat((previous + np.arange(updates)) % objectives, micro_steps)
     return np.repeat(rng.integers(objectives, size=updates), micro_steps)
 
 
@@ -253,14 +253,14 @@ def validation_plan(samplers, limit=0):
 
 def _random_keys_at(seed, positions):
     """The random keys (n,) uint64 at ascending positions (n,) of a generator's sequence, without drawing the others."""
-    bits, numbers = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
+    bits, keys = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
     for row, skipped in enumerate((np.diff(positions, prepend=-1) - 1).tolist()):
         bits.advance(skipped)
-        numbers[row] = bits.random_raw()
-    return numbers
+        keys[row] = bits.random_raw()
+    return keys
 
 
 def number_of_examples(samplers, limit=0):
     """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` of each; 0: all."""
-    numbers = (corpus.number_of_examples(one.input_length.text) for one in samplers for corpus in one.corpora.values())
-    return sum(min(number, limit) if limit else number for number in numbers)
+    counts = (corpus.number_of_examples(s.input_length.text) for s in samplers for corpus in s.corpora.values())
+    return sum(min(count, limit) if limit else count for count in counts)

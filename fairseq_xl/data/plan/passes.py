@@ -68,23 +68,23 @@ class ObjectivePass(Sequence[BatchSpec]):
             return positions
         blocks = [np.arange(begin, min(begin + CHUNK, positions)) for begin in range(0, positions, CHUNK)]
         usable = sum(len(corpus.examples_at(block, self.length)[0]) for block in blocks)
-        repetitions, left = divmod(max(1, round(factor * usable)), max(1, usable))
-        places = repetitions * positions
-        for block in blocks if left else ():
+        repetitions, remaining = divmod(max(1, round(factor * usable)), max(1, usable))
+        total = repetitions * positions
+        for block in blocks if remaining else ():
             shuffled = self._partial(number)(block)
             examples = corpus.examples_at(shuffled, self.length)[0]
-            if len(examples) >= left:
-                last = corpus.positions(examples[left - 1 : left], self.length)
-                return places + int(np.flatnonzero(shuffled == last)[0]) + 1
-            places, left = places + len(block), left - len(examples)
-        return places
+            if len(examples) >= remaining:
+                last = corpus.positions(examples[remaining - 1 : remaining], self.length)
+                return total + int(np.flatnonzero(shuffled == last)[0]) + 1
+            total, remaining = total + len(block), remaining - len(examples)
+        return total
 
     def __len__(self) -> int:
         return int(self.ends[-1])
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
-            return [self[each] for each in range(len(self))[number]]
+            return [self[i] for i in range(len(self))[number]]
         number = range(len(self))[number]  # not negative; or an `IndexError`
         chunk = int(np.searchsorted(self.ends, number, side="right"))
         return self.chunk(chunk)[number - int(self.ends[chunk])]  # counted from the end of the chunk
@@ -108,14 +108,14 @@ class ObjectivePass(Sequence[BatchSpec]):
         examples, sizes = examples[order], sizes[order]
         keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
         batches = self.sampler.cut(examples, sizes, self.corpus)
-        batches = [batches[number] for number in rng.permutation(len(batches))]
+        batches = [batches[index] for index in rng.permutation(len(batches))]
         tokens = np.array([tokens for _, tokens, _ in batches])
         # the first batches complete the last update of the chunk before
         head = min(len(batches), -int(self.ends[chunk - 1]) % self.batches_per_update if chunk else 0)
-        places = [*range(head), *(head + balanced_order(tokens[head:], self.batches_per_update, rng)).tolist()]
+        batch_order = [*range(head), *(head + balanced_order(tokens[head:], self.batches_per_update, rng)).tolist()]
         return [
             BatchSpec(self.sampler.objective, self.name, examples[batch], keys[batch], self.length, *counts)
-            for batch, *counts in (batches[number] for number in places)
+            for batch, *counts in (batches[index] for index in batch_order)
         ]
 
     def _count(self, chunk: int) -> int:
@@ -129,17 +129,17 @@ class ObjectivePass(Sequence[BatchSpec]):
 
     def _examples_at(self, places: Numbers) -> tuple[Numbers, Numbers]:
         """The examples that are at places (n,) of the pass, and their sizes: (m,) each."""
-        ends, found = np.cumsum(self.counts), []
+        ends, columns = np.cumsum(self.counts), []
         part_of = np.searchsorted(ends, places, side="right")
-        for number in np.unique(part_of).tolist():
-            positions, count = self.positions[number], self.counts[number]
-            repetition, place = np.divmod(places[part_of == number] - (ends[number] - count), positions)
+        for part in np.unique(part_of).tolist():
+            positions, count = self.positions[part], self.counts[part]
+            repetition, offsets = np.divmod(places[part_of == part] - (ends[part] - count), positions)
             partial = repetition == count // positions  # a random part of the corpus
             if partial.any():
-                place[partial] = self._partial(number)(place[partial])
-            examples, sizes = self.parts[number].examples_at(place, self.length)
-            found.append((MixedCorpus.numbered(number, examples), sizes))
-        examples, sizes = (np.concatenate(column) for column in zip(*found, strict=True))
+                offsets[partial] = self._partial(part)(offsets[partial])
+            examples, sizes = self.parts[part].examples_at(offsets, self.length)
+            columns.append((MixedCorpus.numbered(part, examples), sizes))
+        examples, sizes = (np.concatenate(column) for column in zip(*columns, strict=True))
         return examples, sizes
 
 
@@ -155,7 +155,7 @@ class PassPlan(Sequence[BatchSpec | None]):
 
     def __init__(self, passes: Sequence[ObjectivePass], seed: int, epoch: int, batches_per_update: int):
         self.passes, self.batches_per_update = passes, batches_per_update
-        updates = [-(-len(each) // batches_per_update) for each in passes]
+        updates = [-(-len(objective_pass) // batches_per_update) for objective_pass in passes]
         kinds = np.repeat(np.arange(len(passes), dtype=np.int16), updates)
         self.kinds = np.random.default_rng((seed, epoch)).permutation(kinds)  # (updates,) number of the objective
         self.updates = np.empty(len(kinds), dtype=np.int64)  # (updates,) number among those of the objective
@@ -167,7 +167,7 @@ class PassPlan(Sequence[BatchSpec | None]):
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
-            return [self[each] for each in range(len(self))[number]]
+            return [self[i] for i in range(len(self))[number]]
         update, position = divmod(range(len(self))[number], self.batches_per_update)
         batches = self.passes[self.kinds[update]]
         number = int(self.updates[update]) * self.batches_per_update + position

@@ -36,4 +36,4 @@ def read_note(prefix: Path) -> dict[str, Any] | None:
 def has_dictionary(prefix: Path, digest: str) -> bool:
     """Whether the pairs, or those of an unfinished run, have the ids of the dictionary with this digest."""
     made_with = [(read_note(prefix) or {}).get("made_with"), read_json(parts.note_path(parts_path(prefix)))]
-    return any(isinstance(each, dict) and each.get("dictionary") == digest for each in made_with)
+    return any(isinstance(settings, dict) and settings.get("dictionary") == digest for settings in made_with)

@@ -28,10 +28,10 @@ def files_of(folder, prefixes):
 class Reopened:
     """Base of classes that open files: pickled, they are the arguments that they were made with."""
 
-    def __new__(cls, *arguments, **named):
-        found = super().__new__(cls)
-        found.__opened = functools.partial(cls, *arguments, **named)
-        return found
+    def __new__(cls, *arguments, **keywords):
+        instance = super().__new__(cls)
+        instance.__opened = functools.partial(cls, *arguments, **keywords)
+        return instance
 
     def __reduce__(self):
         return self.__opened, ()
@@ -74,13 +74,13 @@ class Text(Reopened):
 
     def bounds(self, line):
         """Indices in `tokens` where a line begins and ends; `UserError` if its offsets are invalid."""
-        place, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
-        if place < 0 or place % width or size < 1 or place + size * width > self.tokens.nbytes:
+        offset, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
+        if offset < 0 or offset % width or size < 1 or offset + size * width > self.tokens.nbytes:
             raise UserError(
-                f"{self.prefix}.idx is damaged: line {line + 1} begins at byte {place} of the text and has {size} "
+                f"{self.prefix}.idx is damaged: line {line + 1} begins at byte {offset} of the text and has {size} "
                 "tokens; restore it, or remove it and run `python -m preprocess` again"
             )
-        return place // width, place // width + size
+        return offset // width, offset // width + size
 
     def load_sizes(self, first, count):
         """Numbers of tokens of up to `count` lines from a line on, (n,) int64, read from the file."""
@@ -131,8 +131,8 @@ def open_text(prefix, language, symbols=None):
     text does not exist or has no line, if the sizes of its files show that they are damaged or do not belong together,
     or if it differs from the manifest of the data folder (`check_fingerprint`).
     """
-    for end, other in (("idx", "bin"), ("bin", "idx")):
-        file, beside = Path(f"{prefix}.{end}"), Path(f"{prefix}.{other}")
+    for end, sibling in (("idx", "bin"), ("bin", "idx")):
+        file, beside = Path(f"{prefix}.{end}"), Path(f"{prefix}.{sibling}")
         if not file.is_file():
             why = f": {file.name} is missing, but {beside.name} exists" if beside.is_file() else ""
             raise UserError(f"{file}: no binarized text of language {language!r} there{why}")
@@ -150,14 +150,14 @@ def _check_sizes(index, text):
     header = read_header(index)
     if header is None:
         raise UserError(f"{index} is damaged, or not an index that fairseq-preprocess writes with --dataset-impl mmap")
-    found, expected = index.stat().st_size, header.file_size
-    if found != expected:
-        raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {found}")
-    place, size = read_last(index, header.items)
-    found, expected = text.stat().st_size, place + size * header.token_size
-    if found != expected:
+    actual, expected = index.stat().st_size, header.file_size
+    if actual != expected:
+        raise UserError(f"{index} is damaged or cut short: {header.items} items take {expected} bytes, it has {actual}")
+    offset, size = read_last(index, header.items)
+    actual, expected = text.stat().st_size, offset + size * header.token_size
+    if actual != expected:
         raise UserError(
             f"{text} is damaged or cut short, or of another run than {index.name}: expected {expected} bytes, it has "
-            f"{found}"
+            f"{actual}"
         )
     return {"lines": header.items, "tokens": expected // header.token_size}

@@ -48,7 +48,7 @@ def _known(prefixes: Iterable[str], version: int) -> bytes:
     digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
     for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):
         entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
-        file, described = (binarized_fingerprint(path, known).split() for known in (None, entry))
-        content = described[2] if described[:2] == file[:2] else UNKNOWN
+        file, recorded = (binarized_fingerprint(path, stored).split() for stored in (None, entry))
+        content = recorded[2] if recorded[:2] == file[:2] else UNKNOWN
         digest.update(f" {file[:2]} {path.stat().st_mtime_ns if content == UNKNOWN else content}".encode())
     return FORMAT + digest.digest()

@@ -16,8 +16,8 @@ _LAYOUT = struct.Struct("<9sQBQ")  # magic, version, type of the tokens, number 
 SIZE = _LAYOUT.size  # bytes
 #: types of tokens by the number that fairseq stores
 TOKEN_TYPES = {
-    number: np.dtype(name)
-    for number, name in enumerate("uint8 int8 int16 int32 int64 float64 float64 uint16 uint32 uint64".split(), 1)
+    code: np.dtype(name)
+    for code, name in enumerate("uint8 int8 int16 int32 int64 float64 float64 uint16 uint32 uint64".split(), 1)
 }
 
 
@@ -64,5 +64,5 @@ def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:
     if not items:
         return 0, 0
     (size,) = np.fromfile(path, np.int32, 1, offset=SIZE + 4 * (items - 1))
-    (place,) = np.fromfile(path, np.int64, 1, offset=SIZE + 4 * items + 8 * (items - 1))
-    return int(place), int(size)
+    (offset,) = np.fromfile(path, np.int64, 1, offset=SIZE + 4 * items + 8 * (items - 1))
+    return int(offset), int(size)

@@ -88,17 +88,17 @@ def check_fingerprint(folder, name, **counts):
     Its size, its `counts` and its content are compared: all of a file of up to 1 MiB, evenly spaced samples of a larger
     one, so that a change of more than 1/255 of the file is always found and a shorter one may be missed.
     """
-    known = stored_fingerprint(folder, name, *counts)
-    if known is None:
+    expected = stored_fingerprint(folder, name, *counts)
+    if expected is None:
         return
     path = Path(folder) / name
-    found = {**counts, "bytes": path.stat().st_size}
-    other = [f"{found[key]} {key}, expected {known[key]}" for key in found if found[key] != known[key]]
-    if not other and sampled(path) != known["sampled"]:
-        other = ["other content"]
-    if other:
+    actual = {**counts, "bytes": path.stat().st_size}
+    diffs = [f"{actual[key]} {key}, expected {expected[key]}" for key in actual if actual[key] != expected[key]]
+    if not diffs and sampled(path) != expected["sampled"]:
+        diffs = ["other content"]
+    if diffs:
         raise UserError(
-            f"{path} is not the file that {writer(path)} wrote, it has {other[0]}: restore it, or remove this one and "
+            f"{path} is not the file that {writer(path)} wrote, it has {diffs[0]}: restore it, or remove this one and "
             f"run the same {writer(path)} again (`python -m preprocess --verify {folder}` lists all changes)"
         )
 

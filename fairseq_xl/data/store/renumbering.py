@@ -41,11 +41,11 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
             if not 0 <= tokens.min() <= tokens.max() < len(table):
                 raise UserError(f"{source}.bin has numbers that its dictionary of {len(table)} symbols lacks")
             file.write(table[tokens].astype(TOKEN_TYPES[written.code]).tobytes())
-    places = np.zeros(header.items, np.int64)
-    np.cumsum(sizes[:-1], dtype=np.int64, out=places[1:])
+    offsets = np.zeros(header.items, np.int64)
+    np.cumsum(sizes[:-1], dtype=np.int64, out=offsets[1:])
     with replacing(f"{target}.idx") as file:
         file.write(written.packed() + sizes.tobytes())
-        file.write((places * written.token_size).tobytes())
+        file.write((offsets * written.token_size).tobytes())
     counts = {"lines": header.items, "tokens": int(sizes.sum(dtype=np.int64))}
     fingerprints = fingerprint(Path(f"{target}.bin")), fingerprint(Path(f"{target}.idx"), **counts)
     return dict(zip((f"{target.name}.bin", f"{target.name}.idx"), fingerprints, strict=True))

@@ -21,7 +21,7 @@ def data_folders(data: str | os.PathLike[str]) -> list[Path]:
     Raises `UserError` for a pattern without a folder, for incomplete shards, and for a shard that is not the one that
     was written in its place; other folders need not exist.
     """
-    folders = [folder for named in os.fspath(data).split(os.pathsep) for folder in _named(named)]
+    folders = [folder for pattern in os.fspath(data).split(os.pathsep) for folder in _named(pattern)]
     for folder in folders:
         check_shard(folder)
     return folders
@@ -31,10 +31,10 @@ def check_shard(folder: Path) -> None:
     """Raises `UserError` for a shard whose manifest has another hash than its parent's manifest says."""
     if "shard" not in read_manifest(folder):
         return
-    hashes, number = read_manifest(folder.parent).get("shards"), folder.name
+    hashes, index = read_manifest(folder.parent).get("shards"), folder.name
     if hashes is None:  # a shard by itself
         return
-    expected = hashes[int(number)] if number.isdecimal() and int(number) < len(hashes) else None
+    expected = hashes[int(index)] if index.isdecimal() and int(index) < len(hashes) else None
     if expected != sha256_of(folder / "manifest.json"):
         raise UserError(
             f"{folder} is not the shard that {folder.parent / 'manifest.json'} names: restore it, or run the same "
@@ -52,24 +52,24 @@ def one_folder(data: str | os.PathLike[str], does: str = "read") -> Path:
 
     Raises `UserError` for several, and as `data_folders`.
     """
-    first, *others = data_folders(data)
-    if others:
+    first, *rest = data_folders(data)
+    if rest:
         raise UserError(f"{data}: {does} one data folder at a time")
     return first
 
 
-def _named(named: str) -> list[Path]:
-    path = Path(named)
+def _named(pattern: str) -> list[Path]:
+    path = Path(pattern)
     if path.is_dir():
         return _shards_of(path) or [path]
-    if not glob.has_magic(named):
+    if not glob.has_magic(pattern):
         return [path]
-    found = sorted((Path(each) for each in glob.glob(named) if os.path.isdir(each)), key=_natural)
-    if not found:
-        raise UserError(f"{named}: no folder matches")
+    folders = sorted((Path(match) for match in glob.glob(pattern) if os.path.isdir(match)), key=_natural)
+    if not folders:
+        raise UserError(f"{pattern}: no folder matches")
     if path.name == "*" and not glob.has_magic(str(path.parent)):
-        return _shards_of(path.parent) or found
-    return found
+        return _shards_of(path.parent) or folders
+    return folders
 
 
 def _shards_of(parent: Path) -> list[Path]:
@@ -81,8 +81,8 @@ def _shards_of(parent: Path) -> list[Path]:
     written = [folder for folder in numbered if "shard" in read_manifest(folder)]  # by `python -m preprocess`
     if not written and not (parent / ".stages").is_dir():
         return numbered
-    number = read_manifest(parent).get("config", {}).get("shards")
-    if number is None or [path.name for path in written] != [str(each) for each in range(number)]:
+    count = read_manifest(parent).get("config", {}).get("shards")
+    if count is None or [path.name for path in written] != [str(i) for i in range(count)]:
         raise UserError(f"{parent}: its shards are not complete: run the same `python -m preprocess` again")
     return written
 
@@ -90,7 +90,7 @@ def _shards_of(parent: Path) -> list[Path]:
 def _natural(path: Path) -> list[tuple[str, int]]:
     """Orders names by the numbers in them."""
     parts = re.findall(r"(\D*)(\d*)", str(path))
-    return [(text, int(number or -1)) for text, number in parts]
+    return [(text, int(digits or -1)) for text, digits in parts]
 
 
 def folder_of_epoch(data: str, epoch: int) -> Path:

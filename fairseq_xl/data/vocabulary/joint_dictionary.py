@@ -75,11 +75,11 @@ class XLDictionary(Dictionary):
     def language_id(self, language):
         """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
         if language not in self.languages:
-            known = ", ".join(self.languages) or "none"
+            listed = ", ".join(self.languages) or "none"
             if language in ("True", "False"):
                 raise UserError(f"language {language}: {QUOTED_NAME}")
             remedy = f"leave it out, or add it with `fairseq-xl extend-vocabulary --langs {language}`"
-            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {known}): {remedy}")
+            raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {listed}): {remedy}")
         return self.languages.index(language)
 
     def language_symbol(self, language):
@@ -114,7 +114,7 @@ class XLDictionary(Dictionary):
     @cached_property
     def word_mark(self):
         """Word mark of the pieces: `SENTENCEPIECE`, `BPE`, `WORDPIECE` or None; the most frequent one."""
-        names = [self.symbols[number] for number in self.pieces]
+        names = [self.symbols[index] for index in self.pieces]
         counts = {
             SENTENCEPIECE: sum(name.startswith(WORD_START) for name in names),
             BPE: sum(name.endswith("@@") for name in names),
@@ -142,7 +142,7 @@ class XLDictionary(Dictionary):
     def _suffix(self):
         """What pieces end in if languages share no piece, a regular expression of ``@xx``; otherwise None."""
         pattern = re.compile(rf"@(?:{'|'.join(map(re.escape, self.languages))})(?= |$)")
-        names = (self.symbols[number] for number in self.pieces)
+        names = (self.symbols[index] for index in self.pieces)
         return pattern if self.languages and all(map(pattern.search, names)) else None
 
     @cached_property

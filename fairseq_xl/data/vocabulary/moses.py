@@ -32,7 +32,7 @@ def splitter(language: str) -> Callable[[str], list[str]]:
     """Returns the function from a line to its words; a language without abbreviations has the English ones."""
     prefixes = _prefixes(language)
     inside = INSIDE.get(language, "")
-    other = regex.compile(rf"[^\p{{Alphabetic}}\p{{Nd}} .'`,\-{inside}]")
+    marks = regex.compile(rf"[^\p{{Alphabetic}}\p{{Nd}} .'`,\-{inside}]")
     outside = regex.compile(rf"{inside}(?!\p{{Ll}})") if inside and language not in NEVER_SPLIT else None
     apostrophes = _apostrophes(language)
 
@@ -41,7 +41,7 @@ def splitter(language: str) -> Callable[[str], list[str]]:
         text = _SPACE.sub(" ", line)
         if _JUNK.search(text):
             text = _SPACE.sub(" ", _JUNK.sub("", text))
-        text = other.sub(r" \g<0> ", text.strip(" "))
+        text = marks.sub(r" \g<0> ", text.strip(" "))
         if outside:
             text = outside.sub(f" {inside} ", text)
         text = _DOTS.sub(lambda dots: f" {DOT * len(dots[0])} ", text)
@@ -73,13 +73,13 @@ def _prefixes(language: str) -> dict[str, bool]:
 
 def _apostrophes(language: str) -> list[tuple[regex.Pattern[str], str]]:
     """The substitutions, in order, that split off apostrophes."""
-    letter, other = r"(\p{Alphabetic})", r"([^\p{Alphabetic}])"
-    rules = [(f"{other}'{other}", r"\1 ' \2")]
+    letter, non_letter = r"(\p{Alphabetic})", r"([^\p{Alphabetic}])"
+    rules = [(f"{non_letter}'{non_letter}", r"\1 ' \2")]
     if language in SPLIT_RIGHT:
-        rules += [(rf"([^\p{{Alphabetic}}\p{{N}}])'{letter}", r"\1 ' \2"), (f"{letter}'{other}", r"\1 ' \2")]
+        rules += [(rf"([^\p{{Alphabetic}}\p{{N}}])'{letter}", r"\1 ' \2"), (f"{letter}'{non_letter}", r"\1 ' \2")]
         rules += [(f"{letter}'{letter}", r"\1 '\2"), (r"(\p{N})'(s)", r"\1 '\2")]
     elif language in SPLIT_LEFT + GLOTTAL:
-        rules += [(f"{other}'{letter}", r"\1 ' \2"), (f"{letter}'{other}", r"\1 ' \2")]
+        rules += [(f"{non_letter}'{letter}", r"\1 ' \2"), (f"{letter}'{non_letter}", r"\1 ' \2")]
         rules += [(f"{letter}'{letter}", r"\1' \2")] if language in SPLIT_LEFT else []
     else:
         rules = [("'", " ' ")]

@@ -32,17 +32,17 @@ class SentencePieces:
     def lost(self, line: str) -> list[str]:
         """The characters of a line, after normalization, for which the model has no piece."""
         pieces, ids = (self.model.encode(line, out_type=kind) for kind in (str, int))
-        return [char for piece, number in zip(pieces, ids) if number == self.unknown for char in piece]
+        return [char for piece, piece_id in zip(pieces, ids) if piece_id == self.unknown for char in piece]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each; raises `UserError` as `encode`."""
         check_growth([text])
         try:
-            found = self.model.encode(text, return_type="offset_mapping")
-            return found["ids"], found["offsets"]
+            mapping = self.model.encode(text, return_type="offset_mapping")
+            return mapping["ids"], mapping["offsets"]
         except TypeError:  # sentencepiece before 0.2.3
             pieces = self.model.encode(text, out_type="immutable_proto").pieces  # type: ignore[arg-type]
-            return [each.id for each in pieces], [(each.begin, each.end) for each in pieces]
+            return [piece.id for piece in pieces], [(piece.begin, piece.end) for piece in pieces]
 
 
 def open_sentencepiece(file: Path) -> sentencepiece.SentencePieceProcessor:

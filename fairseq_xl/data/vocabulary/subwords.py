@@ -85,8 +85,8 @@ def vocabulary_kind(folder: str | Path) -> Kind:
     folder = Path(folder)
     kind = read_manifest(folder).get("vocabulary", {}).get("kind")
     if kind is None:
-        others = [each for each in FILES if (folder / FILES[each][0]).is_file()]
-        kind = others[0] if others and not (folder / MANIFEST).is_file() else "sentencepiece"
+        present = [candidate for candidate in FILES if (folder / FILES[candidate][0]).is_file()]
+        kind = present[0] if present and not (folder / MANIFEST).is_file() else "sentencepiece"
     if kind not in get_args(Kind):
         raise UserError(f"{folder / MANIFEST}: {quoted(kind)} is no kind of vocabulary; known: {', '.join(FILES)}")
     return cast(Kind, kind)

@@ -92,7 +92,7 @@ class TextEncoder:
 
     def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         name, raw = self.tokenizers.get(language), _checked(text)
-        line, places = placed_text(raw)
+        line, offsets = placed_text(raw)
         text = self.tokenized(line, language)
         subwords, indices = self.subwords_of(language)
         pieces, spans = subwords.spans(text)
@@ -106,7 +106,7 @@ class TextEncoder:
                     "be located; use a data folder whose tokenizer changes only white space"
                 ) from None
         if line != raw:
-            characters = _mapped(characters, [*places, len(raw)])
+            characters = _mapped(characters, [*offsets, len(raw)])
         ids = indices[np.array(pieces, dtype=np.int64)]
         ids.flags.writeable = characters.flags.writeable = False
         return ids, characters
@@ -142,24 +142,24 @@ def in_raw(characters: Numbers, tokenized: str, raw: str) -> Numbers:
 
     Both texts must have the same characters except for spaces; raises `ValueError` that names the first difference.
     """
-    ours, theirs = ([place for place, each in enumerate(text) if not each.isspace()] for text in (tokenized, raw))
-    for one, other in itertools.zip_longest(ours, theirs):
-        if one is None or other is None or tokenized[one] != raw[other]:
-            sides = ((raw, other), (tokenized, one))
-            before, after = ("" if place is None else text[place:][:20] for text, place in sides)
+    sources, targets = ([index for index, char in enumerate(text) if not char.isspace()] for text in (tokenized, raw))
+    for source, target in itertools.zip_longest(sources, targets):
+        if source is None or target is None or tokenized[source] != raw[target]:
+            sides = ((raw, target), (tokenized, source))
+            before, after = ("" if index is None else text[index:][:20] for text, index in sides)
             raise ValueError(f"{before!r} becomes {after!r}")
-    begins, ends = np.searchsorted(ours, characters).T  # numbers of characters before, without spaces
-    return _mapped(np.stack((begins, ends), axis=1), [*theirs, len(raw)])
+    begins, ends = np.searchsorted(sources, characters).T  # numbers of characters before, without spaces
+    return _mapped(np.stack((begins, ends), axis=1), [*targets, len(raw)])
 
 
-def _mapped(characters: Numbers, places: list[int]) -> Numbers:
+def _mapped(characters: Numbers, indices: list[int]) -> Numbers:
     """Maps characters [begin, end) (t, 2) of a text to another text.
 
     Args:
         places: the index of each character in the other text, then that text's length.
     """
-    (begins, ends), place = characters.T, np.array(places)
-    return np.stack((place[begins], np.where(ends > begins, place[ends - 1] + 1, place[begins])), axis=1)
+    (begins, ends), table = characters.T, np.array(indices)
+    return np.stack((table[begins], np.where(ends > begins, table[ends - 1] + 1, table[begins])), axis=1)
 
 
 def cut(ended: Numbers, room: int) -> Numbers:

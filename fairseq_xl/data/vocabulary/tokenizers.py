@@ -40,17 +40,17 @@ def named_in(folder: str | Path) -> dict[str, str]:
     Logs a warning for another version than that of the manifest. Raises `UserError` for a damaged manifest, an unknown
     tokenizer or a missing package.
     """
-    chosen = of_manifest(read_manifest(folder))
+    names = of_manifest(read_manifest(folder))
     path = Path(folder) / "manifest.json"
-    if not isinstance(chosen, dict) or not all(isinstance(name, str) for name in chosen.values()):
-        raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(chosen)}")
-    for language, name in chosen.items():
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(names)}")
+    for language, name in names.items():
         check_language(f"{path} is damaged", language)  # the package would open a file of this name
         try:
             _splitter(name, language)
         except (ImportError, KeyError) as error:
-            known = isinstance(error, ImportError)
-            needed = f"the package {' and '.join(packages_of(name, language))}" if known else "another version of this"
+            absent = isinstance(error, ImportError)
+            needed = f"the package {' and '.join(packages_of(name, language))}" if absent else "another version of this"
             message = f"the text of {language} was tokenized by {name}, which needs {needed}"
             raise UserError(f"{path}: {message}") from None
     for part in (folder, *(Path(folder) / code for code in read_manifest(folder).get("disjoint") or ())):
@@ -61,7 +61,7 @@ def named_in(folder: str | Path) -> dict[str, str]:
                 f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]
             ]:
                 _warn(f"{part}: its text was tokenized with {', '.join(changes)}: raw text may get other words")
-    return chosen
+    return names
 
 
 @functools.cache
@@ -70,10 +70,10 @@ def _warn(message: str) -> None:
     logger.warning(message)
 
 
-def missing_packages(chosen: dict[str, str]) -> list[str]:
+def missing_packages(tokenizers: dict[str, str]) -> list[str]:
     """The packages that the tokenizers {language: name} need and that are not installed, a sentence each."""
     missing: dict[tuple[str, str], list[str]] = {}
-    for language, name in chosen.items():
+    for language, name in tokenizers.items():
         for package in packages_of(name, language):
             try:
                 importlib.import_module(package)
@@ -93,11 +93,11 @@ def packages_of(name: str, language: str) -> list[str]:
     return ["sacremoses", *([segmenter] if segmenter else [])]
 
 
-def versions(chosen: dict[str, str]) -> dict[str, str | None]:
+def versions(tokenizers: dict[str, str]) -> dict[str, str | None]:
     """Versions of the packages that the tokenizers {language: name} need, and of the `RULES`."""
-    needed = {package for language, name in chosen.items() for package in packages_of(name, language)}
-    found = {package: version(package) for package in sorted(needed)}
-    return found | (RULES if {"moses", XLM} & {*chosen.values()} else {})
+    needed = {package for language, name in tokenizers.items() for package in packages_of(name, language)}
+    package_versions = {package: version(package) for package in sorted(needed)}
+    return package_versions | (RULES if {"moses", XLM} & {*tokenizers.values()} else {})
 
 
 def tokenize(line: str, name: str | None, language: str) -> str:

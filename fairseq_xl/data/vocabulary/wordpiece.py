@@ -44,14 +44,14 @@ class WordPieces:
 
     def lost(self, line: str) -> list[str]:
         """The characters of unknown words for which the vocabulary has no piece."""
-        found = self._encoded(line)
-        words = [line[begin:end] for number, (begin, end) in zip(found.ids, found.offsets) if number == self.unknown]
+        encoding = self._encoded(line)
+        words = [line[begin:end] for i, (begin, end) in zip(encoding.ids, encoding.offsets) if i == self.unknown]
         return [char for char in "".join(words) if char not in self.known]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""
-        found = self._encoded(text)
-        return found.ids, found.offsets
+        encoding = self._encoded(text)
+        return encoding.ids, encoding.offsets
 
     def _encoded(self, line: str) -> Encoding:
         return self.tokenizer.encode(line, add_special_tokens=False)
@@ -66,18 +66,18 @@ def read_vocabulary(path: Path) -> list[str]:
     missing = [piece for piece in SPECIAL if piece not in pieces]
     if missing:
         raise UserError(f"{path} is not a WordPiece vocabulary: it has no line {missing[0]}")
-    known: set[str] = set()
-    for number, piece in enumerate(pieces, start=1):
-        if not piece or piece in known:
-            found = f"the piece {quoted(piece)} again" if piece else "an empty line"
-            raise UserError(f"{path}, line {number}: expected a new piece, found {found}")
-        known.add(piece)
+    seen: set[str] = set()
+    for line_number, piece in enumerate(pieces, start=1):
+        if not piece or piece in seen:
+            content = f"the piece {quoted(piece)} again" if piece else "an empty line"
+            raise UserError(f"{path}, line {line_number}: expected a new piece, found {content}")
+        seen.add(piece)
     return pieces
 
 
 def _tokenizer(pieces: list[str], lowercase: bool) -> Tokenizer:
     """BERT's tokenizer without special tokens: text such as [MASK] is not taken for one."""
-    numbered = {piece: number for number, piece in enumerate(pieces)}
+    numbered = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(numbered, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST))
     tokenizer.normalizer = normalizers.BertNormalizer(
         clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lowercase

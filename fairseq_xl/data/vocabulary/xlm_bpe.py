@@ -44,7 +44,7 @@ class XLMPieces:
         _check_pair(self.ranks, words, codes, vocab)
         self.lower = lowercase_and_remove_accent
         self.unknown, self.symbols = 0, ["<unk>", *words]
-        self.ids = {word: number for number, word in enumerate(words, start=1)}
+        self.ids = {word: index for index, word in enumerate(words, start=1)}
         self.pieces = functools.lru_cache(KEPT)(WordSplitter(self.ranks))
 
     def encode(self, lines: list[str]) -> list[list[int]]:
@@ -61,7 +61,7 @@ class XLMPieces:
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""
-        places = places_without_accents(text) if self.lower else range(len(text))
+        origins = places_without_accents(text) if self.lower else range(len(text))
         ids, characters = [], []
         for word in re.finditer(r"\S+", without_accents(text) if self.lower else text):
             end = word.start()
@@ -69,7 +69,7 @@ class XLMPieces:
             for piece, length in [(piece, len(piece) - len(CONTINUES)) for piece in inner] + [(last, len(last))]:
                 begin, end = end, end + length
                 ids.append(self.ids.get(piece, self.unknown))
-                characters.append((places[begin], places[end - 1] + 1))
+                characters.append((origins[begin], origins[end - 1] + 1))
         return ids, characters
 
 
@@ -79,8 +79,8 @@ class WordSplitter:
     def __init__(self, ranks: dict[Pair, int]):
         merges = sorted(ranks, key=ranks.__getitem__)
         parts = dict.fromkeys(part for left, right in merges for part in (left, right, left + right))
-        numbers = {part: number for number, part in enumerate([UNKNOWN, *parts])}
-        self.tokenizer = Tokenizer(models.BPE(numbers, merges, unk_token=UNKNOWN, end_of_word_suffix=END))
+        ids = {part: index for index, part in enumerate([UNKNOWN, *parts])}
+        self.tokenizer = Tokenizer(models.BPE(ids, merges, unk_token=UNKNOWN, end_of_word_suffix=END))
 
     def __call__(self, word: str) -> list[str]:
         *inner, last = (word[begin:end] for begin, end in self.tokenizer.encode(word).offsets)
@@ -97,12 +97,12 @@ def spelled_words(words: Iterable[str]) -> list[str]:
 
     An export of this package has ``<mask>`` and behind it ``[xx]`` for each language.
     """
-    found, after_mask = [], False
+    spellings, after_mask = [], False
     for word in words:
         after_mask = after_mask or word == MASK
         stays = is_special(word) or (after_mask and LANGUAGE_SYMBOL.fullmatch(word))
-        found.append(word if stays else spelled(word))
-    return found
+        spellings.append(word if stays else spelled(word))
+    return spellings
 
 
 def is_special(word: str) -> bool:
@@ -116,13 +116,13 @@ def read_codes(path: Path) -> dict[Pair, int]:
     if text and not text.endswith("\n"):
         raise UserError(f"{path} is cut short: its last line has no end")
     ranks: dict[Pair, int] = {}
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
-        if number == 1 and line.startswith("#version"):
+    for lineno, line in enumerate(text.split("\n")[:-1], start=1):
+        if lineno == 1 and line.startswith("#version"):
             continue
         parts = line.rstrip(" \r").split(" ")
         if not (len(parts) == 2 or (len(parts) == 3 and parts[2].isdigit())) or "" in parts:
-            raise UserError(f"{path}, line {number}: expected 'left right count' or 'left right', found {quoted(line)}")
-        ranks[parts[0], parts[1]] = number
+            raise UserError(f"{path}, line {lineno}: expected 'left right count' or 'left right', found {quoted(line)}")
+        ranks[parts[0], parts[1]] = lineno
     if not ranks:
         raise UserError(f"{path} has no codes: expected 'left right count' on every line")
     return ranks
@@ -141,10 +141,10 @@ def read_vocabulary(path: Path) -> list[str]:
         words = spelled_words(words)
     else:
         words = _listed(text, path)
-    found = [word for word in dict.fromkeys(words) if not is_special(word)]
-    if not found:
+    vocabulary = [word for word in dict.fromkeys(words) if not is_special(word)]
+    if not vocabulary:
         raise UserError(f"{path} has no words: expected 'word count' on every line")
-    return found
+    return vocabulary
 
 
 def read_numbered(path: Path) -> list[str]:
@@ -153,7 +153,7 @@ def read_numbered(path: Path) -> list[str]:
     Raises `UserError` for a missing or damaged file, and for other numbers than those from 0 on.
     """
     content = json_object(path)
-    if not all(type(number) is int for number in content.values()) or {*content.values()} != {*range(len(content))}:
+    if not all(type(index) is int for index in content.values()) or {*content.values()} != {*range(len(content))}:
         raise UserError(f"{path}: expected words that are numbered from 0 without a gap")
     return sorted(content, key=content.__getitem__)
 
@@ -163,28 +163,28 @@ def _listed(text: str, path: Path) -> list[str]:
     if text and not text.endswith("\n"):
         raise UserError(f"{path} is cut short: its last line has no end")
     words = []
-    for number, line in enumerate(text.split("\n")[:-1], start=1):
+    for line_number, line in enumerate(text.split("\n")[:-1], start=1):
         word, _, count = line.rstrip("\r").rpartition(" ")
         if not count.isdigit():
-            raise UserError(f"{path}, line {number}: expected 'word count', found {quoted(line)}")
+            raise UserError(f"{path}, line {line_number}: expected 'word count', found {quoted(line)}")
         if word.split() == [word]:
             words.append(word)
     return words
 
 
-def _read(path: Path, described: str) -> str:
+def _read(path: Path, file_kind: str) -> str:
     if not path.is_file():
-        raise UserError(f"{path}: no such file, expected the {described}")
+        raise UserError(f"{path}: no such file, expected the {file_kind}")
     return decoded(read_whole(path, vocabulary=True), path)
 
 
 def _check_pair(ranks: dict[Pair, int], words: list[str], codes: Path, vocab: Path) -> None:
     """Raises `UserError` unless most words of several characters are what the codes merge."""
-    made = {spelled(left + right) for left, right in ranks}
+    merges = {spelled(left + right) for left, right in ranks}
     longer = [word for word in words if len(word.removesuffix(CONTINUES)) > 1]
-    known = sum(word in made for word in longer)
-    if 2 * known < len(longer):
+    common = sum(word in merges for word in longer)
+    if 2 * common < len(longer):
         raise UserError(
-            f"{vocab} is not the vocabulary of {codes}, which make {known} of its {len(longer)} words of several "
+            f"{vocab} is not the vocabulary of {codes}, which make {common} of its {len(longer)} words of several "
             "characters"
         )

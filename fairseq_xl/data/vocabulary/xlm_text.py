@@ -38,8 +38,8 @@ def splitter(language: str) -> Callable[[str], list[str]]:
 
     normalize = moses.normalizer(language)
     if language == "zh":
-        cut = segmenter("jieba")
-        return lambda line: _normalized(" ".join(cut(line)), normalize).split()
+        jieba_cut = segmenter("jieba")
+        return lambda line: _normalized(" ".join(jieba_cut(line)), normalize).split()
     split = segmenter("pythainlp") if language == "th" else moses.splitter(language)
     return lambda line: split(_normalized(line, normalize))
 
@@ -72,4 +72,4 @@ def without_accents(text: str) -> str:
 
 def places_without_accents(text: str) -> list[int]:
     """For each character of `without_accents(text)` the place of the character that it comes from."""
-    return [place for place, char in enumerate(text) for _ in without_accents(char)]
+    return [index for index, char in enumerate(text) for _ in without_accents(char)]

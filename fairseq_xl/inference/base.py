@@ -1,4 +1,4 @@
-"""Base class of the predictors of labels and of text: batches of the lines of a buffer that are not blank."""
+"""Base class of the predictors of labels and of text, which predict for the lines that are not blank."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ LISTED = 10  # line numbers that a warning shows
 
 logger = logging.getLogger(__name__)
 
-Record = dict[str, Any]  # what is predicted for a line: a JSON object
+Record = dict[str, Any]  # prediction for a line, a JSON object
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Predictor(ABC):
         self.encode = TextEncoder(task.folder(), task.dictionary)
 
     def __call__(self, lines: Sequence[str], first: int = 1) -> list[Record | None]:
-        """Predicts for n lines, the first of which has the number `first`: n records, None for a blank line."""
+        """Predicts for n lines, numbered from `first`: n records, None for a blank line."""
         filled = [index for index, line in enumerate(lines) if not is_blank(line)]
         results: list[Record | None] = [None] * len(lines)
         if filled:
@@ -53,7 +53,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
-        """Predicts for lines that are not blank; `numbers` are theirs in the input, for messages."""
+        """Predicts for lines that are not blank; `numbers`: their line numbers, for messages."""
 
     @abstractmethod
     def to_line(self, record: Record) -> str:
@@ -65,7 +65,7 @@ class Predictor(ABC):
         return utils.apply_to_sample(lambda tensor: tensor.to(device), sample) if device.type != "cpu" else sample
 
     def warn_of_truncation(self, numbers: Sequence[int], limit: str) -> None:
-        """Warns of truncated lines; `limit` says to what they are truncated."""
+        """Warns of truncated lines; `numbers`: their line numbers, `limit`: their length, for the message."""
         if numbers:
             shown = ", ".join(map(str, numbers[:LISTED])) + (", …" if len(numbers) > LISTED else "")
             logger.warning("%s: %d lines are truncated to %s: %s", self.name, len(numbers), limit, shown)

@@ -83,7 +83,7 @@ class Embedder:
 
     @torch.no_grad()
     def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
-        """Yields, in batches of framed texts of similar length, their numbers, hidden states and padding (B, T).
+        """Yields the indices, hidden states and padding (B, T) of batches of framed texts of similar length.
 
         The hidden states are a list of (B, T, C): the embeddings, then the output of each layer. If `causal`, a
         position attends to itself and earlier ones only.
@@ -122,7 +122,7 @@ class Embedder:
 
 
 def embedder_of(options, fp16=False):
-    """The encoder that the arguments `checkpoint`, `data`, `language_module` and `lang` of a command name."""
+    """The encoder of a command's arguments `checkpoint`, `data`, `language_module` and `lang`."""
     module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
     embedder = Embedder(options.checkpoint, options.data, fp16, **module)
     embedder.task.dictionary.language_id(options.lang)
@@ -161,7 +161,7 @@ class Embedders:
         }
 
     def choices(self, layer=None, pooling=None):
-        """Returns the choices (layer, pooling) of the model; `layer` and `pooling` keep those with that value."""
+        """The choices (layer, pooling) of the model, only those with this `layer` and `pooling` unless None."""
         matching = [pair for pair in self.default.choices if layer in (None, pair[0]) and pooling in (None, pair[1])]
         if not matching:
             raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")
@@ -212,7 +212,7 @@ def add_choice(parser, default, pooling=None):
 
 def _language_modules(arguments, languages):
     """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
-    sources = {}
+    modules = {}
     for argument in arguments:
         language, _, rest = argument.partition("=")
         data, _, module = rest.partition(":")
@@ -222,10 +222,10 @@ def _language_modules(arguments, languages):
             )
         if language not in languages:
             raise UserError(f"--lang {argument}: there are no sentences of {language}")
-        if language in sources:
+        if language in modules:
             raise UserError(f"--lang {argument}: {language} has a language module already")
-        sources[language] = data, module
-    return sources
+        modules[language] = data, module
+    return modules
 
 
 def batches(lengths, most_tokens):

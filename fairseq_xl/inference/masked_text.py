@@ -1,4 +1,4 @@
-"""The text around a mask, encoded as it is around a word in the mask's place. t tokens."""
+"""Encodes the text around a mask as if a word stood in place of the mask. t tokens."""
 
 import string
 
@@ -16,7 +16,7 @@ LETTERS = "\ua66e" + string.ascii_lowercase
 
 
 def around_mask(encode: TextEncoder, left: str, right: str, language: str) -> tuple[Numbers, Numbers]:
-    """Text on the left and on the right of a mask -> the ids (t,) of each side, without ``</s>``.
+    """Text left and right of a mask -> the ids (t,) of each side, without ``</s>``.
 
     The mask stands for one piece, which may begin a word or continue the one before it: a ▁ in front of it is on
     neither side. The text on the right continues the word of the mask, unless it begins with a space.

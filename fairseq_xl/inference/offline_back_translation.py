@@ -193,10 +193,10 @@ def back_translate(
 def _write_pairs(
     prefix: Path, codes: tuple[str, str], corpus_parts: Parts, made_with: dict[str, Any], symbols: int
 ) -> dict[str, Any]:
-    """Writes the pairs of source and target language at a prefix, unless they are there; returns their statistics.
+    """Writes the pairs of source and target language at a prefix, unless they exist; returns their statistics.
 
     Args:
-        made_with: all that the pairs depend on.
+        made_with: all settings and files that the pairs depend on.
         symbols: size of the dictionary.
     """
     note, (source, target) = read_note(prefix), codes

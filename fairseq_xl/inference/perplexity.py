@@ -69,7 +69,7 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
 
 
 def word_markers(dictionary: XLDictionary) -> np.ndarray:
-    """(V,) bool: pieces that mark a word: those that begin one (SentencePiece) or end one (BPE).
+    """(V,) bool: pieces that mark a word, at its beginning (SentencePiece) or at its end (BPE).
 
     Each word has exactly one. Raises `UserError` for a dictionary whose pieces do not mark words.
     """

@@ -39,7 +39,7 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
 
 
 def _no_predictor(checkpoint: str, task: Any) -> str:
-    """The error for a checkpoint without labelled objectives that does not translate and is not of xl_generation."""
+    """The error for a checkpoint without labelled objectives, translation or generation."""
     if "writes" in task.identity():
         return (
             f"{checkpoint} was trained by xl_pretraining: text is written by `fairseq-interactive {task.cfg.data} "
@@ -52,7 +52,7 @@ def _no_predictor(checkpoint: str, task: Any) -> str:
 
 
 def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool) -> None:
-    """Raises `UserError` for options of models that write text, for another one, and the other way round."""
+    """Raises `UserError` for options of text generation if the model predicts classes, and vice versa."""
     if writes:
         unexpected = ["--objective"] * bool(options.objective) + ["--probabilities"] * options.probabilities
         expected = "predicts classes"

@@ -31,16 +31,16 @@ def parser(name: str, description: str | None) -> argparse.ArgumentParser:
 def last_hidden_states(
     embedder: Embedder, rows: Sequence[np.ndarray], language: str, batch_tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[int, torch.Tensor]]:
-    """Yields the number of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
+    """Yields the index of each framed text (t,) of `rows` and the last layer's hidden states of its tokens, (t, C)."""
     for batch, states, _ in embedder.hidden_states(rows, language, batch_tokens):
         for index, hidden in zip(batch, states[-1]):
             yield index, hidden[: len(rows[index])]
 
 
 def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np.ndarray, np.ndarray]:
-    """The framed text of a word, (t,), and the places of the word's pieces in it.
+    """The framed text of a word, (t,), and the positions of the word's pieces in it.
 
-    A text that is longer than the model's positions is cut around the word. Raises `UserError` for a word without a
+    A text longer than the model's positions is truncated around the word. Raises `UserError` for a word without a
     piece.
     """
     ids, characters = embedder.encode.spans(word.text, language)
@@ -97,7 +97,7 @@ def masked_log_probabilities(
 ) -> dict[int, tuple[float, float]]:
     """Log-probabilities, in nats, of the pieces in which the two sentences of a pair differ, in place of <mask>.
 
-    Returns: {number of the pair: (of the grammatical sentence, of the ungrammatical one)}; pairs that differ in more
+    Returns: {index of the pair: (of the grammatical sentence, of the ungrammatical one)}; pairs that differ in more
     than one piece are left out, as in Artetxe et al. (2020). Raises `UserError` for a model without an output layer,
     and for a sentence that is longer than the model's positions.
     """

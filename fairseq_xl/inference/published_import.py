@@ -38,7 +38,7 @@ def import_model(
     """Writes a published model as checkpoint.pt with dict.txt and its sub-words.
 
     Args:
-        found: the model.
+        published: the model.
         origin: its file or folder.
         folder: an existing folder.
         languages: languages of the dictionary; the model gets random embeddings for those that it does not have.

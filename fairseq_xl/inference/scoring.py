@@ -1,4 +1,4 @@
-"""Words in place of <mask>, and log-probabilities of sentences by a language model or a translation model.
+"""Words in place of <mask>, and log-probabilities of sentences under a language or translation model.
 
 `B` batch, `T` time, `C` channels, `V` vocabulary, `N` predictions, `n` sentences. Log-probabilities are in nats.
 """

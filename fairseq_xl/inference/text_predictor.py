@@ -74,7 +74,7 @@ class TextPredictor(Predictor):
 
 
 def directions_of(task: Any) -> list[str]:
-    """The directions that a task's model translates in, such as en-de; empty for other models."""
+    """The translation directions of a task's model, such as en-de; empty for other models."""
     directions: list[str] = task.identity().get("lang_pairs", [])
     return directions
 

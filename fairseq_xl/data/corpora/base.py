@@ -1,6 +1,6 @@
-"""The base of corpora: what objectives sample training examples from.
+"""The base of corpora, from which objectives sample training examples.
 
-An example is identified by a number: the start of a block, the line of a sentence or pair, or the number of a window.
+An example is identified by a number: the start of a block, the line of a sentence or pair, or the index of a window.
 `length` is the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens
 of a text.
 """
@@ -14,7 +14,7 @@ from fairseq_xl.data.corpora.sampling import draw_passes
 class Texts:
     """Texts of examples: all that `Objective.collate` needs."""
 
-    #: the k language codes, if they are those of all examples; a subclass may define `languages` instead
+    #: the k language codes of all examples; a subclass may define `languages` instead
     codes: tuple[str, ...]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
@@ -44,7 +44,7 @@ class Corpus(Texts):
         raise NotImplementedError(f"{type(self).__name__}.number_of_examples")
 
     def number_of_positions(self, length: int) -> int:
-        """Number of positions of a pass over the corpus, at each of which there is an example or none."""
+        """Number of positions of a pass over the corpus; each has one example or none."""
         return self.number_of_examples(length)
 
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:

@@ -64,7 +64,7 @@ class Windows(Corpus):
             raise self.none(length)
 
     def mean_size(self, length):
-        """Mean tokens of an example, all its texts together; estimated from `evenly_spaced` ones if there are many."""
+        """Mean tokens of an example, all texts together; estimated from `evenly_spaced` examples if there are many."""
         windows = self.windows(length)
         return self.sizes_of(windows[evenly_spaced(len(windows))], length).mean()
 
@@ -130,7 +130,7 @@ class AdjacentSegments(OneLanguageWindows):
         self.range = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
 
     def rows_of(self, length):
-        """Yields windows (b, 4): token indices where they begin, are cut and end, and the number of the document.
+        """Yields windows (b, 4): token indices where they begin, are cut and end, and the index of the document.
 
         Each block has the windows that begin in `BLOCK_LINES` lines, and reads on as far as these windows reach.
         """
@@ -215,12 +215,12 @@ class AdjacentSegments(OneLanguageWindows):
         return np.minimum(ends - cuts, length)
 
     def sizes_with_negatives(self, examples, length):
-        """Tokens (n,) of each example with the longest negative that it may get."""
+        """Tokens (n,) of each example with its longest possible negative."""
         begins, cuts, ends, _ = self.windows(length)[examples].T
         return np.minimum(cuts - begins, length) + self.range(length).most[np.minimum(ends - cuts, length)]
 
     def negatives(self, examples, length, keys):
-        """Samples for each example (B,) a second segment of similar length from another document: a list of arrays.
+        """Samples a second segment of similar length from another document for each example (B,): a list of arrays.
 
         All segments of the lengths in `LengthRange` are equally probable. The choice is a function of the example and
         its key, (B,) uint64.

@@ -98,7 +98,7 @@ class LineCorpus(Corpus):
         return self.lines
 
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
-        """Those of the lines (n,) that have texts of 2 to `length` tokens, and the sizes of their texts together."""
+        """The lines of `positions` (n,) with texts of 2 to `length` tokens, and the sizes of their texts together."""
         sizes = self.sides_of(positions)
         fits = _fits(sizes, length)
         return positions[fits], sizes[fits].sum(1)
@@ -108,13 +108,13 @@ class LineCorpus(Corpus):
         return max(1, round(self.measured(length)[0] * self.lines))
 
     def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
-        """Random `count` of these lines, in order, and their sizes (count,); fewer if there are fewer."""
+        """At most `count` random lines of `all_examples`, in order, and their sizes."""
         lines = np.unique(self.sample(rng, count, length)[0])
         return lines, self.sides_of(lines).sum(1)
 
 
 def filled_lines(sides: list[Text]) -> int:
-    """Number of the lines without an empty text, estimated as in `LineCorpus`; 0 only if there is none."""
+    """Number of lines without an empty text, estimated as in `LineCorpus`; 0 only if all lines have one."""
     share = _filled(sides_of(sides, evenly_spaced(len(sides[0])))).mean()
     if share or any(_filled(sizes).any() for _, sizes in blocks_of(sides)):
         return max(1, round(share * len(sides[0])))

@@ -26,7 +26,7 @@ class MixedCorpus(Corpus):
 
     @staticmethod
     def numbered(corpus_index, examples):
-        """The numbers of examples (n,) of the corpus with this number."""
+        """The numbers of examples (n,) of the corpus with this index."""
         return corpus_index * _EXAMPLES_PER_CORPUS + examples
 
     def sides_of(self, examples):
@@ -86,7 +86,7 @@ class MixedCorpus(Corpus):
         return self._of_each(examples, lambda corpus, subset, rows: corpus.languages(subset, length))
 
     def _of_each(self, examples, function):
-        """What a function of a corpus, its examples and their rows returns for each of them, in their order."""
+        """The values of a function of a corpus, its examples and their rows, in the order of all examples."""
         results = [None] * len(examples)
         for corpus, rows, subset in self._by_corpus(examples):
             for row, value in zip(rows.tolist(), function(corpus, subset, rows), strict=True):
@@ -98,15 +98,15 @@ class MixedCorpus(Corpus):
         return self._of_each(examples, lambda part, subset, rows: part.negatives(subset, length, keys[rows], *mined))
 
     def sizes_with_negatives(self, examples, length, *mined):
-        """Sizes (n,) of the examples with the longest negative that each may get."""
+        """Sizes (n,) of the examples, each with its longest possible negative."""
         sizes = np.empty(len(examples), dtype=np.int64)
         for corpus, rows, subset in self._by_corpus(examples):
             sizes[rows] = corpus.sizes_with_negatives(subset, length, *mined)
         return sizes
 
     def _by_corpus(self, examples):
-        """Yields each corpus that has some of the examples, the rows of these, and their numbers in the corpus."""
-        corpora, subset = np.divmod(examples, _EXAMPLES_PER_CORPUS)
+        """Yields each corpus of the examples, the rows of its examples, and their numbers in the corpus."""
+        corpora, remainders = np.divmod(examples, _EXAMPLES_PER_CORPUS)
         for corpus in np.unique(corpora):
             rows = np.flatnonzero(corpora == corpus)
-            yield self.corpora[corpus], rows, subset[rows]
+            yield self.corpora[corpus], rows, remainders[rows]

@@ -24,12 +24,12 @@ LEAST_REACH, SHARE = 10, 20
 TRIES = 8  # random candidates that are tried for a negative
 MORE_TRIES = 1 << 16  # candidates that are tried if all of these are translations
 AGAIN = "`fairseq-xl mine-negatives CHECKPOINT DATA` writes it again"
-NUMBER = np.uint64(40)  # bits of the number of a text that is sorted by length
+NUMBER = np.uint64(40)  # bits of the id of a text in `length_codes`
 POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 
 
 def length_codes(sizes, text_ids):
-    """Numbers (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's number in the low 40."""
+    """Codes (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's id in the low 40."""
     return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(text_ids).astype(np.uint64)
 
 
@@ -53,7 +53,7 @@ class LengthRange:
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
     def draw(self, sizes, draws):
-        """Texts in the ranges of the sizes (B,), drawn with uniform numbers (B, k): (B, k)."""
+        """Samples texts (B, k) in the ranges of the sizes (B,) with uniform numbers `draws` (B, k)."""
         first, end = self.first[sizes, None], self.end[sizes, None]
         return self.number(first + (draws * (end - first)).astype(np.int64))
 
@@ -84,7 +84,7 @@ class Candidates:
             yield _hashes_of_pairs(*(hashes_of_block(side, first, first + len(sizes))[filled] for side in self.sides))
 
     def are_negatives(self, lines, candidates):
-        """Whether the lines `others` (B, k) of second sentences, -1 for none, are negatives of `lines` (B,): (B, k)."""
+        """Whether lines of second sentences (B, k), -1 for none, are negatives of `lines` (B,): (B, k) bool."""
         first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], candidates)
         pairs = _hashes_of_pairs(first, contents)
         indices = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
@@ -115,7 +115,7 @@ class RandomNegatives:
         candidates, lengths = self.pairs.candidates, self.sizes[lines]
         draws = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
         proposals = self.range.draw(lengths, draws)
-        negatives, pending = proposals[:, 0].copy(), np.arange(len(lines))  # `left`: those without a negative so far
+        negatives, pending = proposals[:, 0].copy(), np.arange(len(lines))  # `pending`: rows without a negative so far
         for tried in proposals.T:  # for nearly all pairs the first candidate is kept
             negatives[pending] = tried[pending]
             pending = pending[~candidates.are_negatives(lines[pending], tried[pending, None])[:, 0]]

@@ -71,7 +71,7 @@ class ParallelDocuments(Reopened, Windows):
         return [tuple(self._read(*window, length)) for window in self.windows(length)[examples, :3].tolist()]
 
     def languages(self, examples, length):
-        """The languages of these sentences: a list of tuples."""
+        """The languages of the sentences of each example: a list of tuples."""
         windows = self.windows(length)[examples][:, [2, 4]].tolist()
         return [tuple(self.codes[_side(position, base)] for position in range(count)) for base, count in windows]
 
@@ -84,7 +84,7 @@ class ParallelDocuments(Reopened, Windows):
 
 
 def _side(position, base):
-    """The side, 0 or 1, of the sentence at a position: `base` at odd positions, the other one at even positions."""
+    """The side, 0 or 1, of the sentence at a position: `base` at odd positions, 1 - `base` at even ones."""
     return 1 - base ^ position % 2
 
 

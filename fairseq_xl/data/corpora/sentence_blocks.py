@@ -55,5 +55,5 @@ class SentenceBlocks(OneLanguageWindows):
         return windows[:, 1] - windows[:, 0]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The blocks of these numbers, of up to `length` tokens: a list of 1-tuples of arrays (t,)."""
+        """The blocks with the indices `examples`, of up to `length` tokens: a list of 1-tuples of arrays (t,)."""
         return [(self.text.read(begin, end),) for begin, end in self.windows(length)[examples].tolist()]

@@ -97,7 +97,7 @@ class SentencePairs(Reopened, LineCorpus):
         return first + np.maximum(second, self._negatives(length, mined).longest(lines))
 
     def prepare_negatives(self, length, mined):
-        """Reads what `negatives` needs, once and before worker processes start; raises the same `UserError`."""
+        """Reads the data of `negatives` once, before worker processes start; raises the same `UserError`."""
         if mined and self.lines <= IN_MEMORY_LINES:  # in a longer text some pair lacks a mined one that fits
             if self._negatives(length, mined).fitting(self.all_examples(length)[0])[1].all(axis=0)[0]:
                 return

@@ -19,5 +19,5 @@ class Sentences(Reopened, LineCorpus):
         super().__init__(self.text.prefix, [self.text], none)
 
     def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        """The sentences of these lines: a list of 1-tuples of int64 arrays (t,)."""
+        """The sentences of lines: a list of 1-tuples of int64 arrays (t,)."""
         return [(self.text[line].numpy(),) for line in lines.tolist()]

@@ -86,7 +86,7 @@ class TextPairs(ListedExamples):
         return self.sides_of(lines).sum(axis=1)
 
     def texts(self, lines: Numbers, length: int) -> list[tuple[Any, ...]]:
-        """Source and target (None: there is none) of each line."""
+        """Source, and target or None, of each line."""
         targets = [None if self.targets is None else self._cut(self.targets, line, 1) for line in lines]
         return [(self._cut(self.sources, line, 0), target) for line, target in zip(lines, targets, strict=True)]
 

@@ -38,7 +38,7 @@ class TokenStream(Reopened, Corpus):
         return [(self.text.read(start, start + length),) for start in starts]
 
     def examples_at(self, positions, length):
-        """Blocks with these numbers (n,): starts (n,) and sizes (n,)."""
+        """Blocks at positions (n,): starts (n,) and sizes (n,)."""
         return length * positions, np.minimum(length, self.size - length * positions)
 
     def number_of_examples(self, length):

@@ -63,7 +63,7 @@ class LabelledExamples(ListedExamples):
         return self.sizes[numbers]
 
     def inputs_of(self, numbers: Numbers) -> list[list[Input]]:
-        """The inputs of each of the examples (n,)."""
+        """The inputs of each example (n,)."""
         return [self.inputs[index] for index in numbers]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:

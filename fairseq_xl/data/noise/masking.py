@@ -33,11 +33,11 @@ def choose_positions(
 
 
 def choose_spans(allowed: np.ndarray, keys: np.ndarray, block_size: int, length: int) -> np.ndarray:
-    """Samples a span of `length` allowed positions in each `every` allowed positions (Liang et al. 2020, section 4.2).
+    """Samples a span of `length` positions in each block of `block_size` allowed ones (Liang et al. 2020, section 4.2).
 
-    The start of a span is uniform in its block of `every` allowed positions. Positions that are not allowed do not
-    count: a span continues behind them. If the last block of a row has only n < `every` positions, its span has
-    length·n/every of them, rounded at random so that the expected share of chosen positions is exactly length/every.
+    The start of a span is uniform in its block. Positions that are not allowed do not count: a span continues behind
+    them. If the last block of a row has only n < `block_size` positions, its span has length·n/block_size of them,
+    rounded at random so that the expected share of selected positions is exactly length/block_size.
 
     Args:
         allowed: (B, T) bool.
@@ -63,11 +63,11 @@ def corrupt(
     mask_share: float = 0.8,
     random_share: float = 0.1,
 ) -> np.ndarray:
-    """Replaces tokens at the chosen positions by `<mask>` (80 %) or a random piece (10 %), as BERT does; 10 % stay.
+    """Replaces selected tokens by `<mask>` (80 %) or a random piece (10 %), as BERT does; 10 % stay.
 
     Args:
         tokens: (B, T) integers, unchanged.
-        chosen: (B, T) bool.
+        selected: (B, T) bool.
         keys: (B,) uint64 keys of the examples.
         mask_index: index of `<mask>`.
         pieces: (P,) ids that random pieces are sampled from.

@@ -136,7 +136,7 @@ def _of_word(text, keys, purpose):
 
 
 def _kept(text, stays, pad):
-    """Removes all tokens that are not `kept` (B, T), and pads the rows again."""
+    """Removes all tokens but those that stay, (B, T) bool, and pads the rows again."""
     stays = stays & (text.tokens != pad)
     lengths = stays.sum(1)
     order = np.argsort(~stays, axis=1, kind="stable")[:, : lengths.max()]
@@ -181,17 +181,17 @@ def _arranged(counts, budgets, lengths, keys):
 
 
 def _with_insertions(tokens, stays, before, inserted, pad):
-    """Keeps the tokens that `stay` (B, T) and inserts `before` (B, T) symbols before each: (B, T'), padded again."""
+    """Keeps tokens where `stays` (B, T) and inserts `before` (B, T) symbols before each: (B, T'), padded again."""
     counts = before + stays
     source = np.repeat(np.arange(counts.size), counts.ravel())  # of each output symbol
-    # number of each output symbol among those of its place
+    # index of each output symbol among those of its source
     offset = np.arange(len(source)) - (counts.ravel().cumsum() - counts.ravel())[source]
     flat = np.where(offset < before.ravel()[source], inserted, tokens.ravel()[source])
     return pad_rows(np.split(flat, counts.sum(1).cumsum()[:-1]), pad)
 
 
 def _poisson(uniform, mean):
-    """Converts uniform random numbers to Poisson ones, by the inverse distribution function."""
+    """Poisson random numbers of uniform ones, by the inverse distribution function."""
     most = int(mean + 12 * math.sqrt(mean) + 12)  # the rest of the distribution is below the precision of floats
     weights = [math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) for count in range(most)]
     return np.searchsorted(np.cumsum(weights), uniform, side="right")

@@ -47,7 +47,7 @@ class Lengths(NamedTuple):
 
     @property
     def order(self):
-        """The examples (n,) sorted by length: by the last side, then by the ones before it."""
+        """The examples (n,) sorted by the length of the last side, then of the sides before it."""
         sides = self.sides.T.astype(np.min_scalar_type(self.sides.max()))  # 16 bits or fewer are sorted much faster
         return np.lexsort((*([] if self.inputs is None else [self.inputs]), *sides))
 
@@ -83,7 +83,7 @@ class ObjectiveSampler:
         return smoothed_shares([corpus.sentences for corpus in self.corpora.values()], self.alpha)
 
     def cut(self, examples, sizes, corpus):
-        """Cuts examples (n,) of these sizes (n,) into batches of similar lengths.
+        """Divides examples (n,) of sizes (n,) into batches of similar lengths.
 
         Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
         """
@@ -192,7 +192,7 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
     The batches of an objective are reordered as in `balanced_order`, among the updates that have the objective.
 
     Args:
-        plan: what `training_plan` returns.
+        plan: the list that `training_plan` returns.
         batches_per_update: number of ranks times micro-steps.
 
     Returns: the same batches in another order. Objectives keep their positions in the plan, and so does a batch that is
@@ -211,14 +211,14 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
 
 
 def check_cycle(objectives, micro_steps):
-    """Raises `UserError` unless every one of `objectives` objectives has the same share of an update's micro-steps."""
+    """Raises `UserError` unless the number of micro-steps of an update is a multiple of the number of objectives."""
     if micro_steps % objectives:
         needed = f"an --update-freq that is a multiple of the {objectives} objectives, not {micro_steps}"
         raise UserError(f"--schedule cycle needs {needed}")
 
 
 def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
-    """(updates · micro_steps,) number of the objective of every micro-step."""
+    """(updates · micro_steps,) index of the objective of every micro-step."""
     if schedule == "cycle":
         check_cycle(objectives, micro_steps)
         return np.tile(np.arange(objectives), updates * micro_steps // objectives)
@@ -252,7 +252,7 @@ def validation_plan(samplers, limit=0):
 
 
 def _random_keys_at(seed, positions):
-    """The random keys (n,) uint64 at ascending positions (n,) of a generator's sequence, without drawing the others."""
+    """The random keys (n,) uint64 at ascending positions (n,) of a generator's sequence; skips all others."""
     bits, keys = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
     for row, skipped in enumerate((np.diff(positions, prepend=-1) - 1).tolist()):
         bits.advance(skipped)
@@ -261,6 +261,6 @@ def _random_keys_at(seed, positions):
 
 
 def number_of_examples(samplers, limit=0):
-    """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` of each; 0: all."""
+    """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` each; 0: all."""
     counts = (corpus.number_of_examples(s.input_length.text) for s in samplers for corpus in s.corpora.values())
     return sum(min(count, limit) if limit else count for count in counts)

@@ -1,4 +1,4 @@
-"""One pass over the data: every example once, in batches of similar lengths, which are computed when they are read."""
+"""One pass over the data: every example once, in batches of similar lengths, computed as they are read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -62,7 +62,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         return self.sampler.input_length.text
 
     def _places(self, number: int, factor: float) -> int:
-        """The number of places of a part in the pass: its positions as often as all are read, then some of them."""
+        """Number of places of a part in the pass: those of whole repetitions and of the partial one."""
         positions, corpus = self.positions[number], self.parts[number]
         if factor == 1:
             return positions
@@ -90,7 +90,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         return self.chunk(chunk)[number - int(self.ends[chunk])]  # counted from the end of the chunk
 
     def _partial(self, number: int) -> Callable[[Any], Any]:
-        """The random order in which positions of a part are read when not all of them are."""
+        """The random order of the positions of a part in a partial repetition."""
         return permutation(np.random.default_rng((*self.key, PARTIAL, number)), self.positions[number])
 
     def chunk(self, number: int) -> list[BatchSpec]:

@@ -1,4 +1,4 @@
-"""Back-translated pairs of a data folder: their files, and the note that they are complete and of which dictionary.
+"""Back-translated pairs of a data folder: their files, and the note of complete pairs and their dictionary.
 
 Imports neither torch nor fairseq.
 """
@@ -34,6 +34,6 @@ def read_note(prefix: Path) -> dict[str, Any] | None:
 
 
 def has_dictionary(prefix: Path, digest: str) -> bool:
-    """Whether the pairs, or those of an unfinished run, have the ids of the dictionary with this digest."""
+    """Whether the pairs, complete or of an unfinished run, have the ids of the dictionary with this digest."""
     made_with = [(read_note(prefix) or {}).get("made_with"), read_json(parts.note_path(parts_path(prefix)))]
     return any(isinstance(settings, dict) and settings.get("dictionary") == digest for settings in made_with)

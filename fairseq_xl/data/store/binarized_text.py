@@ -1,4 +1,4 @@
-"""Opens binarized text: maps its files and reads a bounded amount of them, whatever their size."""
+"""Binarized text: maps its files and reads a bounded amount of them, whatever their size."""
 
 import functools
 from pathlib import Path
@@ -21,7 +21,7 @@ def is_begun(prefix):
 
 
 def files_of(folder, prefixes):
-    """The two files of each text in a folder that has one of these prefixes as its name."""
+    """Paths of the two files of each text of a folder, whose names are the prefixes."""
     return [Path(folder) / f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
 
 

@@ -43,7 +43,7 @@ class Header(NamedTuple):
 
 
 def read_header(path: str | os.PathLike) -> Header | None:
-    """The header of an .idx file; None if the file has none, or another type of tokens or version."""
+    """The header of an .idx file; None if the header, its version or its token type is invalid."""
     with open(path, "rb") as file:
         start = file.read(SIZE)
     if len(start) < SIZE:
@@ -60,7 +60,7 @@ def read_sizes(path: str | os.PathLike, items: int) -> np.ndarray:
 
 
 def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:
-    """Place in bytes and size in tokens of the last item, where a text ends; zeros if there is none."""
+    """Byte offset and size in tokens of the last item, where a text ends; zeros for a text without items."""
     if not items:
         return 0, 0
     (size,) = np.fromfile(path, np.int32, 1, offset=SIZE + 4 * (items - 1))

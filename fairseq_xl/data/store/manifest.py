@@ -15,7 +15,7 @@ from fairseq_xl.io.format_numbers import check_format
 
 
 def read_manifest(folder):
-    """``manifest.json`` of a data folder, {} where there is none; `UserError` for a damaged one or another format."""
+    """``manifest.json`` of a data folder, {} if it is missing; `UserError` if it is damaged or has another format."""
     path = Path(folder) / "manifest.json"
     try:
         state = path.stat()
@@ -57,7 +57,7 @@ def read_note(path):
 
 
 def _note_of(path):
-    """The note with a fingerprint of the file `path`, and the fingerprint; None if there is none."""
+    """The note with a fingerprint of the file `path`, and the fingerprint; None without a note."""
     prefixes = (path.with_suffix(""), path.with_suffix("").with_suffix(""))
     for note in (prefix.with_name(f"{prefix.name}.json") for prefix in prefixes):
         content = read_note(note)

@@ -31,10 +31,10 @@ def check_shard(folder: Path) -> None:
     """Raises `UserError` for a shard whose manifest has another hash than its parent's manifest says."""
     if "shard" not in read_manifest(folder):
         return
-    hashes, index = read_manifest(folder.parent).get("shards"), folder.name
+    hashes, name = read_manifest(folder.parent).get("shards"), folder.name
     if hashes is None:  # a shard by itself
         return
-    expected = hashes[int(index)] if index.isdecimal() and int(index) < len(hashes) else None
+    expected = hashes[int(name)] if name.isdecimal() and int(name) < len(hashes) else None
     if expected != sha256_of(folder / "manifest.json"):
         raise UserError(
             f"{folder} is not the shard that {folder.parent / 'manifest.json'} names: restore it, or run the same "
@@ -43,12 +43,12 @@ def check_shard(folder: Path) -> None:
 
 
 def first_folder(data: str | os.PathLike[str]) -> Path:
-    """The first data folder: for commands that read what all shards have in common. Raises as `data_folders`."""
+    """The first data folder, for commands that read the files common to all shards. Raises as `data_folders`."""
     return data_folders(data)[0]
 
 
 def one_folder(data: str | os.PathLike[str], does: str = "read") -> Path:
-    """The only data folder, for a command that reads the training text of one; `does` says what it does with it.
+    """The only data folder, for a command that reads one training text; `does` is its verb, for messages.
 
     Raises `UserError` for several, and as `data_folders`.
     """
@@ -94,6 +94,6 @@ def _natural(path: Path) -> list[tuple[str, int]]:
 
 
 def folder_of_epoch(data: str, epoch: int) -> Path:
-    """The data folder of an epoch, one of those that `data` joins by ``:``: epochs cycle through the shards."""
+    """The data folder of an epoch: epochs cycle through the folders that `data` joins by ``:``."""
     folders = data.split(os.pathsep)
     return Path(folders[(epoch - 1) % len(folders)])

@@ -38,7 +38,7 @@ def encoding_of(folder: Path) -> dict[str, Any]:
 
 
 def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = "") -> None:
-    """Raises `UserError` unless sub-words are those of a dictionary.
+    """Raises `UserError` for sub-words of another dictionary.
 
     The dictionary must have at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc).
     At most `OTHER_SYMBOLS` of its symbols may be `other_symbols`, and at most `OTHER_TEXT` of its text may lie outside
@@ -81,7 +81,7 @@ def other_symbols(symbols: Iterable[str], pieces: Iterable[str]) -> list[str]:
 
 
 def check_files(folder: Path) -> None:
-    """Raises `UserError` if sub-words of a data folder are not those that its manifest was written with."""
+    """Raises `UserError` for files of sub-words that differ from the manifest of their data folder."""
     for name in sum(FILES.values(), ()):
         if (folder / name).is_file():
             check_fingerprint(folder, name)

@@ -93,7 +93,7 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def pieces(self):
-        """(P,) indices of the ordinary pieces: what may be masked and what random words are drawn from."""
+        """(P,) indices of the ordinary pieces, which masking may replace and random words are sampled from."""
         ids = np.arange(self.nspecial, self.first_language)
         return ids[ids != self.mask_index]
 
@@ -140,7 +140,7 @@ class XLDictionary(Dictionary):
 
     @cached_property
     def _suffix(self):
-        """What pieces end in if languages share no piece, a regular expression of ``@xx``; otherwise None."""
+        """Regular expression of the suffix ``@xx`` of all pieces if languages share no piece; otherwise None."""
         pattern = re.compile(rf"@(?:{'|'.join(map(re.escape, self.languages))})(?= |$)")
         names = (self.symbols[index] for index in self.pieces)
         return pattern if self.languages and all(map(pattern.search, names)) else None

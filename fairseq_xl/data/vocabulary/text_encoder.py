@@ -113,24 +113,24 @@ class TextEncoder:
 
 
 def _checked(text: str) -> str:
-    """The text; raises `UserError` if it has half of a character, which no vocabulary has."""
+    """Returns the text; raises `UserError` for half of a surrogate pair, which no vocabulary has."""
     if not text.isascii() and SURROGATE.search(text):
         raise UserError(f"{quoted(text)} is not Unicode text: it has half of a surrogate pair")
     return text
 
 
 def languages_apart(folder: Path) -> list[str]:
-    """The languages of a data folder of `python -m preprocess.disjoint`, which share no piece; otherwise none."""
+    """The languages of a data folder of `python -m preprocess.disjoint`, which share no piece; [] for other folders."""
     return list(read_manifest(folder).get("disjoint") or ())
 
 
 def place_of_subwords(folder: Path, language: str) -> tuple[Path, str]:
-    """The folder of a language's sub-words in a data folder, and what their pieces end in in the dictionary."""
+    """The folder of a language's sub-words in a data folder, and the suffix of their pieces in the dictionary."""
     return (folder / language, f"@{language}") if language in languages_apart(folder) else (folder, "")
 
 
 def _open(folder: Path, suffix: str, dictionary: XLDictionary) -> tuple[Subwords, Numbers]:
-    """Sub-words and the indices (P,) of their pieces in the dictionary, where they are written with a suffix."""
+    """Sub-words and the indices (P,) of their pieces, which end in `suffix`, in the dictionary."""
     subwords = open_subwords(folder)
     check_pieces(subwords, folder / FILES[vocabulary_kind(folder)][-1], dictionary, suffix)
     indices = np.array([dictionary.index(symbol + suffix) for symbol in subwords.symbols])
@@ -138,7 +138,7 @@ def _open(folder: Path, suffix: str, dictionary: XLDictionary) -> tuple[Subwords
 
 
 def in_raw(characters: Numbers, tokenized: str, raw: str) -> Numbers:
-    """Characters [begin, end) (t, 2) of a tokenized text -> those of the raw text, without spaces around them.
+    """Maps characters [begin, end) (t, 2) of a tokenized text to the raw text, without spaces around them.
 
     Both texts must have the same characters except for spaces; raises `ValueError` that names the first difference.
     """
@@ -156,7 +156,7 @@ def _mapped(characters: Numbers, indices: list[int]) -> Numbers:
     """Maps characters [begin, end) (t, 2) of a text to another text.
 
     Args:
-        places: the index of each character in the other text, then that text's length.
+        indices: the index of each character in the other text, then that text's length.
     """
     (begins, ends), table = characters.T, np.array(indices)
     return np.stack((table[begins], np.where(ends > begins, table[ends - 1] + 1, table[begins])), axis=1)

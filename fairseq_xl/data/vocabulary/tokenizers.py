@@ -40,11 +40,11 @@ def named_in(folder: str | Path) -> dict[str, str]:
     Logs a warning for another version than that of the manifest. Raises `UserError` for a damaged manifest, an unknown
     tokenizer or a missing package.
     """
-    names = of_manifest(read_manifest(folder))
+    tokenizers = of_manifest(read_manifest(folder))
     path = Path(folder) / "manifest.json"
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(names)}")
-    for language, name in names.items():
+    if not isinstance(tokenizers, dict) or not all(isinstance(name, str) for name in tokenizers.values()):
+        raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(tokenizers)}")
+    for language, name in tokenizers.items():
         check_language(f"{path} is damaged", language)  # the package would open a file of this name
         try:
             _splitter(name, language)
@@ -61,7 +61,7 @@ def named_in(folder: str | Path) -> dict[str, str]:
                 f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]
             ]:
                 _warn(f"{part}: its text was tokenized with {', '.join(changes)}: raw text may get other words")
-    return names
+    return tokenizers
 
 
 @functools.cache

@@ -58,7 +58,7 @@ class WordPieces:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The pieces of vocab.txt in order, the special ones among them."""
+    """The pieces of vocab.txt in order, with special symbols."""
     if not path.is_file():
         raise UserError(f"{path}: no such file, expected a WordPiece vocabulary")
     pieces = [line.rstrip("\r") for line in decoded(read_whole(path, vocabulary=True), path).split("\n")]
@@ -76,7 +76,7 @@ def read_vocabulary(path: Path) -> list[str]:
 
 
 def _tokenizer(pieces: list[str], lowercase: bool) -> Tokenizer:
-    """BERT's tokenizer without special tokens: text such as [MASK] is not taken for one."""
+    """BERT's tokenizer without special tokens: [MASK] in text is ordinary text."""
     numbered = {piece: index for index, piece in enumerate(pieces)}
     tokenizer = Tokenizer(models.WordPiece(numbered, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST))
     tokenizer.normalizer = normalizers.BertNormalizer(

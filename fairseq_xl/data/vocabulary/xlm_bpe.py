@@ -88,12 +88,12 @@ class WordSplitter:
 
 
 def spelled(part: str) -> str:
-    """A part of a word as codes and transformers spell it -> as text does: ``the</w>`` -> the, th -> ``th@@``."""
+    """Respells a part of a word from the codes as in text: ``the</w>`` -> the, th -> ``th@@``."""
     return part.removesuffix(END) if part.endswith(END) else part + CONTINUES
 
 
 def spelled_words(words: Iterable[str]) -> list[str]:
-    """The words of transformers' vocab.json, spelled as in text; the special ones stay.
+    """Respells the words of transformers' vocab.json as in text; special symbols stay as they are.
 
     An export of this package has ``<mask>`` and behind it ``[xx]`` for each language.
     """
@@ -106,12 +106,12 @@ def spelled_words(words: Iterable[str]) -> list[str]:
 
 
 def is_special(word: str) -> bool:
-    """Whether a word of a vocabulary is a special symbol: never part of a text."""
+    """Whether a word of a vocabulary is a special symbol, which no text has."""
     return word in SPECIAL or word == MASK or UNUSED.fullmatch(word) is not None
 
 
 def read_codes(path: Path) -> dict[Pair, int]:
-    """The pairs of codes, and their places."""
+    """Reads codes: {pair: line number}."""
     text = _read(path, "codes")
     if text and not text.endswith("\n"):
         raise UserError(f"{path} is cut short: its last line has no end")
@@ -129,7 +129,7 @@ def read_codes(path: Path) -> dict[Pair, int]:
 
 
 def read_vocabulary(path: Path) -> list[str]:
-    """The words of a vocabulary in order, spelled as in text, without the special ones.
+    """The words of a vocabulary in order, spelled as in text, without special symbols.
 
     As in XLM, words with a space in them and repeated words do not count.
     """
@@ -179,7 +179,7 @@ def _read(path: Path, file_kind: str) -> str:
 
 
 def _check_pair(ranks: dict[Pair, int], words: list[str], codes: Path, vocab: Path) -> None:
-    """Raises `UserError` unless most words of several characters are what the codes merge."""
+    """Raises `UserError` unless the codes merge characters to most words of several characters."""
     merges = {spelled(left + right) for left, right in ranks}
     longer = [word for word in words if len(word.removesuffix(CONTINUES)) > 1]
     common = sum(word in merges for word in longer)

@@ -71,5 +71,5 @@ def without_accents(text: str) -> str:
 
 
 def places_without_accents(text: str) -> list[int]:
-    """For each character of `without_accents(text)` the place of the character that it comes from."""
+    """The index in `text` of the source of each character of `without_accents(text)`."""
     return [index for index, char in enumerate(text) for _ in without_accents(char)]

@@ -199,14 +199,14 @@ def add_choice(parser, default, pooling=None):
         default: text for --help on the defaults: of both options, or (of --layer, of --pooling).
         pooling: default of --pooling.
     """
-    of_layer, of_pooling = default if isinstance(default, tuple) else (default, default)
+    layer_default, pooling_default = default if isinstance(default, tuple) else (default, default)
     layer = "layer whose hidden states are pooled, 0: the embeddings"
-    parser.add_argument("--layer", action=in_range(int, "0 or more"), help=f"{layer} ({of_layer})")
+    parser.add_argument("--layer", action=in_range(int, "0 or more"), help=f"{layer} ({layer_default})")
     parser.add_argument(
         "--pooling",
         choices=POOLINGS,
         default=pooling,
-        help=f"mean: mean over the tokens; first: the first token ({of_pooling})",
+        help=f"mean: mean over the tokens; first: the first token ({pooling_default})",
     )
 
 

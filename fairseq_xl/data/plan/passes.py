@@ -47,7 +47,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         self.parts = list(parts.values())
         self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
         factors = [(repeats or {}).get(name, 1) for name in parts]
-        self.counts = [self._places(number, factor) for number, factor in enumerate(factors)]
+        self.counts = [self._places(part, factor) for part, factor in enumerate(factors)]
         self.place_at = permutation(np.random.default_rng((*self.key, ORDER)), sum(self.counts))
         self._latest: tuple[int, list[BatchSpec]] | None = None
         chunks = -(-sum(self.counts) // CHUNK)

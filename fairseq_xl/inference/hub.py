@@ -191,7 +191,7 @@ class HubInterface:
 
 
 def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[str]:
-    """A list of the sentences; raises `UserError` unless they are texts, and for a single text."""
+    """The sentences as a list; raises `UserError` for a single text and for items that are no text."""
     if isinstance(sentences, str):
         raise UserError(f"{argument}: expected a list of sentences, found the text {sentences[:40]!r}")
     if not isinstance(sentences, Iterable):

@@ -116,7 +116,7 @@ class Parts:
         return [sentence for (sentence,) in texts]
 
     def sources(self, start: int) -> list[np.ndarray]:
-        """The sources of a part: generated, or read if they were before."""
+        """The sources of a part: read if generated before, otherwise generated."""
         path = self.folder / f"{start:012}.npz"
         part = read_arrays(path)
         if part is None:
@@ -240,7 +240,7 @@ def _fingerprints(prefix: Path, codes: tuple[str, str]) -> dict[str, dict[str, A
 
 
 def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:
-    """Whether the files of pairs are there and as they were written; warns otherwise."""
+    """Whether the files of pairs are complete and unchanged; warns otherwise."""
     try:
         SentencePairs(prefix, *codes)
     except UserError as error:

@@ -20,7 +20,7 @@ BATCH_TOKENS = 4096
 
 @torch.no_grad()
 def totals(checkpoint: str, data: Path, langs: str, split: str) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Sums over the text of each language: {language: {nats, tokens, words, sentences}}, and how the text is cut.
+    """Sums over the text of each language: {language: {nats, tokens, words, sentences}}, and options of its blocks.
 
     `tokens` is the number of predictions, ends of sentences included. Raises `UserError` for a checkpoint without CLM
     and for a language without text.

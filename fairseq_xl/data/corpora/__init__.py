@@ -1,1 +1,1 @@
-"""What objectives sample from: token streams, documents, sentence pairs, and mixtures of languages."""
+"""Corpora that objectives sample from: token streams, documents, sentence pairs, and mixtures of languages."""

@@ -58,7 +58,7 @@ class LengthRange:
         return self.number(first + (draws * (end - first)).astype(np.int64))
 
     def number(self, indices):
-        """The texts at indices of the order of lengths."""
+        """The ids of the texts at indices of the order by length."""
         return (self.texts[indices] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
 
 
@@ -237,7 +237,7 @@ def hashes(tokens, sizes):
 
 
 def _hashes_of_pairs(first, second):
-    """Hashes of pairs of the contents of their sentences."""
+    """Hashes of pairs from the hashes of their sentences."""
     return mix(mix(first) + second)
 
 

@@ -31,7 +31,7 @@ class DirectedPairs(SentencePairs):
         return self._framed(super().sides_of(lines))
 
     def blocks(self) -> Iterator[tuple[int, Numbers]]:
-        """Yields the first line of each block of the text, and these numbers: (b, 2)."""
+        """Yields the first line of each block of the text, and the `sides_of` its lines: (b, 2)."""
         return ((first, self._framed(sizes)) for first, sizes in super().blocks())
 
     def _framed(self, sizes: Numbers) -> Numbers:

@@ -191,7 +191,7 @@ def _with_insertions(tokens, stays, before, inserted, pad):
 
 
 def _poisson(uniform, mean):
-    """Poisson random numbers of uniform ones, by the inverse distribution function."""
+    """Converts uniform random numbers to Poisson ones, by the inverse distribution function."""
     most = int(mean + 12 * math.sqrt(mean) + 12)  # the rest of the distribution is below the precision of floats
     weights = [math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) for count in range(most)]
     return np.searchsorted(np.cumsum(weights), uniform, side="right")

@@ -146,7 +146,7 @@ def open_text(prefix, language, symbols=None):
 
 
 def _check_sizes(index, text):
-    """Checks the sizes of both files; the numbers of lines and tokens."""
+    """Checks the sizes of both files; returns the numbers of lines and tokens."""
     header = read_header(index)
     if header is None:
         raise UserError(f"{index} is damaged, or not an index that fairseq-preprocess writes with --dataset-impl mmap")

@@ -83,7 +83,7 @@ class TextEncoder:
         return self.subwords[language if language in self.subwords else None]
 
     def spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
-        """Raw text of a language -> ids (t,), without ``</s>``, and its characters [begin, end) of each, (t, 2).
+        """Raw text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
         The arrays cannot be changed: equal texts may share them. Raises `UserError` if the tokenizer changes anything
         but white space.

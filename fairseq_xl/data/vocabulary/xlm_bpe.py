@@ -179,7 +179,7 @@ def _read(path: Path, file_kind: str) -> str:
 
 
 def _check_pair(ranks: dict[Pair, int], words: list[str], codes: Path, vocab: Path) -> None:
-    """Raises `UserError` unless the codes merge characters to most words of several characters."""
+    """Raises `UserError` unless most words of several characters are merges of the codes."""
     merges = {spelled(left + right) for left, right in ranks}
     longer = [word for word in words if len(word.removesuffix(CONTINUES)) > 1]
     common = sum(word in merges for word in longer)

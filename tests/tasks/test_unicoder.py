@@ -110,7 +110,7 @@ def test_a_pair_without_documents_is_refused_or_left_out_of_one_task(text, tmp_p
     for wrong, sentence in (
         ("en-xx", "has no text of en-xx; expected one of en-de, en-fr"),
         ("en-fr,en", "has no text of en; expected one of en-de, en-fr"),
-        ("en-de,en-fr", "no parallel text of documents .* --objectives cross_lingual_mlm reads"),
+        ("en-de,en-fr", "no parallel text of documents .* which the objective cross_lingual_mlm reads"),
     ):
         with pytest.raises(UserError, match=sentence):
             run_train(pretraining(data, tmp_path, *line, "--objective-options", settings + wrong, **both))

@@ -73,7 +73,7 @@ class XLUnsupervisedTranslationTask(XLPretrainingTask):
             where = "--langs names" if self.cfg.langs else f"{self.folder()} has text of"
             raise UserError(f"unsupervised translation needs text of two languages or more; {where} {codes}")
         super().build_objectives()
-        if any(isinstance(each, Translation) and each.directions for each in self.objectives.values()):
+        if any(isinstance(objective, Translation) and objective.directions for objective in self.objectives.values()):
             raise UserError("--objective-options translation.directions: leave it out, all are trained")
         self.directions = ["-".join(pair) for pair in itertools.permutations(self.codes, 2)]
         self.scorer = TranslationScorer(self.dictionary, self.folder(), self.directions)

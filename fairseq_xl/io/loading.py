@@ -42,7 +42,7 @@ def check_training(state: dict[str, Any], path: str) -> None:
         raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
     last = (state["optimizer_history"] or [{}])[-1]
     for key, part, needed in (
-        ("cfg", {name: section for name, section in cfg.items() if section}, SECTIONS),
+        ("cfg", [name for name, section in cfg.items() if hasattr(section, "items")], SECTIONS),
         ("optimizer_history", last, ("criterion_name", "optimizer_name", "lr_scheduler_state", "num_updates")),
         ("extra_state.train_iterator", extra.get("train_iterator") or {}, ("epoch", "iterations_in_epoch")),
     ):

@@ -186,7 +186,7 @@ def test_negatives_are_mined_in_every_shard(shards, tmp_path, capsys):
     run_train(dan(shards, tmp_path, "--max-update", 1, "--updates-per-epoch", 1, "--pairs", "en-de"))
     capsys.readouterr()
     mine_negatives.main([str(tmp_path / "checkpoint_last.pt"), str(shards)])
-    found = sorted(str(path.relative_to(shards)) for path in shards.glob("*/en-de/*.npz"))
+    found = sorted(str(path.relative_to(shards)) for path in shards.glob("*/en-de/*.negatives.npy"))
     expected = [f"{shard}/en-de/train.en-de.negatives.npy" for shard in range(SHARDS)]
     assert found == sorted([*expected, "0/en-de/valid.en-de.negatives.npy"])
 

@@ -44,7 +44,7 @@ def updated(arguments, folder):
     cfg, task, model, criterion = built(arguments, folder)
     trainer = Trainer(cfg, task, model, criterion)
     trainer.begin_epoch(1)
-    (sample,) = counting._largest(task, cfg, model).values()
+    (sample,) = counting._largest_batches(task, cfg, model).values()
     parameters, gradients, saved, bytes_of = list(model.parameters()), {}, {}, {}
     for number, parameter in enumerate(parameters):
         parameter.register_post_accumulate_grad_hook(functools.partial(_note_gradient, gradients, number))
@@ -127,7 +127,7 @@ def of_rank(rank, backend, folder, writer):
     """Sends the bytes of this process's optimizer state and of the buffers of its gradients after an update."""
     torch.distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     cfg, task, model, criterion = built([*SHARDED, "--ddp-backend", backend], folder / str(rank))
-    (sample,) = counting._largest(task, cfg, model).values()
+    (sample,) = counting._largest_batches(task, cfg, model).values()
     wrapped = wrap(model, cfg.distributed_training, torch.device("cpu"))
     updates = precision.build(cfg, [each for each in model.parameters() if each.requires_grad])
     sharded.shard(updates.fairseq_optimizer)

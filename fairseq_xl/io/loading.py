@@ -15,7 +15,7 @@ from fairseq_xl.io.checkpoints import check_finite, load_checkpoint, naming_misf
 from fairseq_xl.io.configuration import BUILT, check_configuration, check_size
 from fairseq_xl.io.literals import literal
 
-#: sections of a training's configuration that its evaluation or continuation reads
+#: sections of a training's configuration that its continuation reads
 SECTIONS = (*BUILT, "common", "optimization", "distributed_training")
 
 
@@ -37,17 +37,22 @@ def load_checkpoint_to_cpu(
 
 def check_training(state: dict[str, Any], path: str) -> None:
     """Raises `UserError` for a checkpoint without its configuration, or without a state of its training."""
-    cfg, extra = state.get("cfg"), state.get("extra_state") or {}
-    if not cfg:
-        raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
-    last = (state["optimizer_history"] or [{}])[-1]
+    _check_sections(state, path, SECTIONS)
+    last, extra = (state["optimizer_history"] or [{}])[-1], state.get("extra_state") or {}
     for key, part, needed in (
-        ("cfg", [name for name, section in cfg.items() if hasattr(section, "items")], SECTIONS),
         ("optimizer_history", last, ("criterion_name", "optimizer_name", "lr_scheduler_state", "num_updates")),
         ("extra_state.train_iterator", extra.get("train_iterator") or {}, ("epoch", "iterations_in_epoch")),
     ):
         if missing := [name for name in needed if name not in part]:
             raise UserError(f"{path} is damaged: its {key!r} lacks {', '.join(missing)}")
+
+
+def _check_sections(state: dict[str, Any], path: str, needed: Sequence[str]) -> None:
+    if not (cfg := state.get("cfg")):
+        raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
+    sections = [name for name, section in cfg.items() if hasattr(section, "items")]
+    if missing := [name for name in needed if name not in sections]:
+        raise UserError(f"{path} is damaged: its 'cfg' lacks {', '.join(missing)}")
 
 
 def load_model_ensemble_and_task(
@@ -126,7 +131,7 @@ def _check_fits(state: dict[str, Any], path: str, overrides: dict[str, Any]) -> 
     Args:
         overrides: options of the command line, of which fairseq-validate ignores --task.
     """
-    check_training(state, path)
+    _check_sections(state, path, BUILT)  # a command has the other sections of its own
     cfg = state["cfg"]
     for part, sentence in (
         ("task", "{path} was trained with --task {trained}, not with {named}"),

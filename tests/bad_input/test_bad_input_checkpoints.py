@@ -190,10 +190,12 @@ def test_without_a_configuration(place, tmp_path):
 
 
 def test_with_parts_of_a_configuration(place, tmp_path):
-    for part in ("optimization", "task"):
-        wrong = place.copy_of_checkpoints(tmp_path / part)
-        state(lambda loaded, part=part: loaded["cfg"].update({part: None}))(wrong.translation)
-        fails(lambda: COMMANDS["validate translation"](wrong, tmp_path / "out"), wrong.translation, f"lacks {part}")
+    wrong = place.copy_of_checkpoints(tmp_path / "checkpoints")
+    parts = dict.fromkeys(("dataset", "optimization"))
+    state(lambda loaded: loaded["cfg"].update(parts) or loaded["cfg"].pop("optimizer") is None)(wrong.translation)
+    COMMANDS["validate translation"](wrong, tmp_path / "out")  # which has those of its own
+    state(lambda loaded: loaded["cfg"].update(task=None))(wrong.translation)
+    fails(lambda: COMMANDS["validate translation"](wrong, tmp_path / "out"), wrong.translation, "lacks task")
 
 
 def test_missing(place, tmp_path):

@@ -22,13 +22,15 @@ def ndcg(relevance: Sequence[float], scores: Sequence[float] | np.ndarray, gain:
     order in the file does not matter (McSherry & Najork 2008). XGLUE's program calls the same function of scikit-learn.
 
     Args:
-        relevance: rating of each text, 0 or more; of two or more texts.
+        relevance: rating of each text, 0 or more.
         scores: predicted score of each text.
         gain: linear: the relevance; exponential: 2^relevance - 1 (Burges et al. 2005).
     """
     from sklearn.metrics import ndcg_score
 
     gains = np.asarray(relevance, dtype=float)
+    if len(gains) == 1:  # scikit-learn refuses it
+        return float(gains[0] > 0)
     return float(ndcg_score([2.0**gains - 1 if gain == "exponential" else gains], [scores]))
 
 

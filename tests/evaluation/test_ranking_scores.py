@@ -12,7 +12,7 @@ def test_by_hand():
     second = 1 / np.log2(3)  # discounts 1, second, 1/2
     assert ndcg([2, 0, 1], [0.1, 0.9, 0.5]) == pytest.approx((second + 2 / 2) / (2 + second))
     assert ndcg([2, 0, 1], [0.1, 0.9, 0.5], "exponential") == pytest.approx((second + 3 / 2) / (3 + second))
-    assert ndcg([0, 0], [1, 2]) == 0
+    assert ndcg([0, 0], [1, 2]) == 0 and ndcg([1], [5]) == 1
 
 
 def test_the_order_of_texts_with_equal_scores_does_not_matter():

@@ -132,12 +132,17 @@ def stacks(model):
     return [module for module in model.modules() if isinstance(module, Stack)]
 
 
+def kept_states(family, model, batch):
+    """The hidden states and a mask of those that are not of padding, for each output of a model."""
+    for hidden in FAMILIES[family].states(model, batch):
+        decodes = hidden.shape[:2] != batch["tokens"].shape or family in ("denoising", "streams", "translation")
+        yield hidden, (batch["target"] if decodes else batch["tokens"]).ne(PAD)
+
+
 def loss_of(family, model, batch):
     """A loss that depends on every hidden state that is not of padding."""
     total = 0.0
-    for hidden in FAMILIES[family].states(model, batch):
-        decodes = hidden.shape[:2] != batch["tokens"].shape or family in ("denoising", "streams", "translation")
-        kept = (batch["target"] if decodes else batch["tokens"]).ne(PAD)[..., None]
+    for hidden, kept in kept_states(family, model, batch):
         weights = torch.linspace(-1, 1, hidden.size(2), device=hidden.device, dtype=hidden.dtype)
-        total = total + torch.where(kept, hidden * weights, 0).sin().sum() / kept.sum()
+        total = total + torch.where(kept[..., None], hidden * weights, 0).sin().sum() / kept.sum()
     return total

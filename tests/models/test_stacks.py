@@ -12,7 +12,7 @@ from fairseq_xl.modules import attention, features, packing
 from fairseq_xl.modules.compilation import check_compiler
 from fairseq_xl.modules.stack import Stack
 from tests.devices import DEVICES, moved, needs_cuda, no_sync, relative_error
-from tests.models.families import FAMILIES, loss_of, make_batch, stacks, unpacked
+from tests.models.families import FAMILIES, kept_states, loss_of, make_batch, stacks, unpacked
 
 LENGTHS = [9, 4, 6, 2]
 #: 2 of 32 tokens are padding, one sixteenth; and 1 of 32
@@ -34,6 +34,14 @@ def step(family, model, batch):
     loss = loss_of(family, model, batch)
     loss.backward()
     return loss.detach(), {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+
+
+def in_one_vector(family, model, batch):
+    """All hidden states that are not of padding, and all gradients."""
+    states = [hidden[kept].flatten() for hidden, kept in kept_states(family, model, batch)]
+    return tuple(
+        torch.cat(each) for each in (states, [each.flatten() for each in step(family, model, batch)[1].values()])
+    )
 
 
 def count_tokens(model):
@@ -64,13 +72,10 @@ def test_packed_sequences_in_16_bits(family, lengths, device, dictionary):
     sizes = {"embed_dim": 32, "layer_norm_eps": 1e-5}
     batch = moved(make_batch(dictionary, lengths), device)
     model = build(family, dictionary, torch.bfloat16, **sizes).to(device)
-    loss, gradients = step(family, model, batch)
-    expected, expected_gradients = step(family, model.float(), unpacked(batch))
-    assert loss.item() == pytest.approx(expected.item(), rel=2e-2, abs=1e-2)
-    found, exact = (
-        torch.cat([each.float().flatten() for each in of.values()]) for of in (gradients, expected_gradients)
-    )
-    assert relative_error(found, exact) < 5e-2
+    states, gradients = in_one_vector(family, model, batch)
+    expected, expected_gradients = in_one_vector(family, model.float(), unpacked(batch))
+    assert relative_error(states, expected) < 1e-2  # of each state: those of a loss cancel each other
+    assert relative_error(gradients, expected_gradients) < 5e-2
 
 
 @pytest.mark.parametrize("family", FAMILIES)

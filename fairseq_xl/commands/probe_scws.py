@@ -9,7 +9,7 @@ Chance is 0.
 import json
 import sys
 
-from fairseq_xl.evaluation.correlation import correlation, spearman
+from fairseq_xl.evaluation.bootstrap import correlation, spearman
 from fairseq_xl.evaluation.probing_tasks import read_scws
 from fairseq_xl.evaluation.word_embeddings import cosines
 from fairseq_xl.inference.embedder import embedder_of

@@ -105,7 +105,7 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
         if language in missing:
             continue
         origin = check_predictions(path, task.kinds)
-        lines = SUBMISSION_LINES[origin.task if origin else task_type(path, task.kinds)](path)
+        lines = submission_lines(path, origin.task if origin else task_type(path, task.kinds))
         if "ranking" in task.kinds and not all(map(math.isfinite, map(parse_number, lines))):
             raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
         target = destination / task.predictions.format(language=language, split=split)
@@ -124,26 +124,18 @@ def task_type(path: Path, kinds: tuple[str, ...]) -> str:
     return kinds[0] if len(kinds) == 1 or not is_rated else "classification"
 
 
-def ranking_lines(path: Path) -> list[str]:
-    """The scores of a ranking, in the order of the task file's lines instead of by query."""
+def submission_lines(path: Path, kind: str) -> list[str]:
+    """The lines of a submission from a file of --predictions-to of a task type; an empty one ends a tagged sentence."""
+    if kind == "classification":
+        return [row[2] for row in classification_scores.read_rows(path)]
+    if kind == "tagging":
+        return [tag for rows in spans.read_rows(path) for tag in (*(row[2] for row in rows), "")]
+    if kind == "question_answering":
+        read_answers(path)
+        return read_lines(path)
     ranking_scores.read_rows(path)
     rows = [line.split("\t") for line in read_lines(path)]
-    return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]
-
-
-def answer_lines(path: Path) -> list[str]:
-    """The lines of a file of answers."""
-    read_answers(path)
-    return read_lines(path)
-
-
-#: task type -> the lines of a submission from a file of --predictions-to; an empty one ends a tagged sentence
-SUBMISSION_LINES: dict[str, Callable[[Path], list[str]]] = {
-    "classification": lambda path: [row[2] for row in classification_scores.read_rows(path)],
-    "ranking": ranking_lines,
-    "tagging": lambda path: [tag for rows in spans.read_rows(path) for tag in (*(row[2] for row in rows), "")],
-    "question_answering": answer_lines,
-}
+    return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]  # in the order of the task file, not by query
 
 
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of accuracies and other means."""
+"""Bootstrap intervals of accuracies, means and correlations. n examples."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,6 +28,11 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
     return {"accuracy": round(100 * share, 2), "interval": [round(100 * float(bound), 2) for bound in bounds]}
 
 
+def _interval(resampled: ArrayLike, decimals: int = 2) -> list[float]:
+    """The bounds of the middle 95 % of resampled scores."""
+    return [round(float(bound), decimals) for bound in np.percentile(resampled, (2.5, 97.5))]
+
+
 def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> dict[str, Any]:
     """(n,) scores of examples -> their mean, "score", and, unless `resamples` is 0, its 95 % bootstrap "interval".
 
@@ -37,7 +42,7 @@ def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> di
     result: dict[str, Any] = {"score": round(float(values.mean()), decimals)}
     if resamples:
         means = [values[rng.integers(len(values), size=len(values))].mean() for _ in range(resamples)]
-        result["interval"] = [round(float(bound), decimals) for bound in np.percentile(means, (2.5, 97.5))]
+        result["interval"] = _interval(means, decimals)
     return result
 
 
@@ -53,8 +58,34 @@ def corpus_metrics(
     statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(SEED)
     n = len(statistics)
     sums = np.stack([np.bincount(rng.integers(n, size=n), minlength=n) @ statistics for _ in range(RESAMPLES)])
-    results = {}
-    for name, metric in metrics.items():
-        bounds = [round(float(bound), 2) for bound in np.percentile(metric(sums), (2.5, 97.5))]
-        results[name] = {"score": round(float(metric(statistics.sum(axis=0))), 2), "interval": bounds}
-    return results
+    total = statistics.sum(axis=0)
+    return {
+        name: {"score": round(float(metric(total)), 2), "interval": _interval(metric(sums))}
+        for name, metric in metrics.items()
+    }
+
+
+def pearson(x: ArrayLike, y: ArrayLike) -> float:
+    """Pearson's correlation of two vectors (n,); 0 if one of them is constant."""
+    sides = [np.asarray(side, dtype=np.float64) for side in (x, y)]
+    centered = [side - side.mean() for side in sides]
+    norms = [float(np.linalg.norm(side)) for side in centered]
+    return float(centered[0] @ centered[1]) / (norms[0] * norms[1]) if min(norms) > 0 else 0.0
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Spearman's rank correlation of two vectors (n,); equal values share the mean of their ranks."""
+    from scipy.stats import rankdata
+
+    return pearson(rankdata(x), rankdata(y))
+
+
+def correlation(
+    measure: Callable[[np.ndarray, np.ndarray], float], predicted: ArrayLike, gold: ArrayLike
+) -> dict[str, Any]:
+    """A correlation with human ratings times 100, "score", and its 95 % bootstrap "interval" over the items."""
+    x, y = (np.asarray(side, dtype=np.float64) for side in (predicted, gold))
+    rng = np.random.default_rng(SEED)
+    samples = (rng.integers(len(x), size=len(x)) for _ in range(RESAMPLES))
+    resampled = [100 * measure(x[items], y[items]) for items in samples]
+    return {"score": round(100 * measure(x, y), 2), "interval": _interval(resampled)}

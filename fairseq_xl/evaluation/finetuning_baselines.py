@@ -132,10 +132,11 @@ def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -
         language: code of the language.
     """
     if method == "overlap":
-        return np.array([_overlap(*pair, language) for pair in pairs])
-    texts = sorted({text for pair in pairs for text in pair})
+        sets = [[set(words(text, "mlqa", language)) for text in pair] for pair in pairs]
+        return np.array([len(query & text) / max(len(query), 1) for query, text in sets])
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    texts = sorted({text for pair in pairs for text in pair})
     try:
         vectors = TfidfVectorizer(**NGRAMS).fit_transform(texts)
     except ValueError as error:  # from scikit-learn, for texts too short to hold n-grams
@@ -143,11 +144,6 @@ def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -
     rows = {text: row for row, text in enumerate(texts)}
     left, right = (vectors[[rows[pair[side]] for pair in pairs]] for side in (0, 1))
     return np.asarray(left.multiply(right).sum(axis=1)).ravel()
-
-
-def _overlap(query: str, text: str, language: str) -> float:
-    query_words, text_words = (set(words(side, "mlqa", language)) for side in (query, text))
-    return len(query_words & text_words) / len(query_words) if query_words else 0.0
 
 
 def split_context(context: str) -> list[str]:

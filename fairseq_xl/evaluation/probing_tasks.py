@@ -61,16 +61,14 @@ def read_wic(prefix: str) -> list[WordPair]:
             raise UserError(f"{location}: expected word TAB part of speech TAB index-index TAB sentence TAB sentence")
         if label not in WIC_LABELS:
             raise UserError(f"{prefix}.gold.txt, line {line_number}: expected T or F, found {quoted(label)}")
-        words = [_token(text, int(index), location) for text, index in zip(fields[3:], indices.groups())]
+        words = []
+        for text, index in zip(fields[3:], map(int, indices.groups())):
+            tokens = list(re.finditer(r"\S+", text))
+            if index >= len(tokens):
+                raise UserError(f"{location}: there is no token {index} in {quoted(text)}")
+            words.append(WordInText(text, *tokens[index].span(), location))
         pairs.append(WordPair((words[0], words[1]), WIC_LABELS[label]))
     return pairs
-
-
-def _token(text: str, index: int, location: str) -> WordInText:
-    tokens = list(re.finditer(r"\S+", text))
-    if index >= len(tokens):
-        raise UserError(f"{location}: there is no token {index} in {quoted(text)}")
-    return WordInText(text, *tokens[index].span(), location)
 
 
 def read_scws(path: str) -> list[WordPair]:

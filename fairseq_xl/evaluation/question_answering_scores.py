@@ -36,15 +36,10 @@ def words(answer: str, normalization: str, language: str) -> list[str]:
             and Thai, each character is a word.
         language: code of the language.
     """
-    text, language = answer.lower(), primary_code(language)
+    text, language = "".join(c for c in answer.lower() if c not in string.punctuation), primary_code(language)
     if normalization == "squad":
-        text = "".join(character for character in text if character not in string.punctuation)
         return re.sub(r"\b(a|an|the)\b", " ", text).split()
-    text = "".join(
-        character
-        for character in text
-        if character not in string.punctuation and not unicodedata.category(character).startswith("P")
-    )
+    text = "".join(c for c in text if not unicodedata.category(c).startswith("P"))
     if language in ARTICLES:
         text = re.sub(rf"\b({'|'.join(ARTICLES[language].split())})\b", " ", text)
     if language == "ar":

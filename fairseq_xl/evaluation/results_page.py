@@ -172,7 +172,10 @@ def overview(
             entries = {system: file.tasks[name] for system, file in files.items() if name in file.tasks}
             averages = {system: entries.get(system, {}).get("average") for system in files}
             extra = BENCHMARKS[benchmark].tasks[name].extra_languages
-            languages = lines_by_system({system: scored_languages(entry, extra) for system, entry in entries.items()})
+            scored = {system: scored_languages(entry, extra) for system, entry in entries.items()}
+            languages = list(dict.fromkeys(scored.values()))
+            if len(languages) > 1:
+                languages = [f"{system}: {text}" for system, text in scored.items()]
             metric = next(iter(entries.values()))["metric"]
         else:
             averages = {system: file.averages.get(name) for system, file in files.items()}
@@ -199,13 +202,6 @@ def minus_columns(paper: str, systems: Iterable[str]) -> list[str]:
     """The titles of the differences of systems from a paper."""
     names = list(systems)
     return [f"{system} minus {paper}" if len(names) > 1 else f"minus {paper}" for system in names]
-
-
-def lines_by_system(texts: Mapping[str, str]) -> Iterable[str]:
-    """Returns one line if all systems have the same text, else a line for each system."""
-    if len(set(texts.values())) == 1:
-        return set(texts.values())
-    return [f"{system}: {text}" for system, text in texts.items()]
 
 
 def comparable(split: str, papers: Papers) -> Papers:

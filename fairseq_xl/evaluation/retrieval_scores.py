@@ -64,10 +64,7 @@ def evaluate_similarity(similarity):
     """
     truth = np.arange(len(similarity))
     return {
-        name: {
-            "forward": accuracy(scores.argmax(1) == truth),
-            "backward": accuracy(scores.argmax(0) == truth),
-        }
+        name: {"forward": accuracy(scores.argmax(1) == truth), "backward": accuracy(scores.argmax(0) == truth)}
         for name, scores in (("cosine", similarity), ("margin", margin(similarity)))
     }
 
@@ -104,12 +101,10 @@ def read_named_pairs(arguments):
     }
 
 
-def average(results, score):
-    """Mean accuracy over pairs and both directions, in percent."""
-    values = [entry[score][direction]["accuracy"] for entry in results.values() for direction in entry[score]]
-    return round(sum(values) / len(values), 2)
-
-
 def averages(results):
-    """The `average` of each score."""
-    return {score: average(results, score) for score in ("cosine", "margin")}
+    """Mean accuracies over pairs and both directions, in percent: {"cosine", "margin"}."""
+    means = {}
+    for score in ("cosine", "margin"):
+        values = [direction["accuracy"] for entry in results.values() for direction in entry[score].values()]
+        means[score] = round(sum(values) / len(values), 2)
+    return means

@@ -18,6 +18,13 @@ BENCHMARKS = {benchmark.name: benchmark for benchmark in (xglue.BENCHMARK, xtrem
 BASELINES = {"accuracy": "majority", "ndcg": "chance"}
 REFERENCE_KEYS = ("n", "words", "majority", "chance")  # these depend on the references alone
 KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a string", float: "a number"}
+#: shape of published figures, as `fairseq_xl.evaluation.published_scores` has them
+PAPERS = {
+    "*": {
+        **{"source": str, "note?": str, "average": float, "f1?": float, "exact_match?": float},
+        "languages?": {"*": float},
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,16 @@ def read_score_file(path: str, system: str) -> ScoreFile:
         raise UserError(f"{path} is not a score file of {expected}: its benchmark is {quoted(name)}")
     check_format("score file", content, path)
     benchmark = BENCHMARKS[name]
-    versions = {k: v if isinstance(v, str) else None for k, v in object_items(content, "versions", path)}
-    tasks = dict(object_items(content, "tasks", path))
+    for key in ("versions", "tasks"):
+        if not check(content.get(key), dict, key, path):
+            raise UserError(f"{path}: {key} is empty")
+    versions = {key: value if isinstance(value, str) else None for key, value in content["versions"].items()}
+    tasks = content["tasks"]
     for task, entry in tasks.items():
         if task not in benchmark.tasks:
             raise UserError(f"{path}: {quoted(task)} is not one of {name}'s tasks {', '.join(benchmark.tasks)}")
         check_entry(entry, benchmark.tasks[task], f"tasks.{task}", path)
-    averages = {name: check_value(content[name], float, name, path) for name in benchmark.groups if name in content}
+    averages = {name: check(content[name], float, name, path) for name in benchmark.groups if name in content}
     for group in averages:
         for task in benchmark.groups[group]:
             if "average" not in tasks.get(task, {}):
@@ -86,82 +96,58 @@ def read_score_file(path: str, system: str) -> ScoreFile:
             if tasks[task]["variant"] != benchmark.tasks[task].official:
                 variant = tasks[task]["variant"]
                 raise UserError(f"{path}: it has {group}, an average over tasks, but {task} has the variant {variant}")
-    papers = check_value(content.get("paper"), dict, "paper", path)
-    for group, figures in papers.items():
-        check_papers(figures, f"paper.{group}", path)
-    split = check_value(content.get("split"), str, "split", path)
+    papers = check(content.get("paper"), {"*": PAPERS}, "paper", path)
+    split = check(content.get("split"), str, "split", path)
     return ScoreFile(system, path, name, split, versions, tasks, averages, papers)
 
 
 def check_entry(entry: Any, task: Task, where: str, path: str) -> None:
     """Raises `UserError` unless an entry of `tasks` is complete."""
-    check_value(entry, dict, where, path)
-    for key in ("metric", "signature", "variant"):
-        check_value(entry.get(key), str, f"{where}.{key}", path)
+    check(entry, {"metric": str, "signature": str, "variant": str}, where, path)
     if entry["variant"] not in task.variants:
         expected = ", ".join(task.variants)
         raise UserError(f"{path}: {where}.variant: {quoted(entry['variant'])} is not one of {expected}")
     metrics = task.variants[entry["variant"]].metrics
-    check_papers(entry.get("paper", {}), f"{where}.paper", path)
-    languages = check_value(entry.get("languages"), dict, f"{where}.languages", path)
+    check(entry, {"paper?": PAPERS, "languages": dict}, where, path)
+    languages = entry["languages"]
     missing = [language for language in task.languages if language not in languages]
     if entry.get("missing") != missing:
         expected, actual = quoted(missing), quoted(entry.get("missing"))
         raise UserError(f"{path} is not a complete score file: {where}.missing: expected {expected}, found {actual}")
     if missing and "average" in entry:
         raise UserError(f"{path}: {where}: an average without {', '.join(missing)}")
-    for name in () if missing else ("average", *metrics):
-        check_value(entry.get(name), float, f"{where}.{name}", path)
+    check(entry, {} if missing else dict.fromkeys(("average", *metrics), float), where, path)
+    shape = {"n": float, **{f"{name}?": float for name in REFERENCE_KEYS[1:]}}
+    for name in metrics:
+        shape |= {name: float, f"{name}_interval": [float, float]}
     for language, scores in languages.items():
         if language not in (*task.languages, *task.extra_languages):
             raise UserError(f"{path}: {where}.languages: {quoted(language)} is not one of the task's languages")
-        check_scores(scores, metrics, f"{where}.languages.{language}", path)
+        check(scores, shape, f"{where}.languages.{language}", path)
 
 
-def check_scores(scores: Any, metrics: Iterable[str], where: str, path: str) -> None:
-    """Raises `UserError` unless the scores of a language have numbers and intervals."""
-    check_value(scores, dict, where, path)
-    names = {"n", *metrics} | {name for name in REFERENCE_KEYS if name in scores}
-    for name in sorted(names):
-        check_value(scores.get(name), float, f"{where}.{name}", path)
-    for name in metrics:
-        bounds = check_value(scores.get(f"{name}_interval"), list, f"{where}.{name}_interval", path)
-        if len(bounds) != 2:
-            raise UserError(f"{path}: {where}.{name}_interval: expected two numbers, found {quoted(bounds)}")
-        for bound in bounds:
-            check_value(bound, float, f"{where}.{name}_interval", path)
+def check(value: Any, shape: Any, where: str, path: str) -> Any:
+    """Returns a value of a shape; raises `UserError` that names the first wrong part of another value.
 
-
-def check_papers(papers: Any, where: str, path: str) -> None:
-    """Raises `UserError` unless published figures are as `fairseq_xl.evaluation.published_scores` has them."""
-    for system, figures in check_value(papers, dict, where, path).items():
-        key = f"{where}.{system}"
-        check_value(figures, dict, key, path)
-        check_value(figures.get("source"), str, f"{key}.source", path)
-        check_value(figures.get("note", ""), str, f"{key}.note", path)
-        for name in ("average", *(name for name in ("f1", "exact_match") if name in figures)):
-            check_value(figures.get(name), float, f"{key}.{name}", path)
-        for language, figure in check_value(figures.get("languages", {}), dict, f"{key}.languages", path).items():
-            check_value(figure, float, f"{key}.languages.{language}", path)
-
-
-def check_value(value: Any, kind: type, where: str, path: str) -> Any:
-    """Returns a value of a `kind` of `KINDS`; a number is finite. Raises `UserError` for another value."""
-    if kind is float:
-        is_right = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
-    else:
-        is_right = isinstance(value, kind)
-    if not is_right:
+    Args:
+        shape: a key of `KINDS`, where float is a finite number; [float, float]; or {key: shape}, where a key with ? at
+            its end may be missing, and * stands for all keys.
+        where: the place of the value in the file.
+    """
+    kind = type(shape) if isinstance(shape, dict | list) else shape
+    is_right = isinstance(value, int | float if kind is float else kind)
+    if not is_right or (kind is float and (isinstance(value, bool) or abs(value) >= LARGEST)):
         raise UserError(f"{path} is not a complete score file: {where}: expected {KINDS[kind]}, found {quoted(value)}")
+    if isinstance(shape, list):
+        if len(value) != len(shape):
+            raise UserError(f"{path}: {where}: expected two numbers, found {quoted(value)}")
+        for item, item_shape in zip(value, shape):
+            check(item, item_shape, where, path)
+    for name, part in shape.items() if isinstance(shape, dict) else ():
+        key = name.removesuffix("?")
+        for present in value if name == "*" else [key] if key == name or key in value else []:
+            check(value.get(present), part, f"{where}.{present}", path)
     return value
-
-
-def object_items(content: dict[str, Any], key: str, path: str) -> Iterable[tuple[str, Any]]:
-    """Returns the items of the object at `key`; raises `UserError` if it is empty."""
-    value = check_value(content.get(key), dict, key, path)
-    if not value:
-        raise UserError(f"{path}: {key} is empty")
-    return value.items()
 
 
 def check_comparable(first: ScoreFile, second: ScoreFile) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import bootstrap
-from fairseq_xl.evaluation.correlation import correlation, pearson
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
@@ -63,8 +62,8 @@ def nearest_in_dictionary(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Marks the pairs whose translation has the highest cosine of all n translations: (n,), 1 or 0.
 
     Args:
-        one, two: embeddings of n words and of their translations, (n, C) each; a word may occur several times. A row
-            of zeros finds nothing.
+        source, target: embeddings of n words and of their translations, (n, C) each; a word may occur several times. A
+            row of zeros finds nothing.
     """
     source, target = (rows.astype(np.float64) for rows in (source, target))
     nonzero = source.any(axis=1)
@@ -83,7 +82,7 @@ def dictionary_scores(no_common_piece: np.ndarray, source: np.ndarray, target: n
     Args:
         no_common_piece: (n,) bool, whether the two words have no piece in common. In a joint vocabulary, words with a
             common piece are close in any embedding table; `no_common_piece` of the result is without them.
-        one, two: embeddings of the words, (n, C) each.
+        source, target: embeddings of the words, (n, C) each.
     """
     order = np.random.default_rng(1).permutation(len(source))
     shuffled = source[order], target[np.roll(order, 1)]  # rolled by one: no pair is kept
@@ -104,4 +103,4 @@ def dictionary_scores(no_common_piece: np.ndarray, source: np.ndarray, target: n
 
 def similarity_scores(source: np.ndarray, target: np.ndarray, ratings: Iterable[float]) -> dict[str, Any]:
     """Pearson's correlation, times 100, of the cosines of n pairs with their ratings."""
-    return {"n": len(source)} | correlation(pearson, cosines(source, target), list(ratings))
+    return {"n": len(source)} | bootstrap.correlation(bootstrap.pearson, cosines(source, target), list(ratings))

@@ -6,7 +6,7 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.correlation import correlation, pearson, spearman
+from fairseq_xl.evaluation.bootstrap import correlation, pearson, spearman
 from fairseq_xl.evaluation.probing_tasks import (
     MinimalPair,
     logistic_regression_accuracy,

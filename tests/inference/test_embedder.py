@@ -9,7 +9,7 @@ import torch
 import fairseq_xl
 from fairseq_xl.commands.retrieve import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.retrieval_scores import average, cosine, evaluate_similarity, read_pairs
+from fairseq_xl.evaluation.retrieval_scores import averages, cosine, evaluate_similarity, read_pairs
 from fairseq_xl.inference.embedder import Embedder, Embedders, batches, pool
 from tests.commands import classification, pretraining, run_train, translation
 from tests.tasks.test_classification import write_task
@@ -142,9 +142,10 @@ def test_batches_hold_sentences_of_similar_length():
 
 def test_average_over_pairs_and_directions():
     def entry(forward, backward):
-        return {"pairs": 1, "margin": {"forward": {"accuracy": forward}, "backward": {"accuracy": backward}}}
+        directions = {"forward": {"accuracy": forward}, "backward": {"accuracy": backward}}
+        return {"pairs": 1, "cosine": directions | {"forward": {"accuracy": 0}}, "margin": directions}
 
-    assert average({"en-de": entry(10, 20), "en-fr": entry(30, 60)}, "margin") == 30
+    assert averages({"en-de": entry(10, 20), "en-fr": entry(30, 60)}) == {"cosine": 20, "margin": 30}
 
 
 def test_pairs_that_are_blank_or_repeated(tmp_path):

@@ -9,7 +9,7 @@ import torch
 
 from fairseq_xl.commands import main
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.correlation import spearman
+from fairseq_xl.evaluation.bootstrap import spearman
 from fairseq_xl.evaluation.probing_tasks import WordInText, WordPair, read_minimal_pairs
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.inference.probing import both_words, masked_log_probabilities, pair_hidden_states, word_tokens

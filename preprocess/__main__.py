@@ -24,13 +24,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "config", nargs="?", help="YAML description of languages, monolingual files, bitext and test sets"
     )
     parser.add_argument("data_bin", nargs="?", help="folder to write; an interrupted run is resumed")
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="number of parallel processes (default: 1)",
-    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="number of parallel processes (default: 1)")
     parser.add_argument("--spm-model", metavar="FILE", help="reuse this SentencePiece model, together with --dict")
     parser.add_argument("--dict", metavar="FILE", help="reuse this dict.txt, together with --spm-model")
     parser.add_argument("--check-only", action="store_true", help="report on the input and stop")
@@ -44,13 +38,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     if options.verify is not None:
         if options.config is not None:
             parser.error(f"--verify {options.verify} takes no other folder or file, found {options.config}")
-        others = [
+        conflicting = [
             f"--{name.replace('_', '-')}"
             for name in ("jobs", "spm_model", "dict", "check_only")
             if getattr(options, name) != parser.get_default(name)
         ]
-        if others:
-            parser.error(f"--verify {options.verify} takes no other option, found {', '.join(others)}")
+        if conflicting:
+            parser.error(f"--verify {options.verify} takes no other option, found {', '.join(conflicting)}")
         return options
     if options.config is None:
         parser.error("CONFIG.yaml is missing")
@@ -67,7 +61,7 @@ class Formatter(logging.Formatter):
     """Formats records as their messages, with a mark before warnings."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The message of a record."""
+        """Returns the message of a record."""
         return ("warning: " if record.levelno >= logging.WARNING else "") + super().format(record)
 
 
@@ -85,8 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "the environment"
             )
         if options.verify is not None:
-            number = verify(options.verify)
-            logging.info("%s: all %d files are unchanged", options.verify, number)
+            logging.info("%s: all %d files are unchanged", options.verify, verify(options.verify))
             return 0
         with ending_by_exception(), logging_redirect_tqdm():  # log lines appear above the progress bar
             prepare(options.config, options.data_bin, options.jobs, options.spm_model, options.dict, options.check_only)

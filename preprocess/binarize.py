@@ -39,8 +39,7 @@ _running: set[BaseProcess] = set()  # processes of fairseq-preprocess
 
 
 def encoded_name(folder: Folder, split: str, language: str, shard: str = "") -> str:
-    """Name of an encoded file in the folder of encoded text, in the form of fairseq's prefixes.
-
+    """Returns the name of an encoded file in the folder of encoded text, as a prefix of fairseq.
     Shards ("0", "1", …) differ in their training text and share all other text.
     """
     name = f"{folder.name}/{split}.{folder.name}.{language}" if "-" in folder.name else f"{folder.name}/{split}"
@@ -48,7 +47,7 @@ def encoded_name(folder: Folder, split: str, language: str, shard: str = "") -> 
 
 
 def arguments(folder: Folder, dictionary: Path, destination: Path, jobs: int, shard: str = "") -> list[str]:
-    """Arguments of fairseq-preprocess. Prefixes are relative to the folder of encoded text; commas separate them."""
+    """Returns the arguments of fairseq-preprocess; prefixes are relative to the folder of encoded text."""
     options = ["--destdir", str(destination), "--srcdict", str(dictionary)]
     options += f"--dataset-impl mmap --workers {jobs}".split()
     pair = folder.name.split("-")
@@ -93,9 +92,9 @@ def run_fairseq(options: list[str], cwd: Path, log: Path) -> None:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Blocks SIGINT in this thread, and for ever in processes that it starts: `stop` ends them after Ctrl-C.
+    """Blocks SIGINT in this thread, and for good in processes that it starts; `stop` ends them after Ctrl-C.
 
-    Otherwise the process that imports fairseq would show a traceback.
+    Without this, the process that imports fairseq shows a traceback.
     """
     resource_tracker.ensure_running()  # multiprocessing starts it before the first process, and unblocks SIGINT then
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -113,13 +112,13 @@ def stop() -> None:
 
 
 def _preprocess(options: list[str], cwd: str, log: str) -> None:
-    """fairseq-preprocess in this process, with its output in a file."""
+    """Runs fairseq-preprocess in this process, with its output in a file."""
     from fairseq_cli.preprocess import cli_main
 
     os.setpgid(0, 0)  # for `stop`
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in ENDING:
+        signal.signal(signal_number, signal.SIG_DFL)
     with open(log, "wb") as output:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())
@@ -129,7 +128,7 @@ def _preprocess(options: list[str], cwd: str, log: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this process group with the parent: a killed run would otherwise write beside the next one."""
+    """Ends this process group with the parent, so that a killed run does not write beside the next one."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "this process was started by another one"
     parent.join()
@@ -147,12 +146,12 @@ def check_end(status: int, log: Path) -> None:
 
 
 def prefix(folder: Folder, split: str, language: str) -> str:
-    """Name of a dataset in its folder, without .bin and .idx."""
+    """Returns the name of a dataset in its folder, without .bin and .idx."""
     return f"{split}.{folder.name}.{language}" if "-" in folder.name else split
 
 
 def outputs(folder: Folder, destination: Path) -> list[Path]:
-    """All files that fairseq-preprocess writes for a folder, without its log."""
+    """Lists the files that fairseq-preprocess writes for a folder, without its log."""
     names = [f"dict.{language}.txt" for language in folder.name.split("-")] if "-" in folder.name else ["dict.txt"]
     names += [
         f"{prefix(folder, split.name, side.language)}.{suffix}"
@@ -164,9 +163,9 @@ def outputs(folder: Folder, destination: Path) -> list[Path]:
 
 
 def kept_pairs(folder: Path, digest: str) -> list[Path]:
-    """The files of back-translated pairs in a folder of a data folder that stay when it is written again.
+    """Lists the back-translated pairs in a folder that stay when it is written again.
 
-    Logs a warning if there are pairs whose dictionary does not have this digest.
+    Logs a warning for pairs of a dictionary with another digest, which do not stay.
     """
     files = sorted(path for path in folder.glob("back-*") if path.suffix != ".lock")
     source, _, target = folder.name.partition("-")
@@ -193,10 +192,10 @@ def binarize(
 ) -> dict:
     """Binarizes a folder of a data folder, or of one of its shards.
 
-    Back-translated pairs are kept if they were made with this dictionary (`digest`). `counts` has lines and tokens by
-    encoded name. Raises UserError if lines or tokens were lost.
+    Back-translated pairs of this dictionary (`digest`) stay. `counts` has lines and tokens by encoded name.
 
-    Returns the fingerprints of the files, by their names in the data folder or shard.
+    Returns the fingerprints of the files, by their names in the data folder or shard. Raises UserError if lines or
+    tokens are lost.
     """
     stages, data_bin = encoded.parent, data_bin / shard
     temporary = stages / "binarized" / shard / folder.name
@@ -214,14 +213,14 @@ def binarize(
         for split in folder.splits:
             _binarize_in_chunks(folder, split, dictionary, encoded, temporary, chunks, jobs, shard, log)
         shutil.rmtree(chunks)
-    of_index = {}
+    index_totals = {}
     for split in folder.splits:
         for side in split.sides:
             expected = counts[encoded_name(folder, split.name, side.language, shard)]
             index = temporary / f"{prefix(folder, split.name, side.language)}.idx"
-            of_index[index] = totals(index)
-            lines = of_index[index]["lines"]
-            tokens = of_index[index]["tokens"] - lines  # without </s>
+            index_totals[index] = totals(index)
+            lines = index_totals[index]["lines"]
+            tokens = index_totals[index]["tokens"] - lines  # without </s>
             if (lines, tokens) != (expected["lines"], expected["tokens"]):
                 raise UserError(
                     f"{folder.name}/{split.name} ({side.language}): {expected['lines']} lines of {expected['tokens']} "
@@ -230,7 +229,8 @@ def binarize(
     # its log has temporary paths and times, which would differ between runs on equal input
     (temporary / "preprocess.log").unlink(missing_ok=True)
     fingerprints = {
-        f"{folder.name}/{path.name}": fingerprint(path, **of_index.get(path, {})) for path in outputs(folder, temporary)
+        f"{folder.name}/{path.name}": fingerprint(path, **index_totals.get(path, {}))
+        for path in outputs(folder, temporary)
     }
     for path in kept_pairs(data_bin / folder.name, digest):
         link(path, temporary)
@@ -250,7 +250,7 @@ def _binarize_in_chunks(
     shard: str,
     log: Path,
 ) -> None:
-    """Binarizes a split in chunks of `CHUNK_LINES` lines, in a folder, and joins the files in `destination`."""
+    """Binarizes a split in chunks of `CHUNK_LINES` lines, in the folder `chunks`, and joins them in `destination`."""
     alone = replace(folder, splits=(replace(split, name="train"),))  # its one split may have any name
     languages = [side.language for side in split.sides]
     text, binarized = chunks / "text", chunks / "binarized"
@@ -272,12 +272,12 @@ def _binarize_in_chunks(
                 break
             shutil.rmtree(binarized, ignore_errors=True)
             run_fairseq(arguments(alone, dictionary.resolve(), binarized.resolve(), jobs), text, log)
-            for each, language in zip(joined, languages):
-                each.append(binarized / prefix(alone, "train", language))
+            for output, language in zip(joined, languages):
+                output.append(binarized / prefix(alone, "train", language))
             for path in binarized.glob("dict*.txt"):
                 os.replace(path, destination / path.name)
-        for each in joined:
-            each.finish()
+        for output in joined:
+            output.finish()
 
 
 def _copy_lines(source: BinaryIO, target: Path) -> int:

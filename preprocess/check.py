@@ -4,7 +4,6 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,14 +15,14 @@ from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config
-from preprocess.files import Workers, read_blocks
+from preprocess.files import Workers, read_blocks, read_lines
 from preprocess.stages import key_of
 
-LONG_TOKENS = 1000  # a line with more words, separated by white space, is counted as over-long,
-LONG_CHARACTERS = 4000  # and so is one with more characters (Chinese, Thai: no spaces)
+LONG_TOKENS = 1000  # words, separated by white space, of the longest line that is not over-long
+LONG_CHARACTERS = 4000  # characters of that line, for text without spaces (Chinese, Thai)
 MAX_BITMAP = 1 << 28  # bits (32 MiB): memory for counting repeated lines is fixed, and the count approximate
 MOST_PROBLEMS, LONGEST_PROBLEM = 100, 1000  # maximum number of problems listed, and of characters of each
-NUL = "\0"  # ends a string in some programs, and is a sign of a binary file
+NUL = b"\0"  # ends a string in some programs, and is a sign of a binary file
 
 logger = logging.getLogger("preprocess")
 
@@ -59,34 +58,24 @@ class _Block:
 
 
 def examine(block: bytes) -> _Block:
-    """Makes the counts of a block of whole lines."""
+    """Counts the lines of a block of whole lines."""
     try:
         lines = texts_of(block)
         invalid = []
     except UnicodeDecodeError:
         lines = texts_of(block, errors="replace")
-        invalid = [number for number, line in enumerate(block.split(b"\n")) if not _is_utf8(line)]
+        invalid = [i for i, line in enumerate(block.split(b"\n")) if not _is_utf8(line)]
     full = np.array([bool(line) for line in lines])
     hashes = [hashlib.blake2b(line.encode(), digest_size=8).digest() for line in lines if line]
     return _Block(
         lines=len(lines),
         blank=np.flatnonzero(~full),
         documents=int(full[0]) + int((full[1:] & ~full[:-1]).sum()),
-        over_long=[
-            number for number, line in enumerate(lines) if len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS
-        ],
+        over_long=[i for i, line in enumerate(lines) if len(line) > LONG_CHARACTERS or line.count(" ") >= LONG_TOKENS],
         hashes=np.frombuffer(b"".join(hashes), dtype=np.uint64),
         invalid=invalid,
-        nul=_with(NUL, block),
+        nul=[i for i, line in enumerate(block.split(b"\n")) if NUL in line] if NUL in block else [],
     )
-
-
-def _with(characters: str, block: bytes) -> list[int]:
-    """Numbers of the lines with one of the characters, which most blocks lack."""
-    found = [char.encode() for char in characters if char.encode() in block]
-    if not found:
-        return []
-    return [number for number, line in enumerate(block.split(b"\n")) if any(char in line for char in found)]
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -108,16 +97,17 @@ class _Seen:
         self.mask = np.uint64(bits - 1)
 
     def add(self, hashes: np.ndarray) -> int:
-        """Adds `hashes`; returns how many of them are repetitions, within this call or of earlier calls."""
-        places = np.unique(hashes & self.mask)
-        byte, bit = (places >> np.uint64(3)).astype(np.int64), np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
-        known = int((self.bitmap[byte] & bit).astype(bool).sum())
+        """Adds `hashes`; returns the number of repetitions, within this call or of earlier calls."""
+        positions = np.unique(hashes & self.mask)
+        byte, shift = (positions >> np.uint64(3)).astype(np.int64), (positions & np.uint64(7)).astype(np.uint8)
+        bit = np.uint8(1) << shift
+        repeated = int((self.bitmap[byte] & bit).astype(bool).sum())
         np.bitwise_or.at(self.bitmap, byte, bit)
-        return len(hashes) - len(places) + known
+        return len(hashes) - len(positions) + repeated
 
 
 def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Report:
-    """Reads one file; messages call it `name`."""
+    """Checks one file, which problems call `name`."""
     report, seen, sample = Report(), _Seen(path.stat().st_size), LineSample()
     content, blank_lines = hashlib.sha256(), hashlib.sha256()
     invalid, nul, over_long = [], [], []  # [number of the first line, number of lines]
@@ -156,10 +146,10 @@ def check_file(name: str, path: Path, workers: Workers, progress: tqdm) -> Repor
     return report
 
 
-def _count(lines: list[int], found: list[int], offset: int) -> None:
+def _count(lines: list[int], block_lines: list[int], offset: int) -> None:
     """Updates [number of the first line, number of lines]; a list of all lines would grow with the file."""
-    if found:
-        lines[:] = [lines[0] if lines else offset + found[0] + 1, sum(lines[1:]) + len(found)]
+    if block_lines:
+        lines[:] = [lines[0] if lines else offset + block_lines[0] + 1, sum(lines[1:]) + len(block_lines)]
 
 
 def _lines(lines: list[int]) -> str:
@@ -167,10 +157,10 @@ def _lines(lines: list[int]) -> str:
 
 
 def check(config: Config, problems: list[str], count: int, records: Path | None) -> dict[str, Report]:
-    """Checks every input; raises UserError with all problems, first those of the description.
+    """Checks every input; raises UserError with all problems, first `problems`, those of the description.
 
-    A file with the size and times of an earlier check is not read again; `records` is the folder of earlier checks,
-    None to keep none.
+    A file with the size and times of an earlier check is not read again. `records` is the folder of earlier checks;
+    None stores none. `count` is the number of processes.
     """
     reports, todo = {}, []
     problems = list(problems)
@@ -179,9 +169,9 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
         if not path.is_file():
             problems.append(f"{name}: there is no such file in {config.root}")
             continue
-        known = read_json(_record(records, path)) if records else None
-        if known and known["state"] == _state(path):
-            reports[name] = Report(**known["report"])
+        record = read_json(_record(records, path)) if records else None
+        if record and record["state"] == _state(path):
+            reports[name] = Report(**record["report"])
         else:
             todo.append(name)
     total = sum((config.root / name).stat().st_size for name in todo)
@@ -196,12 +186,22 @@ def check(config: Config, problems: list[str], count: int, records: Path | None)
                 write_json(_record(records, path), {"state": state, "report": asdict(reports[name])})
     for name in config.files():
         problems += reports[name].problems if name in reports else []
-    problems += _unequal(config, reports)
+    problems += [
+        f"{first} has {reports[first].lines} lines and {second} has {reports[second].lines}: "
+        "bitext needs as many on both sides"
+        for first, second in _bitext(config, reports)
+        if reports[first].lines != reports[second].lines and reports[first].lines and reports[second].lines
+    ]
+    raise_problems(problems)
+    return reports
+
+
+def raise_problems(problems: list[str]) -> None:
+    """Raises UserError with a list of the problems, if there are any."""
     if problems:
         listed = "".join(f"\n  - {problem[:LONGEST_PROBLEM]}" for problem in problems[:MOST_PROBLEMS])
         listed += f"\n  and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
         raise UserError(f"{len(problems)} problem(s) in the description and its files:{listed}")
-    return reports
 
 
 def _record(records: Path, path: Path) -> Path:
@@ -214,23 +214,13 @@ def _state(path: Path) -> list[int]:
 
 
 def _bitext(config: Config, reports: dict[str, Report]) -> Iterator[tuple[str, str]]:
-    """Pairs of files, where both could be read."""
+    """Yields the pairs of files of bitext that could both be read."""
     for folder in config.folders:
         for split in folder.splits:
             if len(split.sides) == 2:
                 for pair in zip(split.sides[0].files, split.sides[1].files):
                     if all(name in reports for name in pair):
                         yield pair
-
-
-def _unequal(config: Config, reports: dict[str, Report]) -> list[str]:
-    """The problems of bitext with other numbers of lines on both sides; an empty file is a problem already."""
-    return [
-        f"{first} has {reports[first].lines} lines and {second} has {reports[second].lines}: "
-        "bitext needs as many on both sides"
-        for first, second in _bitext(config, reports)
-        if reports[first].lines != reports[second].lines and reports[first].lines and reports[second].lines
-    ]
 
 
 def tell(config: Config, reports: dict[str, Report]) -> None:
@@ -258,13 +248,13 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
             )
     for first, second in _bitext(config, reports):
         if reports[first].blank_lines != reports[second].blank_lines:
-            number = _first_one_sided(config.root / first, config.root / second)
+            sides = zip(*(read_lines(config.root / name) for name in (first, second)))
             logger.warning(
                 "%s and %s: lines that are empty on one side only, first line %d: training and validation leave out "
                 "these pairs, test sets keep them; an empty line should end a document on both sides",
                 first,
                 second,
-                number,
+                next(line_number for line_number, (a, b) in enumerate(sides, start=1) if bool(a) != bool(b)),
             )
     _warn_of_languages(config, reports)
 
@@ -272,24 +262,19 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
 def _warn_of_languages(config: Config, reports: dict[str, Report]) -> None:
     """Warns of files in another language than the declared one, exchanged sides, and copies between languages."""
     codes = {name: side.language for _, _, side in config.sides() for name in side.files}
-    others = other_languages({name: (code, reports[name].languages) for name, code in codes.items()})
+    mismatches = other_languages({name: (code, reports[name].languages) for name, code in codes.items()})
     warnings = {
-        name: f"{name} {describe_sample(languages := reports[name].languages, other)} instead of {codes[name]}, first "
-        f"line {languages[other][1]}"
-        for name, (other, _) in others.items()
+        name: f"{name} {describe_sample(languages := reports[name].languages, actual)} instead of {codes[name]}, first "
+        f"line {languages[actual][1]}"
+        for name, (actual, _) in mismatches.items()
     }
     for first, second in _bitext(config, reports):
-        if first in warnings and others[first] == others.get(second, ())[::-1]:
+        if first in warnings and mismatches[first] == mismatches.get(second, ())[::-1]:
             logger.warning("the sides look exchanged: %s, %s", warnings.pop(first), warnings.pop(second))
     for sentence in warnings.values():
         logger.warning("%s", sentence)
     copies = {}
     for name, code in codes.items():
         original, original_code = copies.setdefault(reports[name].sha256, (name, code))
-        if original_code != code and others.keys().isdisjoint((name, original)):
+        if original_code != code and mismatches.keys().isdisjoint((name, original)):
             logger.warning("%s, text in %s, is a copy of %s, text in %s", name, code, original, original_code)
-
-
-def _first_one_sided(first: Path, second: Path) -> int:
-    sides = zip(*(chain.from_iterable(map(texts_of, read_blocks(path))) for path in (first, second)))
-    return next(number for number, (a, b) in enumerate(sides, start=1) if bool(a) != bool(b))

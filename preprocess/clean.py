@@ -12,18 +12,17 @@ import math
 import shutil
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
-from fairseq_xl.io.text import texts_of
 from preprocess import check
 from preprocess.config import Clean, Config, Folder, Side, Split
 from preprocess.duplicates import Duplicates
-from preprocess.files import Workers, read_blocks
+from preprocess.files import Workers, read_lines
 from preprocess.stages import Stages
 
 #: reasons to leave out a pair or a line
@@ -44,30 +43,30 @@ class Trigrams:
     """
 
     def __init__(self, texts: Mapping[str, Iterable[str]]):
-        counts = {code: Counter(each for line in lines for each in trigrams(line)) for code, lines in texts.items()}
+        counts = {code: Counter(itertools.chain.from_iterable(map(trigrams, lines))) for code, lines in texts.items()}
         symbols = len(set().union(*counts.values())) + 1
         self.log_shares, self.unseen = {}, {}
-        for code, found in counts.items():
-            total = sum(found.values()) + symbols
-            self.log_shares[code] = {each: math.log((count + 1) / total) for each, count in found.items()}
+        for code, frequencies in counts.items():
+            total = sum(frequencies.values()) + symbols
+            self.log_shares[code] = {trigram: math.log((count + 1) / total) for trigram, count in frequencies.items()}
             self.unseen[code] = -math.log(total)
 
     def is_wrong(self, line: str, language: str) -> bool:
         """Whether another language makes the line more probable by `MARGIN` per trigram."""
-        found = trigrams(line)
-        if len(found) < SHORT or language not in self.log_shares:
+        line_trigrams = trigrams(line)
+        if len(line_trigrams) < SHORT or language not in self.log_shares:
             return False
         means = {
-            code: sum(shares.get(each, self.unseen[code]) for each in found) / len(found)
+            code: sum(shares.get(trigram, self.unseen[code]) for trigram in line_trigrams) / len(line_trigrams)
             for code, shares in self.log_shares.items()
         }
         return max(means.values()) > means[language] + MARGIN
 
 
 def trigrams(line: str) -> list[str]:
-    """The character trigrams of a line in lower case, with a space at both ends."""
+    """Lists the character trigrams of a line in lower case, with a space at both ends."""
     padded = f" {line.lower()} "
-    return [padded[place : place + 3] for place in range(len(padded) - 2)]
+    return [padded[i : i + 3] for i in range(len(padded) - 2)]
 
 
 @dataclass
@@ -87,7 +86,7 @@ class Cleaner:
     guess: Trigrams | None = None
 
     def reason(self, sides: tuple[str, ...]) -> str | None:
-        """The rule that a pair or a line breaks; None if it stays. Empty lines on all sides stay."""
+        """Returns the rule that a pair or a line breaks; None if it stays. Empty lines on all sides stay."""
         if not all(sides):
             return "one_sided" if any(sides) else None
         words = [len(side.split()) for side in sides]
@@ -102,25 +101,20 @@ class Cleaner:
                 return "token_ratio"
             if self.rules.copies and sides[0].casefold() == sides[1].casefold():
                 return "copy"
-        if self.guess and any(self.guess.is_wrong(*each) for each in zip(sides, self.languages)):
+        if self.guess and any(map(self.guess.is_wrong, sides, self.languages)):
             return "language"
         return None
 
 
-def lines_of_file(path: Path) -> Iterator[str]:
-    """The lines of a file, stripped."""
-    return itertools.chain.from_iterable(texts_of(block) for block in read_blocks(path))
-
-
 def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner, expected: int = 0) -> dict[str, int]:
-    """Writes the lines of aligned files that stay; returns the numbers of pairs (or lines), of those kept, and by rule.
+    """Writes the lines of aligned files that stay; returns the counts "all", "kept" and of each rule.
 
-    Runs of empty lines become one. `expected` is about the number of lines; memory does not grow with it.
+    Runs of empty lines become one. `expected` is about the number of lines.
     """
     folder = outputs[0].with_name(f"{outputs[0].name}.judged")
     shutil.rmtree(folder, ignore_errors=True)  # of a killed run
     folder.mkdir(parents=True)
-    reasons = folder / "reasons"  # a byte for each line: 0, or the number of its rule in `RULES` plus 1
+    reasons = folder / "reasons"  # a byte for each line: 0, or the index of its rule in `RULES` plus 1
     _judge(paths, cleaner, reasons, Duplicates(folder, expected))
     counts = _write_kept(paths, outputs, reasons)
     shutil.rmtree(folder)
@@ -130,11 +124,11 @@ def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner, expect
 def _judge(paths: list[Path], cleaner: Cleaner, reasons: Path, duplicates: Duplicates) -> None:
     """Writes the reasons of all lines."""
     with open(reasons, "wb") as file:
-        for number, sides in enumerate(zip(*map(lines_of_file, paths))):
+        for line_number, sides in enumerate(zip(*map(read_lines, paths))):
             reason = cleaner.reason(sides)
             file.write(bytes([RULES.index(reason) + 1 if reason else 0]))
             if cleaner.rules.duplicates and reason is None and all(sides):
-                duplicates.add(_key(sides), number)
+                duplicates.add(_key(sides), line_number)
     duplicates.mark(reasons, RULES.index("duplicate") + 1)
 
 
@@ -145,7 +139,7 @@ def _write_kept(paths: list[Path], outputs: list[Path], reasons: Path) -> Counte
         files = [stack.enter_context(replacing(output, make_folder=True)) for output in outputs]
         reason_of = stack.enter_context(open(reasons, "rb"))
         ended = True  # after an empty line or at the beginning
-        for sides in zip(*map(lines_of_file, paths)):
+        for sides in zip(*map(read_lines, paths)):
             reason = reason_of.read(1)[0]
             if not any(sides):
                 if not ended:
@@ -171,7 +165,7 @@ def typical_ratio(paths: list[Path]) -> float:
     """Median ratio of the lengths, in characters, of the sides of the first `TYPICAL` pairs."""
     if len(paths) == 1:
         return 1.0
-    pairs = (sides for sides in zip(*map(lines_of_file, paths)) if all(sides))
+    pairs = (sides for sides in zip(*map(read_lines, paths)) if all(sides))
     ratios = [len(first) / len(second) for first, second in itertools.islice(pairs, TYPICAL)]
     return statistics.median(ratios) if ratios else 1.0
 
@@ -179,50 +173,47 @@ def typical_ratio(paths: list[Path]) -> float:
 def clean(
     config: Config, reports: dict[str, check.Report], stages: Stages, count: int
 ) -> tuple[Config, dict[str, check.Report], dict[str, dict]]:
-    """Cleans all training files of a description for which it has rules, the key `clean`.
-
+    """Cleans all training files that the description has rules for.
     Args:
         reports: {file: its report}
         count: number of processes that check the cleaned files.
 
     Returns: the description of the cleaned files, their reports, and {cleaned file: {"path": the file, and counts}}.
     """
-    made, entries = {}, {}
+    entries = {}
     guess = None
     if any(rules and rules.language for rules in map(config.rules_of, config.folders)):
         texts = {code: _training_files(config, code) for code in config.languages}
         learn = {
-            code: itertools.islice(
-                itertools.chain.from_iterable(lines_of_file(config.root / n) for n in names), LEARNED
-            )
+            code: itertools.islice(itertools.chain.from_iterable(read_lines(config.root / n) for n in names), LEARNED)
             for code, names in texts.items()
             if names
         }
         if len(learn) > 1:
             guess = Trigrams(learn)
         else:
-            found = f"has only {', '.join(learn)}, so it leaves out nothing" if learn else "has no training text"
             logger.warning(
-                "clean: the rule `language` compares training text of several languages; the description %s", found
+                "clean: the rule `language` compares training text of several languages, so it leaves out nothing; the "
+                "description has training text of %s",
+                ", ".join(learn) or "none",
             )
     folders = []
     for folder in config.folders:
         rules = config.rules_of(folder)
         if rules:
-            of_folder = guess if rules.language else None
-            cleaned = (
-                _cleaned(config.root, rules, folder, split, of_folder, reports, stages, made, entries)
+            cleaned = [
+                _cleaned(config.root, rules, folder, split, guess if rules.language else None, reports, stages, entries)
                 for split in folder.splits
-            )
+            ]
             folder = replace(folder, splits=tuple(cleaned))
         folders.append(folder)
     with Workers(count) as workers:
         added = {
-            name: check.check_file(name, Path(name), workers, _NoProgress()) for name in made if name not in reports
+            name: check.check_file(name, Path(name), workers, _NoProgress()) for name in entries if name not in reports
         }
     for name, report in added.items():
         if report.problems:
-            raise UserError(f"clean leaves nothing of {made[name]}: {report.problems[0]}")
+            raise UserError(f"clean leaves nothing of {entries[name]['path']}: {report.problems[0]}")
     for entry in entries.values():
         dropped = {rule: entry[rule] for rule in RULES if entry[rule]}
         logger.log(
@@ -254,17 +245,16 @@ def _cleaned(
     guess: Trigrams | None,
     reports: dict[str, check.Report],
     stages: Stages,
-    made: dict[str, str],
     entries: dict[str, dict],
 ) -> Split:
-    """The split with cleaned files, which are made unless they are up to date."""
+    """Returns a split with its cleaned files, which are written unless they are up to date, and adds their entries."""
     if split.name != "train":
         return split
     languages = tuple(side.language for side in split.sides)
     cleaned = [[] for _ in split.sides]
-    for number, names in enumerate(zip(*(side.files for side in split.sides))):
+    for i, names in enumerate(zip(*(side.files for side in split.sides))):
         paths = [root / name for name in names]
-        outputs = [stages.folder / "clean" / f"{folder.name}.{number}.{code}" for code in languages]
+        outputs = [stages.folder / "clean" / f"{folder.name}.{i}.{code}" for code in languages]
         inputs = [asdict(rules), list(languages), [reports[name].sha256 for name in names]]
         if guess:
             inputs.append(sorted(report.sha256 for report in reports.values()))
@@ -274,10 +264,9 @@ def _cleaned(
         def work(paths: list[Path] = paths, outputs: list[Path] = outputs, lines: int = lines) -> dict[str, int]:
             return clean_files(paths, outputs, Cleaner(rules, languages, typical_ratio(paths), guess), lines)
 
-        counts = stages.run(f"clean {folder.name}.{number}", inputs, outputs, work)
+        counts = stages.run(f"clean {folder.name}.{i}", inputs, outputs, work)
         for side, output, name in zip(cleaned, outputs, names):
             path = str(output.resolve())  # other paths are relative to the description
             side.append(path)
-            made[path] = name
             entries[path] = {"path": name} | counts
     return replace(split, sides=tuple(Side(code, tuple(files)) for code, files in zip(languages, cleaned)))

@@ -53,13 +53,13 @@ class Vocabulary:
 
     def source(self, root: Path) -> Source:
         """The existing vocabulary, whose files are relative to `root`."""
-        named = getattr(self, self.existing)
-        values = {"model": named} if self.existing == "sentencepiece" else asdict(named)
+        settings = getattr(self, self.existing)
+        values = {"model": settings} if self.existing == "sentencepiece" else asdict(settings)
         files = tuple(root / value for value in values.values() if isinstance(value, str))
         return Source(self.existing, files, {key: value for key, value in values.items() if isinstance(value, bool)})
 
     def problems(self) -> list[str]:
-        """A sentence for each value out of range."""
+        """Describes each value out of range."""
         most = bounds.LARGEST_VOCABULARY
         checks = (
             ("model", self.model in ("unigram", "bpe"), "unigram or bpe"),
@@ -88,7 +88,7 @@ class Clean:
     language: bool = True  # leave out lines in another one of the languages
 
     def problems(self, where: str) -> list[str]:
-        """A sentence for each value out of range; `where` is the rules' place in the description."""
+        """Describes each value out of range; `where` is the key of the rules in the description."""
         checks = (
             ("longest", self.longest >= 0, "0 or more"),
             ("length_ratio", self.length_ratio == 0 or 1 < self.length_ratio < float("inf"), "0 or more than 1"),
@@ -147,19 +147,19 @@ class Config:
         return list(dict.fromkeys(name for _, _, side in self.sides() for name in side.files))
 
     def as_dict(self) -> dict:
-        """The description for the manifest; it has no absolute paths but those that the user wrote."""
-        existing = self.vocabulary.existing  # an existing vocabulary has no settings of learning
+        """Returns the description for the manifest, without absolute paths other than the user's."""
+        existing = self.vocabulary.existing  # without the settings of learning
         vocabulary = {
             key: value
             for key, value in asdict(self.vocabulary).items()
             if (key == existing if existing else key not in FILES)
         }
-        described = {"languages": list(self.languages), "vocabulary": vocabulary}
-        described |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
-        described |= {"clean": asdict(self.clean)} if self.clean else {}
-        described |= {"shards": self.shards} if self.shards else {}
-        own = {folder.name: {"clean": asdict(folder.clean)} for folder in self.folders if folder.clean}
-        return described | ({"bitext": own} if own else {})
+        description = {"languages": list(self.languages), "vocabulary": vocabulary}
+        description |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
+        description |= {"clean": asdict(self.clean)} if self.clean else {}
+        description |= {"shards": self.shards} if self.shards else {}
+        pair_rules = {folder.name: {"clean": asdict(folder.clean)} for folder in self.folders if folder.clean}
+        return description | ({"bitext": pair_rules} if pair_rules else {})
 
     def rules_of(self, folder: Folder) -> Clean | None:
         """The rules that leave out training text of a folder; None: nothing is left out."""
@@ -167,24 +167,22 @@ class Config:
 
 
 def read_config(path: str | Path) -> tuple[Config, list[str]]:
-    """Reads a description; returns it and the list of its problems, to which the problems of files are added.
-
-    Raises UserError if the file is missing or is not YAML.
-    """
+    """Reads a description; returns it and its problems. Raises UserError if the file is missing or is not YAML."""
     path = Path(path)
     content = load(path, only_text=True)
     problems: list[str] = []
-    valid = ("languages", "vocabulary", "tokenizer", "clean", "monolingual", "bitext", "shards")
-    content = _mapping(content, str(path), valid, problems)
+    keys = ("languages", "vocabulary", "tokenizer", "clean", "monolingual", "bitext", "shards")
+    content = _mapping(content, str(path), keys, problems)
     languages = _languages(content.get("languages", []), problems)
     vocabulary = _vocabulary(content.get("vocabulary", {}), problems)
-    chosen = _tokenizers(content.get("tokenizer", {}), languages, vocabulary, problems)
+    tokenizer_names = _tokenizers(content.get("tokenizer", {}), languages, vocabulary, problems)
     rules = _rules(content["clean"], "clean", problems) if "clean" in content else None
     shards = _shards(content["shards"], problems) if "shards" in content else None
     folders = _folders(content, languages, path.resolve().parent, problems)
-    _complain_of_languages_without_text(languages, folders, problems)
-    _complain_of_files_of_two_languages(folders, path.resolve().parent, problems)
-    return Config(path.resolve().parent, languages, vocabulary, folders, chosen, rules, shards), problems
+    with_text = {side.language for folder in folders for split in folder.splits for side in split.sides}
+    problems += [f"languages: there is no text for {name!r}" for name in languages if name not in with_text]
+    problems += _files_of_two_languages(folders, path.resolve().parent)
+    return Config(path.resolve().parent, languages, vocabulary, folders, tokenizer_names, rules, shards), problems
 
 
 def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
@@ -214,7 +212,7 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
 
 
 def _shards(value, problems: list[str]) -> int | None:
-    """The number of shards; reports anything else."""
+    """Returns the number of shards; reports anything else."""
     if isinstance(value, str) and re.fullmatch("[0-9]+", value) and 1 <= int(value[:10]) <= bounds.MOST_SHARDS:
         return int(value)
     problems.append(f"shards: expected a number from 1 to {bounds.MOST_SHARDS}, found {quoted(value)}")
@@ -222,27 +220,28 @@ def _shards(value, problems: list[str]) -> int | None:
 
 
 def _rules(value, where: str, problems: list[str]) -> Clean:
-    """Rules of cleaning from a mapping of texts; reports unknown keys and wrong values."""
-    rules = Clean(**_chosen(Clean, value, where, problems))
+    """Reads rules of cleaning from a mapping of strings; reports unknown keys and wrong values."""
+    rules = Clean(**_parse_fields(Clean, value, where, problems))
     problems += rules.problems(where)
     return rules
 
 
-def _chosen(kind: type, value, where: str, problems: list[str]) -> dict:
+def _parse_fields(kind: type, value, where: str, problems: list[str]) -> dict:
+    """Converts a mapping of strings to the types of a dataclass's fields; reports the others."""
     kinds = {field.name: _boolean if field.type is bool else field.type for field in fields(kind)}
-    chosen = {}
+    parsed = {}
     for key, text in _mapping(value, where, tuple(kinds), problems).items():
         if is_dataclass(kinds[key]):
-            chosen[key] = kinds[key](**_chosen(kinds[key], text, f"{where}: {key}", problems))
+            parsed[key] = kinds[key](**_parse_fields(kinds[key], text, f"{where}: {key}", problems))
             continue
         try:
             if not isinstance(text, str):
                 raise TypeError("a value is expected, and no list or mapping of them")
-            chosen[key] = kinds[key](text)
+            parsed[key] = kinds[key](text)
         except (TypeError, ValueError):
             name = "bool" if kinds[key] is _boolean else kinds[key].__name__
             problems.append(f"{where}: {key} must be of type {name}, found {quoted(text)}")
-    return chosen
+    return parsed
 
 
 def _boolean(text: str) -> bool:
@@ -252,44 +251,44 @@ def _boolean(text: str) -> bool:
 def _vocabulary(value, problems: list[str]) -> Vocabulary:
     if isinstance(value, dict) and isinstance(value.get("wordpiece"), str):
         value = value | {"wordpiece": {"vocab": value["wordpiece"]}}
-    chosen = _chosen(Vocabulary, value, "vocabulary", problems)
-    existing = next((name for name in FILES if name in chosen), None)
-    others = [key for key in chosen if key != existing]
-    if existing and others:
+    settings = _parse_fields(Vocabulary, value, "vocabulary", problems)
+    existing = next((name for name in FILES if name in settings), None)
+    unused = [key for key in settings if key != existing]
+    if existing and unused:
         kind = "model" if existing == "sentencepiece" else "vocabulary"
-        problems.append(f"vocabulary: {existing} names an existing {kind}; leave out {', '.join(others)}")
-    if existing == "sentencepiece" and not chosen["sentencepiece"]:
+        problems.append(f"vocabulary: {existing} names an existing {kind}; leave out {', '.join(unused)}")
+    if existing == "sentencepiece" and not settings["sentencepiece"]:
         problems.append("vocabulary: sentencepiece must name the file of a model")
     elif existing in ("xlm", "wordpiece"):
-        missing = [name for name, value in asdict(chosen[existing]).items() if value == ""]
+        missing = [name for name, value in asdict(settings[existing]).items() if value == ""]
         problems += [f"vocabulary: {existing}: {name} must name a file" for name in missing]
-    vocabulary = Vocabulary(**chosen)
+    vocabulary = Vocabulary(**settings)
     problems += vocabulary.problems()
     return vocabulary
 
 
 def _tokenizers(value, languages: tuple[str, ...], vocabulary: Vocabulary, problems: list[str]) -> dict[str, str]:
-    """The tokenizers by language: those named, and XLM's for every other language if the vocabulary is XLM's."""
-    of_xlm = vocabulary.existing == "xlm"
-    valid = (tokenizers.SEGMENTED,) if of_xlm else tuple(tokenizers.PACKAGES)
-    chosen = dict.fromkeys(languages, tokenizers.XLM) if of_xlm else {}
+    """Returns the tokenizers by language; with XLM's vocabulary, XLM's is the default."""
+    is_xlm = vocabulary.existing == "xlm"
+    valid = (tokenizers.SEGMENTED,) if is_xlm else tuple(tokenizers.PACKAGES)
+    names = dict.fromkeys(languages, tokenizers.XLM) if is_xlm else {}
     for language, name in _mapping(value, "tokenizer", languages, problems).items():
         if isinstance(name, str) and name in valid:
-            chosen[language] = name
+            names[language] = name
         else:
             problems.append(f"tokenizer {language}: unknown {quoted(name)}; valid: {', '.join(valid)}")
-    problems += tokenizers.missing_packages(chosen)
-    problems += [xlm_text.NO_JAPANESE] if chosen.get("ja") == tokenizers.XLM else []
-    return chosen
+    problems += tokenizers.missing_packages(names)
+    problems += [xlm_text.NO_JAPANESE] if names.get("ja") == tokenizers.XLM else []
+    return names
 
 
 def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Folder, ...]:
     folders = []
-    known = ", ".join(languages)
+    valid = ", ".join(languages)
     for language, splits in _mapping(content.get("monolingual", {}), "monolingual", None, problems).items():
         where = f"monolingual {language}"
         if language not in languages:
-            problems.append(f"{where}: not one of the languages; valid: {known}")
+            problems.append(f"{where}: not one of the languages; valid: {valid}")
         folders.append(Folder(language, _splits(splits, where, (language,), root, problems)))
     pairs = set()
     for pair, splits in _mapping(content.get("bitext", {}), "bitext", None, problems).items():
@@ -300,7 +299,7 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
             problems.append(str(error))
             continue
         problems += [
-            f"{where}: {quoted(side)} is not one of the languages; valid: {known}"
+            f"{where}: {quoted(side)} is not one of the languages; valid: {valid}"
             for side in sides
             if side not in languages
         ]
@@ -316,7 +315,7 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
 
 
 def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Split, ...]:
-    """Splits, named as in fairseq: train, of all its files; valid, valid1, ..., test, test1, ..., of one file each."""
+    """Returns splits with fairseq's names: train, of all its files; valid, valid1, ..., test, ..., of one file each."""
     value = _mapping(value, where, SPLITS, problems)
     if not value:
         problems.append(f"{where}: expected one or more of {', '.join(SPLITS)}")
@@ -327,36 +326,24 @@ def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems:
             problems.append(f"{where}: {name} must be a file or a list of files, found {quoted(value[name])}")
             continue
         groups = [files] if name == "train" else [[file] for file in files]
-        for number, group in enumerate(groups):
-            sides = tuple(
-                Side(
-                    language,
-                    tuple(_found(root, f"{file}.{language}" if len(languages) == 2 else file) for file in group),
-                )
-                for language in languages
-            )
-            splits.append(Split(f"{name}{number or ''}", sides))
+        for i, group in enumerate(groups):
+            sides = []
+            for language in languages:
+                names = [f"{file}.{language}" if len(languages) == 2 else file for file in group]
+                sides.append(Side(language, tuple(name + added_suffix(root / name) for name in names)))
+            splits.append(Split(f"{name}{i or ''}", tuple(sides)))
     return tuple(splits)
 
 
-def _found(root: Path, name: str) -> str:
-    """A file's name, with the suffix of its compressed form if only that exists."""
-    return name + added_suffix(root / name)
-
-
-def _complain_of_languages_without_text(languages, folders, problems: list[str]) -> None:
-    with_text = {side.language for folder in folders for split in folder.splits for side in split.sides}
-    problems += [f"languages: there is no text for {name!r}" for name in languages if name not in with_text]
-
-
-def _complain_of_files_of_two_languages(folders, root: Path, problems: list[str]) -> None:
+def _files_of_two_languages(folders, root: Path) -> list[str]:
+    """Describes each file that is the text of two languages or more."""
     languages, names = {}, {}  # by the resolved path, since a file can have several names
     for side in (side for folder in folders for split in folder.splits for side in split.sides):
         for name in side.files:
             file = (root / name).resolve()
             languages.setdefault(file, {})[side.language] = names.setdefault(file, name)
-    problems += [
-        f"{names[file]} is named as text of {' and of '.join(found)}: each language needs a file of its own"
-        for file, found in languages.items()
-        if len(found) > 1
+    return [
+        f"{names[file]} is named as text of {' and of '.join(codes)}: each language needs a file of its own"
+        for file, codes in languages.items()
+        if len(codes) > 1
     ]

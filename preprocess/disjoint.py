@@ -1,4 +1,4 @@
-"""One data folder of several languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
+"""Joins data folders of languages that share no piece: ``python -m preprocess.disjoint OUTPUT DATA DATA ...``.
 
 Each DATA is a data folder of monolingual text in one language, by `python -m preprocess`, and keeps its sub-words. Its
 pieces are `PIECE@LANGUAGE` in the joint dictionary, so that languages share only the special symbols:
@@ -36,73 +36,73 @@ logger = logging.getLogger("preprocess")
 
 
 def read_dictionary(folder: Path) -> list[tuple[str, int]]:
-    """(symbol, frequency) of each line of dict.txt."""
+    """Reads (symbol, frequency) of each line of dict.txt."""
     path = folder / "dict.txt"
     symbols = reused_symbols(path, [])
     counts = [int(line.rpartition(" ")[2]) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     return list(zip(symbols, counts))
 
 
-def languages_of(folder: Path) -> list[str]:
-    """The language of a data folder, in a list; raises UserError for another number of languages and for bitext."""
+def language_of(folder: Path) -> str:
+    """Returns the language of a data folder; raises UserError for several languages and for bitext."""
     manifest = read_manifest(folder)
     languages = manifest.get("config", {}).get("languages")
     if not languages or "disjoint" in manifest:
         raise UserError(f"{folder} is not a complete data folder of `python -m preprocess`")
-    others = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
-    if len(languages) > 1 or others:
+    foreign = [name for name in manifest["datasets"] if name.split("/")[0] not in languages]
+    if len(languages) > 1 or foreign:
         raise UserError(
-            f"{folder} has {', '.join(others) or ', '.join(languages)}: monolingual text of one language is expected"
+            f"{folder} has {', '.join(foreign) or ', '.join(languages)}: monolingual text of one language is expected"
         )
     if (kind := vocabulary_kind(folder)) != "sentencepiece":
         raise UserError(f"{folder} has a vocabulary of kind {kind}: folders with a SentencePiece model are joined")
-    return languages
+    return languages[0]
 
 
 def joint_symbols(dictionaries: dict[str, list[tuple[str, int]]]) -> list[tuple[str, int]]:
-    """Lines of the joint dictionary, from {language: dictionary}."""
+    """Returns the lines of the joint dictionary, from {language: dictionary}."""
     symbols = []
     for language, lines in dictionaries.items():
-        place = [symbol for symbol, _ in lines].index(MASK)
-        symbols += [(f"{piece}@{language}", count) for piece, count in lines[:place]]
+        end = [symbol for symbol, _ in lines].index(MASK)
+        symbols += [(f"{piece}@{language}", count) for piece, count in lines[:end]]
     return [*symbols, (MASK, 0), *((f"[{language}]", 0) for language in dictionaries)]
 
 
-def numbers(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np.ndarray:
-    """Indices in the joint dictionary, by index in the dictionary of a language."""
+def joint_indices(dictionaries: dict[str, list[tuple[str, int]]], language: str) -> np.ndarray:
+    """Maps indices in the dictionary of a language to indices in the joint dictionary."""
     joint = [*SPECIAL, *(symbol for symbol, _ in joint_symbols(dictionaries))]
-    places = {symbol: place for place, symbol in enumerate(joint)}
-    own = [symbol for symbol, _ in dictionaries[language]]
-    pieces = own.index(MASK)
-    named = [f"{symbol}@{language}" for symbol in own[:pieces]] + own[pieces:]
-    return np.array([places[symbol] for symbol in (*SPECIAL, *named)])
+    indices = {symbol: index for index, symbol in enumerate(joint)}
+    symbols = [symbol for symbol, _ in dictionaries[language]]
+    pieces = symbols.index(MASK)
+    names = [f"{symbol}@{language}" for symbol in symbols[:pieces]] + symbols[pieces:]
+    return np.array([indices[symbol] for symbol in (*SPECIAL, *names)])
 
 
 def join(output: Path, folders: list[Path]) -> None:
-    """Joins the data folders `folders` into OUTPUT; raises UserError unless each has one language of its own."""
-    found = [languages_of(folder)[0] for folder in folders]
-    if len(set(found)) < len(found):
-        raise UserError(f"every folder must have a language of its own, found {', '.join(found)}")
-    written = [output, *(output / language for language in found)]
+    """Joins data folders into `output`; raises UserError unless each has one language, and no other has it."""
+    languages = [language_of(folder) for folder in folders]
+    if len(set(languages)) < len(languages):
+        raise UserError(f"every folder must have a language of its own, found {', '.join(languages)}")
+    written = [output, *(output / language for language in languages)]
     if {path.resolve() for path in written} & {folder.resolve() for folder in folders}:
         raise UserError(f"{output} is, or has, one of the folders to be joined: name another folder")
-    if len(found) < 2:
+    if len(languages) < 2:
         raise UserError(f"{folders[0]} alone: folders of two languages or more are joined")
-    own = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
-    own |= {"out.log", "step.json"}  # of an experiment's step (recipes/experiment.py)
-    others = {path.name for path in output.glob("[!.]*")} - own - set(found)
-    if others:
-        raise UserError(f"{output} has something else already, {sorted(others)[0]}: name another folder")
+    expected = {f"{name}{unfinished}" for name in ("dict.txt", "manifest.json") for unfinished in ("", ".tmp")}
+    expected |= {"out.log", "step.json"}  # of an experiment's step (recipes/experiment.py)
+    foreign = {path.name for path in output.glob("[!.]*")} - expected - set(languages)
+    if foreign:
+        raise UserError(f"{output} has something else already, {sorted(foreign)[0]}: name another folder")
     for folder in folders:
         verify(folder)
-    dictionaries = {language: read_dictionary(folder) for language, folder in zip(found, folders)}
+    dictionaries = {language: read_dictionary(folder) for language, folder in zip(languages, folders)}
     lines = joint_symbols(dictionaries)
     symbols = [*SPECIAL, *(symbol for symbol, _ in lines)]
     for name in ("manifest.json", "dict.txt"):
         (output / name).unlink(missing_ok=True)
     tokenizers, fingerprints = {}, {}
-    for language, folder in zip(found, folders):
-        table = numbers(dictionaries, language)
+    for language, folder in zip(languages, folders):
+        table = joint_indices(dictionaries, language)
         for old in [*(output / language).glob("*.idx"), *(output / language).glob("*.bin")]:
             old.unlink()
         for text in sorted((folder / language).glob("*.bin")):
@@ -117,13 +117,13 @@ def join(output: Path, folders: list[Path]) -> None:
             fingerprints[f"{language}/{name}"] = fingerprint(output / language / name)
     with replacing(output / "dict.txt", make_folder=True) as file:
         file.write("".join(f"{symbol} {count}\n" for symbol, count in lines).encode("utf-8"))
-    described = {"symbols": len(symbols), "sha256": digest(symbols)}
-    config = {"languages": found} | ({"tokenizer": tokenizers} if tokenizers else {})
-    parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(found, folders)}
+    dictionary = {"symbols": len(symbols), "sha256": digest(symbols)}
+    config = {"languages": languages} | ({"tokenizer": tokenizers} if tokenizers else {})
+    parts = {language: sha256_of(folder / "dict.txt") for language, folder in zip(languages, folders)}
     fingerprints["dict.txt"] = fingerprint(output / "dict.txt")
-    manifest = {"format": FORMATS["data folder"], "config": config, "dictionary": described}
+    manifest = {"format": FORMATS["data folder"], "config": config, "dictionary": dictionary}
     write_json(output / "manifest.json", manifest | {"disjoint": parts, "fingerprints": fingerprints})
-    logger.info("%s: %d symbols of %s", output, len(symbols), ", ".join(found))
+    logger.info("%s: %d symbols of %s", output, len(symbols), ", ".join(languages))
 
 
 def main(arguments: list[str] | None = None) -> int:

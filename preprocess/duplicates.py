@@ -18,8 +18,8 @@ class Duplicates:
     """
 
     def __init__(self, folder: Path, expected: int):
-        number = min(MOST_BUCKETS, max(1, expected // PER_BUCKET))
-        self.paths = [folder / f"keys-{bucket:03}" for bucket in range(number)]
+        count = min(MOST_BUCKETS, max(1, expected // PER_BUCKET))
+        self.paths = [folder / f"keys-{bucket:03}" for bucket in range(count)]
         for path in self.paths:
             path.touch()
         self.keys, self.lines = [], []  # keys and lines that are not written yet

@@ -44,8 +44,7 @@ def start(source: Source, reserved: tuple[str, ...]) -> None:
 
 
 def encode_block(block: bytes, tokenizer: tuple[str, str] | None = None) -> Encoded:
-    """Encodes whole lines after tokenizing them by `tokenizer` (name, language). Exactly the blank lines stay blank.
-
+    """Encodes whole lines after tokenizing them with `tokenizer` (name, language). Only blank lines become blank.
     A line without pieces, such as a zero-width space, is written as <unk>, since an empty line would end a document.
     """
     lines = texts_of(block)
@@ -109,10 +108,10 @@ def encode(
 
 
 def read_counts(path: Path) -> dict[int, int]:
-    """Frequencies by the id of the piece."""
+    """Reads the frequencies of pieces by their ids."""
     return {int(index): count for index, count in read_json(path).items()}
 
 
 def counts_of(encoded: Path) -> Path:
-    """Path of the frequencies of an encoded file."""
+    """Returns the path of the frequencies of an encoded file."""
     return encoded.with_name(encoded.name + ".counts.json")

@@ -16,6 +16,7 @@ from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import text_of
 from fairseq_xl.io.signals import ENDING
+from fairseq_xl.io.text import texts_of
 
 BLOCK = 1 << 20  # bytes: small enough for many in memory, large enough for little overhead per block
 
@@ -38,10 +39,16 @@ def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> 
         yield from _blocks_of(text_of(file), path, report=report)
 
 
+def read_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a file, stripped."""
+    for block in read_blocks(path):
+        yield from texts_of(block)
+
+
 def _blocks_of(
     text: BinaryIO, path: Path, most: int | None = None, report: Callable[[], None] = lambda: None
 ) -> Iterator[bytes]:
-    """Blocks of whole lines from the place of an open file on, of `most` bytes together (None: to its end)."""
+    """Yields blocks of whole lines from the position of an open file on, of `most` bytes (None: to its end)."""
     rest = []
     while block := text.read(BLOCK if most is None else min(BLOCK, most)):
         most = None if most is None else most - len(block)
@@ -62,16 +69,16 @@ def _blocks_of(
 
 
 class Sections:
-    """Reads sections of files. Read in order, they read a file once; a compressed file cannot be opened at an offset.
+    """Reads sections of files; a context manager, which closes the file.
 
-    It is a context manager, which closes the file.
+    A file whose sections are read in order is read once: a compressed file cannot be opened at an offset.
     """
 
     def __init__(self) -> None:
         self.path: Path | None = None
         self.file: BinaryIO | None = None
         self.text: BinaryIO | None = None
-        self.place: int | None = None  # byte offset in the decompressed text; None within a block
+        self.position: int | None = None  # byte offset in the decompressed text; None within a block
 
     def __enter__(self) -> "Sections":
         return self
@@ -81,19 +88,19 @@ class Sections:
             self.file.close()
 
     def blocks(self, path: Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Blocks, as `read_blocks` yields them, of the bytes [begin, end) of a file's text, which are whole lines."""
-        if path != self.path or self.place is None or self.place > begin:
+        """Yields blocks, as `read_blocks`, of the bytes [begin, end) of a file's text, which are whole lines."""
+        if path != self.path or self.position is None or self.position > begin:
             self.__exit__()
-            self.path, self.file, self.place = path, open(path, "rb"), 0  # noqa: SIM115 (closed by __exit__)
+            self.path, self.file, self.position = path, open(path, "rb"), 0  # noqa: SIM115 (closed by __exit__)
             self.text = text_of(self.file)
-        before, self.place = self.place, None
+        before, self.position = self.position, None
         if self.text is self.file:
             self.file.seek(begin)
         else:
             while before < begin and (skipped := self.text.read(min(BLOCK, begin - before))):
                 before += len(skipped)
         yield from _blocks_of(self.text, path, None if end is None else end - begin)
-        self.place = end
+        self.position = end
 
 
 def replace_folder(new: Path, old: Path) -> None:
@@ -132,10 +139,10 @@ def link(path: Path, folder: Path) -> None:
 
 
 def _start_worker(initializer: Callable | None, arguments: tuple) -> None:
-    # the parent alone handles Ctrl-C; without the thread, workers would outlive a parent that is killed
+    # only the parent handles Ctrl-C; the thread ends the worker if the parent is killed
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in ENDING:
+        signal.signal(signal_number, signal.SIG_DFL)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     if initializer:
         initializer(*arguments)
@@ -149,8 +156,8 @@ def _leave_with_parent() -> None:
 class Workers:
     """Processes that map a function over blocks in order, at most a few blocks ahead of the consumer.
 
-    `multiprocessing.Pool.imap` would read its whole input ahead, and hang if a process is killed. With one worker the
-    work is done in this process. Processes start at the first block.
+    `multiprocessing.Pool.imap` reads its whole input ahead, and hangs if a process is killed. Processes start at the
+    first block; one worker is this process.
     """
 
     def __init__(self, count: int, initializer: Callable | None = None, arguments: tuple = ()):

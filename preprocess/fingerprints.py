@@ -23,47 +23,46 @@ def verify(data_bin: Path) -> int:
     if not manifest:
         raise UserError(f"{data_bin} has no manifest.json: it is not a complete data folder")
     if "shard" not in manifest and (shards := manifest.get("config", {}).get("shards")):
-        folders = [data_bin / str(number) for number in range(shards)]
+        folders = [data_bin / str(shard) for shard in range(shards)]
         counts = [verify(folder) for folder in folders]
         for folder in folders:
             check_shard(folder)
         return sum(counts)
-    known = manifest.get("fingerprints")
-    if not known:
+    fingerprints = manifest.get("fingerprints")
+    if not fingerprints:
         raise UserError(f"{data_bin}/manifest.json has no fingerprints")
     try:
-        known = known | {
+        fingerprints = fingerprints | {
             str(path.parent.relative_to(data_bin) / name): entry
-            for path, fingerprints in notes(data_bin).items()
-            for name, entry in fingerprints.items()
+            for path, entries in notes(data_bin).items()
+            for name, entry in entries.items()
         }
-        total = sum(entry["bytes"] for entry in known.values())
+        total = sum(entry["bytes"] for entry in fingerprints.values())
         with tqdm(total=total, unit="B", unit_scale=True, desc="verify", disable=None) as bar:
-            found = {data_bin / name: _change(data_bin / name, entry, bar) for name, entry in known.items()}
+            changes = {data_bin / name: _change(data_bin / name, entry, bar) for name, entry in fingerprints.items()}
     except (KeyError, TypeError) as error:
         raise UserError(f"{data_bin}/manifest.json is damaged: {error!r} in its fingerprints") from error
     texts = (path for path in sorted(data_bin.glob("[!.]*/*")) if path.suffix in (".bin", ".idx"))
-    found |= {path: f"{path} is not in the manifest" for path in texts if path not in found}
-    changes = {path: change for path, change in found.items() if change}
-    if changes:
+    changes |= {path: f"{path} is not in the manifest" for path in texts if path not in changes}
+    if changes := {path: change for path, change in changes.items() if change}:
         listed = "".join(f"\n  - {change}" for change in changes.values())
         commands = " and ".join(sorted({writer(path) for path in changes}))
         raise UserError(
             f"{len(changes)} change(s) since {data_bin} was written; remove the changed files and run the same "
             f"{commands} again, which writes them anew:{listed}"
         )
-    return len(known)
+    return len(fingerprints)
 
 
 def _change(path: Path, entry: dict, progress: tqdm) -> str:
-    """The first difference between a file and its fingerprint, "" if there is none."""
+    """Describes the first difference between a file and its fingerprint; "" if they are equal."""
     if not path.is_file():
         return f"{path} is missing"
     size, block = path.stat().st_size, entry["block"]
     if size != entry["bytes"]:
         return f"{path} has {size} bytes, expected {entry['bytes']}"
-    found = blocks(path, block, progress.update)
-    wrong = [number for number, (one, other) in enumerate(zip(found, entry["blocks"], strict=True)) if one != other]
+    hashes = blocks(path, block, progress.update)
+    wrong = [i for i, (actual, stored) in enumerate(zip(hashes, entry["blocks"], strict=True)) if actual != stored]
     if not wrong:
         return ""
     first, end = wrong[0] * block, min(size, wrong[0] * block + block)

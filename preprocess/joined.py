@@ -1,4 +1,4 @@
-"""Binarized text in fairseq's mmap format: counts, and the joining of several texts. Memory does not grow with them."""
+"""Counts and joins binarized texts in fairseq's mmap format; memory does not grow with them."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ CHUNK = 1 << 20  # sizes of lines in memory at a time
 
 
 def header_of(index: Path) -> Header:
-    """The header of an .idx file; raises UserError for another file."""
+    """Reads the header of an .idx file; raises UserError for another file."""
     header = read_header(index)
     if header is None:
         raise UserError(f"{index} is not an index that fairseq-preprocess writes")
@@ -21,22 +21,19 @@ def header_of(index: Path) -> Header:
 
 
 def totals(index: Path) -> dict[str, int]:
-    """Lines and tokens, </s> included, of an .idx file, which is read in chunks."""
+    """Counts the lines and tokens, </s> included, of an .idx file, which is read in chunks."""
     lines = header_of(index).items
     return {"lines": lines, "tokens": sum(int(chunk.sum(dtype=np.int64)) for chunk in _chunks(index, SIZE, lines))}
 
 
-def _chunks(path: Path, place: int, count: int) -> Iterator[np.ndarray]:
-    """Sizes (k,) int32 of `count` lines from a place of a file on, in chunks, without a memory map."""
+def _chunks(path: Path, offset: int, count: int) -> Iterator[np.ndarray]:
+    """Yields the sizes (k,) int32 of `count` lines from byte `offset` of a file on, in chunks, without a memory map."""
     for first in range(0, count, CHUNK):
-        yield np.fromfile(path, np.int32, min(CHUNK, count - first), offset=place + first * 4)
+        yield np.fromfile(path, np.int32, min(CHUNK, count - first), offset=offset + first * 4)
 
 
 class Joined:
-    """Joins binarized texts to one at a prefix; at most a chunk of them is in memory.
-
-    It is a context manager. `finish` makes the files complete.
-    """
+    """Joins binarized texts to one at a prefix; a context manager. `finish` makes the files complete."""
 
     def __init__(self, prefix: Path):
         self.text, self.index, self.sizes = (Path(f"{prefix}.{end}") for end in ("bin", "idx", "sizes"))
@@ -61,15 +58,15 @@ class Joined:
         self.lines += count
 
     def finish(self) -> None:
-        """Writes the index: its header, the sizes, and the places in bytes (int64) of all lines."""
+        """Writes the index: its header, the sizes, and the byte offsets (int64) of all lines."""
         self.__exit__()
-        header, place = Header(self.code, self.lines), 0
+        header, offset = Header(self.code, self.lines), 0
         with open(self.index, "wb") as file:
             file.write(header.packed())
             with open(self.sizes, "rb") as source:
                 shutil.copyfileobj(source, file, CHUNK)
             for chunk in _chunks(self.sizes, 0, self.lines):
-                ends = place + np.cumsum(chunk, dtype=np.int64) * header.token_size
-                file.write(np.append(place, ends[:-1]).tobytes())
-                place = int(ends[-1])
+                ends = offset + np.cumsum(chunk, dtype=np.int64) * header.token_size
+                file.write(np.append(offset, ends[:-1]).tobytes())
+                offset = int(ends[-1])
         self.sizes.unlink()

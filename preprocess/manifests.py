@@ -1,4 +1,4 @@
-"""Manifests of a data folder and of its shards, which the last stage writes."""
+"""Writes the manifests of a data folder and of its shards, the last stage."""
 
 import logging
 import platform
@@ -18,7 +18,9 @@ from preprocess.run import Run, fairseq_version, splitter_version
 logger = logging.getLogger("preprocess")
 
 
-def write_shard(run: Run, shard: str, sampling: dict | None, described: dict, units: dict, written: dict) -> None:
+def write_shard(
+    run: Run, shard: str, sampling: dict | None, dictionary_entry: dict, encodings: dict, written: dict
+) -> None:
     """Completes a shard: links the dictionary and the sub-words, and writes its manifest."""
     folder = run.data_bin / shard
     for path in (run.dictionary, *run.subwords.files):
@@ -29,16 +31,16 @@ def write_shard(run: Run, shard: str, sampling: dict | None, described: dict, un
     for name in (name for names in subwords.FILES.values() for name in names):
         if run.joint / name not in run.subwords.files:
             (folder / name).unlink(missing_ok=True)
-    write_manifest(run, sampling, described, units, written, shard)
+    write_manifest(run, sampling, dictionary_entry, encodings, written, shard)
 
 
 def write_manifest(
-    run: Run, sampling: dict | None, described: dict, units: dict, written: dict | None, shard: str = ""
+    run: Run, sampling: dict | None, dictionary_entry: dict, encodings: dict, written: dict | None, shard: str = ""
 ) -> None:
-    """Writes manifest.json, which comes last and shows that the data folder, or a shard, is complete.
+    """Writes manifest.json, the last file, which marks the data folder, or a shard, as complete.
 
-    `written` are the fingerprints of the files beside it, None for the parent of shards: it has the hashes of their
-    manifests.
+    `written` are the fingerprints of the files beside it; None for the parent of shards, whose manifest has the hashes
+    of their manifests. `encodings` are the results of `encode` by encoded name.
     """
     versions = {
         "python": platform.python_version(),
@@ -46,7 +48,7 @@ def write_manifest(
         **splitter_version(run.subwords.kind),
         **tokenizers.versions(run.config.tokenizers),
     }
-    datasets = _datasets(run, units, [shard] if shard else run.shards)
+    datasets = _datasets(run, encodings, [shard] if shard else run.shards)
     manifest = {
         "format": FORMATS["data folder"],
         "config": run.config.as_dict(),
@@ -54,14 +56,14 @@ def write_manifest(
         "sampling": sampling,
         "seed": vocabulary.SEED,
         **run.subwords.described(),
-        "dictionary": described,
+        "dictionary": dictionary_entry,
         "datasets": datasets,
-        "files": list(_parts_of_shard(run, units, shard) if shard else _files(run, units)),
+        "files": list(_shard_parts(run, encodings, shard) if shard else _files(run, encodings)),
         "versions": versions,
     }
     if written is not None:
-        own = (run.dictionary, *run.subwords.files)
-        manifest["fingerprints"] = {path.name: fingerprint(path) for path in own} | written
+        files = (run.dictionary, *run.subwords.files)
+        manifest["fingerprints"] = {path.name: fingerprint(path) for path in files} | written
     else:
         manifest["shards"] = [sha256_of(run.data_bin / name / "manifest.json") for name in run.shards]
     path = run.data_bin / shard / "manifest.json"
@@ -71,53 +73,53 @@ def write_manifest(
     else:
         write_json(path, manifest)
         tokens = sum(counts["tokens"] for counts in datasets.values())
-        logger.info("%s: %d symbols, %d tokens", name, described["symbols"], tokens)
+        logger.info("%s: %d symbols, %d tokens", name, dictionary_entry["symbols"], tokens)
 
 
-def _datasets(run: Run, units: dict, chosen: list[str]) -> dict[str, dict]:
-    """Counts of each text, in the `chosen` shards together, by the encoded name that it has without shards."""
-    found = {}
+def _datasets(run: Run, encodings: dict, shards: list[str]) -> dict[str, dict]:
+    """Sums the counts of each text over `shards`, by its encoded name without shards."""
+    datasets = {}
     for folder, split, side in run.config.sides():
-        of_side = [
-            units[encoded_name(folder, split.name, side.language, shard)]
-            for shard in (chosen if split.name == "train" else [""])
+        parts = [
+            encodings[encoded_name(folder, split.name, side.language, shard)]
+            for shard in (shards if split.name == "train" else [""])
         ]
-        found[encoded_name(folder, split.name, side.language)] = {
-            key: sum(unit[key] for unit in of_side) for key in ("lines", "blank", "tokens", "unknown")
+        datasets[encoded_name(folder, split.name, side.language)] = {
+            key: sum(part[key] for part in parts) for key in ("lines", "blank", "tokens", "unknown")
         }
-    return found
+    return datasets
 
 
-def _files(run: Run, units: dict) -> Iterator[dict]:
-    """Describes each file, with its counts of tokens in all shards."""
+def _files(run: Run, encodings: dict) -> Iterator[dict]:
+    """Yields the entry of each file, with its counts of tokens in all shards."""
     for folder, split, side in run.config.sides():
         counts = [Counter() for _ in side.files]
         for name, parts, _ in run.encoded_texts(folder, split, side):
-            for part, counted in zip(parts, units[name]["files"]):
+            for part, counted in zip(parts, encodings[name]["files"]):
                 counts[part.file].update({key: counted[key] for key in ("tokens", "unknown")})
         for name, counted in zip(side.files, counts):
             report = run.reports[name]
             yield (
-                _named_file(run, name, folder, split, side)
+                _file_entry(run, name, folder, split, side)
                 | {key: getattr(report, key) for key in ("lines", "blank", "documents", "over_long", "duplicates")}
                 | {"tokens": counted["tokens"], "unknown": counted["unknown"], "sha256": report.sha256}
                 | ({"cleaned": _without_path(run.cleaned[name])} if name in run.cleaned else {})
             )
 
 
-def _parts_of_shard(run: Run, units: dict, shard: str) -> Iterator[dict]:
-    """Describes each part of a file in a shard, by its bytes in the text, with its counts."""
+def _shard_parts(run: Run, encodings: dict, shard: str) -> Iterator[dict]:
+    """Yields the entry of each part of a file in a shard: its bytes in the text, and its counts."""
     for folder, split, side in run.config.sides():
-        wanted = encoded_name(folder, split.name, side.language, shard)
+        text_name = encoded_name(folder, split.name, side.language, shard)
         for name, parts, _ in run.encoded_texts(folder, split, side):
-            for part, counted in zip(parts, units[name]["files"]) if name == wanted else ():
+            for part, counted in zip(parts, encodings[name]["files"]) if name == text_name else ():
                 file = side.files[part.file]
                 section = {"begin": part.begin, "end": part.end, "sha256": run.reports[file].sha256}
-                yield _named_file(run, file, folder, split, side) | counted | section
+                yield _file_entry(run, file, folder, split, side) | counted | section
 
 
-def _named_file(run: Run, name: str, folder: Folder, split: Split, side: Side) -> dict:
-    """The file of the description, its language and the dataset that it is of."""
+def _file_entry(run: Run, name: str, folder: Folder, split: Split, side: Side) -> dict:
+    """Returns the path in the description, the language and the dataset of a file."""
     path = run.cleaned.get(name, {"path": name})["path"]
     return {"path": path, "language": side.language, "dataset": f"{folder.name}/{split.name}"}
 

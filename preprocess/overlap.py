@@ -1,6 +1,6 @@
 """Counts lines of validation and test text that also occur in the training text of their language.
 
-Memory grows by 8 bytes for each line of validation and test text, and not with training text: that is read in blocks.
+Memory grows by 8 bytes for each line of validation and test text, and not with training text.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ logger = logging.getLogger("preprocess")
 
 
 def evaluation_files(config: Config) -> dict[str, list[str]]:
-    """Validation and test files, sides of bitext included, of each language that has training text."""
+    """Lists validation and test files, sides of bitext included, of each language that has training text."""
     files = {language: [] for language, training in training_files(config).items() if training}
     for _, split, side in config.sides():
         if split.name != "train" and side.language in files:
@@ -31,65 +31,65 @@ def evaluation_files(config: Config) -> dict[str, list[str]]:
 
 
 def hashes(block: bytes) -> np.ndarray:
-    """Hashes of the lines, (lines,) uint64; 0 for blank lines."""
+    """Hashes the lines of a block, (lines,) uint64; 0 for blank lines."""
     digests = [hashlib.blake2b(line.encode(), digest_size=8).digest() if line else BLANK for line in texts_of(block)]
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
 def find(config: Config, workers: Workers, progress: Callable[[int], object]) -> list[dict]:
-    """Finds lines of training text in validation and test files: their number in each file, and the first ones.
+    """Finds lines of training text in validation and test files; returns their number in each file, and the first ones.
 
     `progress` is called with the number of bytes read.
     """
-    found = []
+    overlaps = []
     for language, files in evaluation_files(config).items():
         lines = {name: np.concatenate([*_hashed(config.root / name, workers, progress)]) for name in files}
-        wanted = np.unique(np.concatenate([*lines.values()]))
-        places = {}  # hash -> file and number of the first line of training text that has it
+        evaluation_hashes = np.unique(np.concatenate([*lines.values()]))
+        first_lines = {}  # {hash: (file, line number) of its first line in training text}
         for name in training_files(config)[language]:
             before = 0
             for block in _hashed(config.root / name, workers, progress):
-                near = np.minimum(np.searchsorted(wanted, block), len(wanted) - 1)
-                for number in np.flatnonzero((wanted[near] == block) & (block != 0)).tolist():
-                    places.setdefault(int(block[number]), (name, before + number + 1))
+                near = np.minimum(np.searchsorted(evaluation_hashes, block), len(evaluation_hashes) - 1)
+                for i in np.flatnonzero((evaluation_hashes[near] == block) & (block != 0)).tolist():
+                    first_lines.setdefault(int(block[i]), (name, before + i + 1))
                 before += len(block)
-        for name, each in lines.items():
-            numbers = [number for number, line in enumerate(each.tolist()) if line in places]
-            if numbers:
-                first = [(number + 1, *places[int(each[number])]) for number in numbers[:NAMED]]
-                found.append(
+        for name, line_hashes in lines.items():
+            matches = [i for i, line in enumerate(line_hashes.tolist()) if line in first_lines]
+            if matches:
+                first = [(i + 1, *first_lines[int(line_hashes[i])]) for i in matches[:NAMED]]
+                overlaps.append(
                     {
                         "file": name,
                         "language": language,
-                        "lines": int(np.count_nonzero(each)),
-                        "found": len(numbers),
+                        "lines": int(np.count_nonzero(line_hashes)),
+                        "found": len(matches),
                         "first": first,
                     }
                 )
-    return found
+    return overlaps
 
 
 def _hashed(path: Path, workers: Workers, progress: Callable[[int], object]) -> Iterator[np.ndarray]:
     return workers.map(hashes, read_blocks(path, progress))
 
 
-def warn(found: list[dict]) -> None:
+def warn(overlaps: list[dict]) -> None:
     """Logs a warning for each language in the result of `find`."""
-    for language in dict.fromkeys(each["language"] for each in found):
-        files = [each for each in found if each["language"] == language]
-        more = f"; and in {len(files) - NAMED} more files" if len(files) > NAMED else ""
+    for language in dict.fromkeys(overlap["language"] for overlap in overlaps):
+        files = [overlap for overlap in overlaps if overlap["language"] == language]
+        remainder = f"; and in {len(files) - NAMED} more files" if len(files) > NAMED else ""
         logger.warning(
             "lines of validation and test text of %s that also occur in its training text: %d; %s%s",
             language,
-            sum(each["found"] for each in files),
-            "; ".join(map(_described, files[:NAMED])),
-            more,
+            sum(overlap["found"] for overlap in files),
+            "; ".join(map(_describe, files[:NAMED])),
+            remainder,
         )
 
 
-def _described(each: dict) -> str:
-    """An entry of the result of `find` as text: number of lines of training text, and places of the first ones."""
-    first = ", ".join(f"line {number} ({name}, line {line})" for number, name, line in each["first"])
-    more = ", …" if each["found"] > len(each["first"]) else ""
-    share = f"{100 * each['found'] / each['lines']:.1f} %"
-    return f"in {each['file']} {each['found']} of {each['lines']} ({share}), {first}{more}"
+def _describe(overlap: dict) -> str:
+    """Describes an entry of the result of `find`: the number of lines of training text, and the first ones."""
+    first = ", ".join(f"line {line} ({name}, line {training_line})" for line, name, training_line in overlap["first"])
+    ellipsis = ", …" if overlap["found"] > len(overlap["first"]) else ""
+    share = f"{100 * overlap['found'] / overlap['lines']:.1f} %"
+    return f"in {overlap['file']} {overlap['found']} of {overlap['lines']} ({share}), {first}{ellipsis}"

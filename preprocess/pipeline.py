@@ -1,4 +1,4 @@
-"""The stages in order: check, clean, sample, vocabulary, divide, encode, dictionary, binarize, manifest."""
+"""Runs the stages in order: check, clean, sample, vocabulary, divide, encode, dictionary, binarize, manifest."""
 
 import contextlib
 import functools
@@ -33,11 +33,10 @@ logger = logging.getLogger("preprocess")
 
 
 def prepare(config_path, data_bin, jobs: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
-    """Makes a data folder from a description, or its shards.
-
+    """Makes a data folder, or its shards, from a description.
     Args:
         config_path: the YAML description.
-        data_bin: folder to write; with `check_only`, None keeps nothing.
+        data_bin: folder to write; with `check_only`, None writes nothing.
         jobs: number of parallel processes.
         spm_model, dictionary: files of an existing vocabulary; both or neither.
         check_only: check the input and write no data.
@@ -67,7 +66,7 @@ def prepare(config_path, data_bin, jobs: int = 1, spm_model=None, dictionary=Non
 
 
 def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
-    """A sentence for each reason why the vocabulary cannot be made."""
+    """Describes each reason why the vocabulary cannot be made."""
     existing = config.vocabulary.existing
     if existing:
         if spm_model is not None:
@@ -91,7 +90,7 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
 
 
 class _Preparation(Run):
-    """One run: its stages."""
+    """Runs the stages."""
 
     def run(self, spm_model, dictionary) -> None:
         self.refuse_another_folder()
@@ -108,14 +107,14 @@ class _Preparation(Run):
             self.sections = {folder.name: self.divide(folder, split) for folder, split in divided}
         symbols = self.symbols(dictionary)
         self.warn_of_another_dictionary(symbols)
-        units = self.encode_all()
-        self.warn_of_lost_characters(units, learned=not existing)
-        described = self.write_dictionary(symbols, units)
-        for shard, written in self.binarize_all(units, described["sha256"]):
+        encodings = self.encode_all()
+        self.warn_of_lost_characters(encodings, learned=not existing)
+        dictionary_entry = self.write_dictionary(symbols, encodings)
+        for shard, written in self.binarize_all(encodings, dictionary_entry["sha256"]):
             if shard:
-                manifests.write_shard(self, shard, sampling, described, units, written)
-        self.remove_what_is_no_longer_described(described["sha256"])
-        manifests.write_manifest(self, sampling, described, units, None if self.config.shards else written)
+                manifests.write_shard(self, shard, sampling, dictionary_entry, encodings, written)
+        self.remove_what_is_no_longer_described(dictionary_entry["sha256"])
+        manifests.write_manifest(self, sampling, dictionary_entry, encodings, None if self.config.shards else written)
 
     def warn_of_overlap(self) -> None:
         """Warns of validation and test lines that occur in training text."""
@@ -129,16 +128,16 @@ class _Preparation(Run):
         overlap.warn(self.stages.run("overlap", inputs, [], work))
 
     def new_model(self) -> dict:
-        """Samples sentences and trains a SentencePiece model; returns the numbers of sampled sentences."""
-        every, sampled = vocabulary.training_files(self.config), vocabulary.sampled_files(self.config)
+        """Samples sentences and trains a SentencePiece model; returns the counts of sampled sentences."""
+        training, sampled = vocabulary.training_files(self.config), vocabulary.sampled_files(self.config)
         counts = {language: self.sentences(names) for language, names in sampled.items()}
         options = self.config.vocabulary
-        small = sum(self.sentences(names) for names in every.values()) <= options.sentences
+        small = sum(self.sentences(names) for names in training.values()) <= options.sentences
         sample = self.stages.folder / "sample.txt"
         inputs = [vocabulary.SEED, options.alpha, options.sentences, small]
         inputs += [
             {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
-            for files in (sampled, every if small else {})
+            for files in (sampled, training if small else {})
         ]
         inputs += [self.tokenizer(language) for language in self.config.tokenizers]
         sampling = self.stages.run(
@@ -146,14 +145,8 @@ class _Preparation(Run):
         )
         options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
         self.config = replace(self.config, vocabulary=options)  # for the manifest
-        inputs = [
-            sha256_of(sample),
-            options.model,
-            options.size,
-            options.coverage,
-            options.normalization,
-            sentencepiece.__version__,
-        ]
+        inputs = [sha256_of(sample), options.model, options.size, options.coverage, options.normalization]
+        inputs.append(sentencepiece.__version__)
         (model,) = self.subwords.files
         if model.exists() and self.dictionary.exists() and not self.stages.record("vocabulary", inputs, [model]):
             logger.warning(
@@ -166,7 +159,7 @@ class _Preparation(Run):
         return sampling
 
     def reuse(self, existing: list[Path]) -> None:
-        """Copies the files of an existing vocabulary, that of the description or of the command line."""
+        """Copies the files of an existing vocabulary, of the description or of the command line."""
         replace(self.subwords, files=tuple(existing)).open()
         if self.subwords.kind == "xlm" and self.config.tokenizers.get("zh") == tokenizers.XLM:
             logger.warning(
@@ -184,90 +177,91 @@ class _Preparation(Run):
         self.stages.run("vocabulary", ["reused", *hashes], list(self.subwords.files), copy)
 
     def remove_another_vocabulary(self) -> None:
-        """Removes the vocabulary of another kind that an earlier description named."""
+        """Removes an earlier vocabulary of another kind."""
         for name in (name for names in subwords.FILES.values() for name in names):
             if self.data_bin / name not in self.subwords.files:
                 (self.data_bin / name).unlink(missing_ok=True)
 
     def symbols(self, dictionary) -> list[str]:
-        """Symbols of dict.txt in order."""
+        """Returns the symbols of dict.txt in order."""
         if dictionary:
             return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
         return vocabulary.new_symbols(self.subwords.open(), self.config.languages)
 
     def encode_all(self) -> dict[str, dict]:
-        """Encodes every side of every split, and of every shard; returns counts by encoded name."""
+        """Encodes every side of every split, and of every shard; returns the results of `encode` by encoded name."""
         reserved = (MASK, *language_symbols(self.config.languages))
         fixed = [*self.identity(), reserved]
         lines = sum(self.reports[name].lines for _, _, side in self.config.sides() for name in side.files)
-        units = {}
+        encodings = {}
         with (
             Workers(self.jobs, encode.start, (self.subwords, reserved)) as workers,
             tqdm(total=lines, unit=" lines", unit_scale=True, desc="encode", disable=None) as bar,
             Sections() as opened,
         ):
-            done = 0  # a hidden bar does not count
+            line_count = 0  # a hidden bar does not count
             for folder, split, side in self.config.sides():
                 tokenizer = self.tokenizer(side.language)
                 for name, parts, boundaries in self.encoded_texts(folder, split, side):
                     output = self.encoded / name
                     texts = [(self.config.root / side.files[part.file], part.begin, part.end) for part in parts]
-                    inputs = [fixed, [self.described_part(side, part) for part in parts], boundaries, *tokenizer]
+                    inputs = [fixed, [self.part_identity(side, part) for part in parts], boundaries, *tokenizer]
                     work = functools.partial(
                         encode.encode,
                         *(texts, boundaries, output, workers, bar, tuple(tokenizer[:2]) or None),
                         read=lambda text: opened.blocks(*text),
                     )
-                    units[name] = self.stages.run(f"encode {name}", inputs, [output, encode.counts_of(output)], work)
-                    done += sum(counted["lines"] for counted in units[name]["files"])
-                    bar.update(done - bar.n)
-        return units
+                    outputs = [output, encode.counts_of(output)]
+                    encodings[name] = self.stages.run(f"encode {name}", inputs, outputs, work)
+                    line_count += sum(counted["lines"] for counted in encodings[name]["files"])
+                    bar.update(line_count - bar.n)
+        return encodings
 
-    def described_part(self, side: Side, part: shards.Section) -> str | list:
-        """The hash of a file, and the bytes of a section that is not all of it."""
+    def part_identity(self, side: Side, part: shards.Section) -> str | list:
+        """Returns the hash of a file, and the bounds of a section that is not all of it."""
         digest = self.reports[side.files[part.file]].sha256
         return digest if part[1:] == (0, None) else [digest, part.begin, part.end]
 
     def divide(self, folder: Folder, split: Split) -> list[list[list[shards.Section]]]:
-        """The sections of each shard and side of training text."""
+        """Returns the sections of each shard and side of training text."""
         files = [[self.reports[name].sha256 for name in side.files] for side in split.sides]
         inputs = [self.config.shards, files]
         work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards)
-        found = self.stages.run(f"divide {folder.name}", inputs, [], work)
-        if unequal := shards.unequal(found["lines"]):
+        division = self.stages.run(f"divide {folder.name}", inputs, [], work)
+        if unequal := shards.unequal(division["lines"]):
             logger.warning("%s: shards are unequal because documents are kept whole: %s", folder.name, unequal)
-        return [[[shards.Section(*part) for part in side] for side in shard] for shard in found["sections"]]
+        return [[[shards.Section(*part) for part in side] for side in shard] for shard in division["sections"]]
 
     def identity(self) -> list:
-        """Returns all that determines the pieces of a text: files and options of the vocabulary, and versions."""
+        """Returns what the pieces of a text depend on: files and options of the vocabulary, and versions."""
         hashes = [sha256_of(path) for path in self.subwords.files]
         if self.subwords.kind == "sentencepiece":
             return [*hashes, sentencepiece.__version__]
         return [self.subwords.kind, *hashes, self.subwords.options, *splitter_version(self.subwords.kind).values()]
 
-    def warn_of_lost_characters(self, units: dict[str, dict], learned: bool) -> None:
-        """Warns of characters, or of pieces of XLM, that become <unk>, most frequent first.
+    def warn_of_lost_characters(self, encodings: dict[str, dict], learned: bool) -> None:
+        """Warns of characters, or pieces of XLM, that become <unk>, most frequent first.
 
-        One warning is for training text, with a remedy; one for characters of validation and test text only.
+        The warning for training text has a remedy; another one lists those of validation and test text only.
         """
-        named = self.subwords.open().units
+        unit_name = self.subwords.open().units
         lost, elsewhere = {}, {}  # {language: counts}, {"language split": counts}
         for folder, split, side in self.config.sides():
             for shard in self.shards_of(split):
-                of_side = units[encoded_name(folder, split.name, side.language, shard)]["lost"]
+                side_counts = encodings[encoded_name(folder, split.name, side.language, shard)]["lost"]
                 if split.name == "train":
-                    lost.setdefault(side.language, Counter()).update(of_side)
+                    lost.setdefault(side.language, Counter()).update(side_counts)
                 else:
-                    elsewhere.setdefault((side.language, split.name), Counter()).update(of_side)
+                    elsewhere.setdefault((side.language, split.name), Counter()).update(side_counts)
         alone = {
             f"{language} {split}": Counter({char: counts[char] for char in counts.keys() - lost.get(language, {})})
             for (language, split), counts in elsewhere.items()
         }
         if any(alone.values()):
             logger.warning(
-                "vocabulary: %s of validation and test text that become <unk> and are not in the "
-                "training text of their language, with their counts: %s",
-                named,
+                "vocabulary: %s of validation and test text that become <unk> and are not in the training text of "
+                "their language, with their counts: %s",
+                unit_name,
                 _most_common(alone),
             )
         if not any(lost.values()):
@@ -280,12 +274,12 @@ class _Preparation(Run):
             keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
         logger.warning(
             "vocabulary: %s of the training text that become <unk>, with their counts: %s; %s",
-            named,
+            unit_name,
             _most_common(lost),
             keep,
         )
 
-    def write_dictionary(self, symbols: list[str], units: dict) -> dict:
+    def write_dictionary(self, symbols: list[str], encodings: dict) -> dict:
         """Writes dict.txt with the frequencies in all training text."""
         names = [
             encoded_name(folder, split.name, side.language, shard)
@@ -309,7 +303,7 @@ class _Preparation(Run):
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def warn_of_another_dictionary(self, symbols: list[str]) -> None:
-        """Warns if the symbols of the data folder's dict.txt differ from the new ones, after its special symbols."""
+        """Warns if the symbols of the data folder's dict.txt differ from the new ones."""
         if not self.dictionary.exists():
             return
         try:
@@ -323,64 +317,64 @@ class _Preparation(Run):
                 self.dictionary,
             )
 
-    def binarize_all(self, units: dict, digest: str) -> Iterator[tuple[str, dict[str, dict]]]:
-        """Binarizes folders in parallel, one per job: a small folder takes hardly longer than fairseq's start.
+    def binarize_all(self, encodings: dict, digest: str) -> Iterator[tuple[str, dict[str, dict]]]:
+        """Binarizes folders in parallel, one per job; yields the shards in order, with the fingerprints of their files.
 
-        `digest` is that of the dictionary. Yields the shards in order, with the fingerprints of their files.
+        `digest` is that of the dictionary.
         """
-        each = max(1, self.jobs // max(1, len(self.config.folders) * len(self.shards)))
+        folder_jobs = max(1, self.jobs // max(1, len(self.config.folders) * len(self.shards)))
         pool = ThreadPoolExecutor(self.jobs)
         started = {
-            shard: [pool.submit(self.binarize, folder, units, digest, each, shard) for folder in self.config.folders]
+            shard: [
+                pool.submit(self.binarize, folder, encodings, digest, folder_jobs, shard)
+                for folder in self.config.folders
+            ]
             for shard in self.shards
         }
         try:
-            for shard, of_shard in started.items():
-                yield shard, {name: entry for done in of_shard for name, entry in done.result().items()}
+            for shard, futures in started.items():
+                yield shard, {name: entry for future in futures for name, entry in future.result().items()}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            while not all(done.done() for of_shard in started.values() for done in of_shard):
+            while not all(future.done() for futures in started.values() for future in futures):
                 stop()
                 time.sleep(0.05)
             raise
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def binarize(self, folder: Folder, units: dict, digest: str, jobs: int, shard: str) -> dict[str, dict]:
+    def binarize(self, folder: Folder, encodings: dict, digest: str, jobs: int, shard: str) -> dict[str, dict]:
         """Binarizes a folder with fairseq-preprocess; returns the fingerprints of its files."""
         names = [
             encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides
         ]
-        inputs = [
-            {name: units[name]["sha256"] for name in names},
-            sha256_of(self.dictionary),
-            fairseq_version(),
-        ]
+        hashes = {name: encodings[name]["sha256"] for name in names}
+        inputs = [hashes, sha256_of(self.dictionary), fairseq_version()]
 
         def work():
             # a manifest marks its folder as complete, so the old one is removed first
             (self.data_bin / shard / "manifest.json").unlink(missing_ok=True)
-            return binarize(folder, self.dictionary, digest, self.encoded, units, self.data_bin, jobs, shard)
+            return binarize(folder, self.dictionary, digest, self.encoded, encodings, self.data_bin, jobs, shard)
 
         name = self.name_of(folder, shard)
         return self.stages.run(f"binarize {name}", inputs, outputs(folder, self.data_bin / name), work)
 
     def binarized(self) -> set[str]:
-        """Paths of the binarized folders, of this description or an earlier one."""
+        """Returns the paths of the binarized folders, of this description or an earlier one."""
         stages = (stage.partition(" ") for stage in self.stages.names())
         return {name for kind, _, name in stages if kind == "binarize"}
 
     def refuse_another_folder(self) -> None:
-        """Raises UserError for a data folder whose folders would all be removed."""
-        found = self.binarized()
-        divided = any("/" in name for name in found)
-        if found and divided != bool(self.config.shards):
+        """Raises UserError for a data folder that has no folder of this description."""
+        binarized = self.binarized()
+        divided = any("/" in name for name in binarized)
+        if binarized and divided != bool(self.config.shards):
             raise UserError(
                 f"{self.data_bin} {'is divided' if divided else 'is not divided'} into shards, and the description "
                 f"has {f'`shards: {self.config.shards}`' if self.config.shards else 'no `shards`'}: remove the folder "
                 "or name another one"
             )
-        names = {name.rpartition("/")[2] for name in found}
+        names = {name.rpartition("/")[2] for name in binarized}
         if names and names.isdisjoint(folder.name for folder in self.config.folders):
             raise UserError(
                 f"{self.data_bin} is of {', '.join(sorted(names))}, none of which is described: "
@@ -389,12 +383,12 @@ class _Preparation(Run):
 
     def remove_what_is_no_longer_described(self, digest: str) -> None:
         """Removes the folders of an earlier description, except back-translated pairs of this dictionary."""
-        described = {self.name_of(folder, shard) for folder in self.config.folders for shard in self.shards}
-        for name in sorted(self.binarized() - described):
-            kept = kept_pairs(self.data_bin / name, digest)
-            for path in set((self.data_bin / name).glob("*")) - set(kept):
+        current = {self.name_of(folder, shard) for folder in self.config.folders for shard in self.shards}
+        for name in sorted(self.binarized() - current):
+            pairs = kept_pairs(self.data_bin / name, digest)
+            for path in set((self.data_bin / name).glob("*")) - set(pairs):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            if not kept:
+            if not pairs:
                 shutil.rmtree(self.data_bin / name, ignore_errors=True)
             shutil.rmtree(self.encoded / name, ignore_errors=True)
             self.stages.forget(f"binarize {name}")
@@ -408,18 +402,18 @@ class _Preparation(Run):
 
 
 def _most_common(counts: dict[str, Counter]) -> str:
-    """The most frequent characters of each text, with their counts, for messages."""
+    """Formats the most frequent characters of each text, with their counts."""
     return "; ".join(
         f"{name}: "
-        + ", ".join(f"{char!r} ({count})" for char, count in each.most_common(NAMED))
-        + (f" and {len(each) - NAMED} more" if len(each) > NAMED else "")
-        for name, each in counts.items()
-        if each
+        + ", ".join(f"{char!r} ({count})" for char, count in counter.most_common(NAMED))
+        + (f" and {len(counter) - NAMED} more" if len(counter) > NAMED else "")
+        for name, counter in counts.items()
+        if counter
     )
 
 
 def find_overlap(config: Config, count: int) -> list[dict]:
-    """The result of `overlap.find`, with a progress bar."""
+    """Returns the result of `overlap.find`, with a progress bar."""
     files = [name for names in overlap.evaluation_files(config).values() for name in names]
     files += [
         name for language in overlap.evaluation_files(config) for name in vocabulary.training_files(config)[language]

@@ -1,4 +1,4 @@
-"""One run of `python -m preprocess`: its description, folders and texts, which all stages read."""
+"""One run of `python -m preprocess`: its description, folders and texts."""
 
 from collections.abc import Iterator
 
@@ -13,8 +13,7 @@ from preprocess.stages import Stages
 
 
 class Run:
-    """What all stages of a run read.
-
+    """The input of all stages of a run.
     Args:
         config: the description.
         reports: the check's report of each file.
@@ -30,7 +29,7 @@ class Run:
         self.cleaned = cleaned
         self.data_bin = stages.data_bin
         # subfolders of the data folder; "" is the data folder itself
-        self.shards = [str(number) for number in range(config.shards)] if config.shards else [""]
+        self.shards = [str(shard) for shard in range(config.shards)] if config.shards else [""]
         self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
         self.subwords = subwords.in_folder(self.joint, *_kind_and_options(config))
         self.dictionary = self.joint / "dict.txt"
@@ -38,44 +37,44 @@ class Run:
         self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
 
     def sentences(self, names: list[str]) -> int:
-        """Number of lines of the files that are not blank."""
+        """Counts the lines of files that are not blank."""
         return sum(self.reports[name].lines - self.reports[name].blank for name in names)
 
     def encoded_texts(
         self, folder: Folder, split: Split, side: Side
     ) -> Iterator[tuple[str, list[shards.Section], list[bool]]]:
-        """The encoded texts of a side: their names, the sections of the side's files, and `encode`'s boundaries.
+        """Yields the name of each encoded text of a side, the sections of its files, and `encode`'s boundaries.
 
-        Training text has one for each shard, and other text one.
+        Training text has an encoded text for each shard, other text has one.
         """
         after = self.boundaries(split)
-        whole = [shards.Section(number, 0, None) for number in range(len(side.files))]
+        whole = [shards.Section(i, 0, None) for i in range(len(side.files))]
         for shard in self.shards_of(split):
             parts = self.sections[folder.name][int(shard)][split.sides.index(side)] if shard else whole
             name = encoded_name(folder, split.name, side.language, shard)
             yield name, parts, [part.end is None and after[part.file] for part in parts]
 
     def shards_of(self, split: Split) -> list[str]:
-        """The shards of a split: all for training text, and [""] for a text that all shards share."""
+        """Lists the shards of a split: all for training text, and [""] for a text that all shards share."""
         return self.shards if split.name == "train" else [""]
 
     def tokenizer(self, language: str) -> list[str | None]:
-        """Name, language and package version of a language's tokenizer, [] for raw text."""
+        """Returns the name, language and package version of a language's tokenizer; [] for raw text."""
         name = self.config.tokenizers.get(language)
         return [name, language, *tokenizers.versions({language: name}).values()] if name else []
 
     def boundaries(self, split: Split) -> list[bool]:
-        """Whether an empty line follows each file of a split, on both sides: a document ends with its file."""
+        """Tells after which files of a split an empty line is added, on both sides: a document ends with its file."""
         ended = [all(self.reports[name].ends_blank for name in files) for files in zip(*(s.files for s in split.sides))]
         return [not blank for blank in ended[:-1]] + [False]
 
     def name_of(self, folder: Folder, shard: str) -> str:
-        """The path of a folder in the data folder: ``en``, or ``0/en`` in a shard."""
+        """Returns the path of a folder in the data folder: ``en``, or ``0/en`` in a shard."""
         return f"{shard}/{folder.name}" if shard else folder.name
 
 
 def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:
-    """The kind of the vocabulary and its options; a vocabulary that is learned is a SentencePiece model."""
+    """Returns the kind of the vocabulary and its options; a learned vocabulary is a SentencePiece model."""
     if config.vocabulary.existing is None:
         return "sentencepiece", {}
     source = config.vocabulary.source(config.root)
@@ -83,12 +82,12 @@ def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:
 
 
 def splitter_version(kind: subwords.Kind) -> dict[str, str | None]:
-    """The package that splits text into sub-words, and its version; {} for this package."""
+    """Returns the package that splits text into sub-words, and its version; {} for this package."""
     if kind == "sentencepiece":
         return {"sentencepiece": sentencepiece.__version__}
     return {"tokenizers": version("tokenizers")} if kind == "wordpiece" else {}
 
 
 def fairseq_version() -> str:
-    """Version of the installed fairseq."""
+    """Returns the version of the installed fairseq."""
     return version("fairseq") or "unknown"

@@ -1,4 +1,4 @@
-"""Stages of a run; a stage with unchanged inputs and outputs is skipped."""
+"""Runs stages, and skips those with unchanged inputs and outputs."""
 
 import hashlib
 import json
@@ -16,15 +16,15 @@ logger = logging.getLogger("preprocess")
 
 
 def key_of(inputs: Any) -> str:
-    """SHA-256 of a JSON value, the inputs of a stage."""
+    """Returns the SHA-256 of a JSON value, the inputs of a stage."""
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 class Stages:
     """Records of stages in DATA_BIN/.stages, each written after the outputs of its stage.
 
-    Outputs are compared by size only: they are written atomically, so that an output that exists is complete. With
-    another format of the folder, of the `kind` "data folder" or "corpus", every stage runs again.
+    Outputs are compared by size only: they are written atomically, so that an output that exists is complete. Every
+    stage runs again if the format of `kind`, "data folder" or "corpus", has changed.
     """
 
     def __init__(self, data_bin: Path, kind: str = "data folder"):
@@ -33,7 +33,7 @@ class Stages:
         self._manifest = data_bin / "manifest.json"
 
     def complete(self) -> bool:
-        """Whether a run has finished, and no stage has run since: the manifest, written last, is there."""
+        """Tells whether a run has finished, and no stage has run since: the manifest, written last, exists."""
         return self._manifest.exists()
 
     def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], dict]) -> dict:
@@ -51,13 +51,13 @@ class Stages:
         return result
 
     def record(self, name: str, inputs: Any, outputs: list[Path]) -> dict | None:
-        """The record of a stage that is up to date; None if the stage has to run."""
+        """Returns the record of a stage that is up to date; None if the stage has to run."""
         record = read_json(self._path(name))
         current = record and record["key"] == self._key(inputs) and record["sizes"] == self._sizes(outputs)
         return record if current else None
 
     def names(self) -> list[str]:
-        """The stages that have a record."""
+        """Lists the stages that have a record."""
         records = [read_json(path) for path in sorted((self.folder / "records").glob("*.json"))]
         return [record["name"] for record in records if record]
 
@@ -79,10 +79,7 @@ class Stages:
 
 @contextmanager
 def locked(stages: Stages) -> Iterator[None]:
-    """Locks the folder for this run. The system releases the lock when the process ends.
-
-    Raises UserError if another run has the lock.
-    """
+    """Locks the folder for this run, until the process ends; raises UserError if another run has the lock."""
     stages.folder.mkdir(parents=True, exist_ok=True)
     with locks.locked(stages.folder / "lock", f"{stages.data_bin}: another run is writing there"):
         yield

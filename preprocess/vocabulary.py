@@ -1,4 +1,4 @@
-"""The joint vocabulary: sentences sampled with p^alpha, SentencePiece, and the dictionary in XLM-R's order."""
+"""Makes the joint vocabulary: sentences sampled with p^alpha, SentencePiece, and the dictionary in XLM-R's order."""
 
 import io
 import logging
@@ -17,14 +17,13 @@ from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, SP
 from fairseq_xl.data.vocabulary.subwords import Source, Subwords
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole, replacing
-from fairseq_xl.io.text import texts_of
 from preprocess.config import Config, Vocabulary
-from preprocess.files import read_blocks
+from preprocess.files import read_lines
 
 SEED = 1  # of the sample of sentences
 ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
-FEW = 4  # coverage of a small corpus is ALL if its distinct characters number at most 1/FEW of the pieces
-LONGEST_SENTENCE = 1 << 16  # bytes of a sentence; SentencePiece leaves out longer ones (by default, longer than 4192)
+FEW = 4  # coverage of a small corpus is ALL if it has at most 1/FEW as many distinct characters as pieces
+LONGEST_SENTENCE = 1 << 16  # bytes of the longest sentence; SentencePiece leaves out longer ones (its default is 4192)
 # fixed, so that the model does not depend on the machine: sums of floats depend on the number of threads
 TRAINING_THREADS = 16
 UNFINISHED = "0.2.2"  # version of SentencePiece that never ends when it learns unigram pieces
@@ -33,28 +32,28 @@ logger = logging.getLogger("preprocess")
 
 
 def shares(counts: dict[str, int], alpha: float) -> dict[str, float]:
-    """`smoothed_shares` by language; a language without sentences gets 0."""
+    """Returns `smoothed_shares` by language; a language without sentences gets 0."""
     return dict(zip(counts, smoothed_shares(list(counts.values()), alpha).tolist()))
 
 
 def quotas(counts: dict[str, int], alpha: float, sentences: int) -> dict[str, int]:
-    """Number of sentences of each language that are sampled without replacement.
+    """Returns the number of sentences to sample of each language, without replacement.
 
     `sentences`, or all of them if there are fewer, are divided by `shares` and rounded to the largest remainders. A
-    language with fewer sentences than its part gives all of them. The others do not make up for it, so that the ratios
-    of their shares stay the same.
+    language with fewer sentences than its part gives all of them. The parts of other languages do not grow, so that
+    the ratios of their shares stay the same.
     """
-    wanted = min(sentences, sum(counts.values()))
-    parts = {name: wanted * share for name, share in shares(counts, alpha).items()}
+    total = min(sentences, sum(counts.values()))
+    parts = {name: total * share for name, share in shares(counts, alpha).items()}
     whole = {name: math.floor(part) for name, part in parts.items()}
     by_remainder = sorted(parts, key=lambda name: whole[name] - parts[name])
-    for name in by_remainder[: wanted - sum(whole.values())]:
+    for name in by_remainder[: total - sum(whole.values())]:
         whole[name] += 1
     return {name: min(whole[name], counts[name]) for name in counts}
 
 
 def training_files(config: Config) -> dict[str, list[str]]:
-    """Files of the training text of each language: monolingual text, and its sides of bitext."""
+    """Lists the files of the training text of each language: monolingual text, and its sides of bitext."""
     files = {language: [] for language in config.languages}
     for _, split, side in config.sides():
         if split.name == "train":
@@ -63,8 +62,9 @@ def training_files(config: Config) -> dict[str, list[str]]:
 
 
 def sampled_files(config: Config) -> dict[str, list[str]]:
-    """Training files of the vocabulary by language: monolingual text (Lample & Conneau 2019, section 3.1).
+    """Lists the files that the vocabulary of each language is learned from.
 
+    They are its monolingual text (Lample & Conneau 2019, section 3.1).
     A language without monolingual training text has its sides of the bitext.
     """
     files = training_files(config)
@@ -75,61 +75,59 @@ def sampled_files(config: Config) -> dict[str, list[str]]:
 
 
 def sentences_of(paths: Iterable[Path]) -> Iterator[str]:
-    """The lines that are not blank, stripped."""
+    """Yields the lines that are not blank, stripped."""
     for path in paths:
-        for block in read_blocks(path):
-            yield from filter(None, texts_of(block))
+        yield from filter(None, read_lines(path))
 
 
-def draw(sentences: Iterable[str], count: int, wanted: int, rng: random.Random) -> Iterator[str]:
-    """Samples `wanted` of `count` sentences uniformly and in order, with one in memory at a time."""
+def draw(sentences: Iterable[str], count: int, sample_size: int, rng: random.Random) -> Iterator[str]:
+    """Samples `sample_size` of `count` sentences uniformly and in order, with one sentence in memory at a time."""
     for position, sentence in enumerate(sentences):
-        if wanted and rng.random() * (count - position) < wanted:
-            wanted -= 1
+        if sample_size and rng.random() * (count - position) < sample_size:
+            sample_size -= 1
             yield sentence
 
 
 def write_sample(config: Config, counts: dict[str, int], path: Path, small: bool) -> dict:
-    """Writes the sentences that the vocabulary is learned on, one per line; returns their numbers, for the manifest.
+    """Samples the sentences of the vocabulary, and writes one per line; returns their counts for the manifest.
 
     For a `small` corpus, sentences are added until every character of the training text occurs.
     """
     options = config.vocabulary
-    drawn, seen = quotas(counts, options.alpha, options.sentences), set()
-    every = training_files(config) if small else {}
+    sample_sizes, seen = quotas(counts, options.alpha, options.sentences), set()
+    training = training_files(config) if small else {}
     with replacing(path, make_folder=True) as file:
 
         def write(sentences: Iterable[str], language: str) -> int:
-            name, number = config.tokenizers.get(language), 0
-            for number, sentence in enumerate(sentences, start=1):  # noqa: B007
+            name, count = config.tokenizers.get(language), 0
+            for count, sentence in enumerate(sentences, start=1):  # noqa: B007
                 file.write(tokenizers.tokenize(sentence, name, language).encode("utf-8") + b"\n")
                 seen.update(sentence)
-            return number
+            return count
 
         for language, names in sampled_files(config).items():
             rng = random.Random(f"{SEED} {language}")  # the sample of a language does not depend on the others
             text = sentences_of(config.root / name for name in names)
-            write(draw(text, counts[language], drawn[language], rng), language)
-        for language, names in every.items():
+            write(draw(text, counts[language], sample_sizes[language], rng), language)
+        for language, names in training.items():
             text = sentences_of(config.root / name for name in names)
-            drawn[language] += write((sentence for sentence in text if not seen.issuperset(sentence)), language)
-    total = sum(drawn.values())
+            sample_sizes[language] += write((sentence for sentence in text if not seen.issuperset(sentence)), language)
+    total = sum(sample_sizes.values())
     return {
         language: {
             "sentences": counts[language],
             "share": round(share, 6),
-            "drawn": drawn[language],
-            "drawn_share": round(drawn[language] / total, 6),
+            "drawn": sample_sizes[language],
+            "drawn_share": round(sample_sizes[language] / total, 6),
         }
         for language, share in shares(counts, options.alpha).items()
     }
 
 
 def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
-    """The share of characters that get a piece: `coverage` of the description, if it is there.
+    """Returns the share of characters that get a piece: `coverage` of the description, if it is there.
 
-    The default is ALL for a `small` corpus whose distinct characters number at most 1/FEW of the pieces. For others it
-    is MOST, SentencePiece's own default.
+    The default is ALL for a `small` corpus of few distinct characters (FEW), otherwise MOST, SentencePiece's default.
     """
     if options.coverage is not None:
         return options.coverage
@@ -143,7 +141,7 @@ def coverage_of(options: Vocabulary, sample: Path, small: bool) -> float:
 
 
 def version_problems(options: Vocabulary) -> list[str]:
-    """A sentence for each reason why the installed SentencePiece cannot learn the vocabulary."""
+    """Describes each reason why the installed SentencePiece cannot learn the vocabulary."""
     if sentencepiece.__version__ != UNFINISHED or options.model != "unigram":
         return []
     return [
@@ -205,23 +203,22 @@ def load_model(path: Path) -> Subwords:
 
 
 def new_symbols(subwords: Subwords, languages: Iterable[str]) -> list[str]:
-    """Symbols of dict.txt for sub-words: their pieces in order, <mask>, [xx]."""
+    """Returns the symbols of dict.txt for sub-words: their pieces in order, <mask>, [xx]."""
     last = [MASK, *language_symbols(languages)]
     reserved = {*SPECIAL, *last}
     return [symbol for symbol in subwords.symbols if symbol not in reserved] + last
 
 
 def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
-    """Symbols of an existing dict.txt, followed by <mask> and the [xx] that it lacks.
-
+    """Returns the symbols of an existing dict.txt, followed by <mask> and the [xx] that it lacks.
     Raises UserError for a file that is not a dictionary, and for one with [xx] but without <mask>.
     """
     symbols = []
     try:
-        for number, line in enumerate(io.StringIO(read_whole(path, vocabulary=True).decode("utf-8-sig")), start=1):
+        for line_number, line in enumerate(io.StringIO(read_whole(path, vocabulary=True).decode("utf-8-sig")), start=1):
             symbol, _, count = line.rstrip().rpartition(" ")
             if not symbol or not count.isdigit():
-                raise UserError(f"{path}: line {number} is not 'symbol count': {quoted(line.rstrip())}")
+                raise UserError(f"{path}: line {line_number} is not 'symbol count': {quoted(line.rstrip())}")
             symbols.append(symbol)
     except OSError as error:
         raise UserError(f"{path} is not a dictionary: {error.strerror}") from error
@@ -234,7 +231,7 @@ def reused_symbols(path: Path, languages: Iterable[str]) -> list[str]:
 
 
 def check_pair(model: Path, dictionary: Path, languages: Iterable[str]) -> None:
-    """Raises UserError unless both files can be read and have the same pieces, as `check_pieces` says."""
+    """Raises UserError unless the files can be read, and the dictionary is that of the model."""
     pieces, symbols = set(load_model(model).symbols), set(reused_symbols(dictionary, languages))
     symbols = {symbol for symbol in symbols if symbol != MASK and not LANGUAGE_SYMBOL.fullmatch(symbol)}
     symbols = {symbol for symbol in symbols if not symbol.startswith(PADDING)}

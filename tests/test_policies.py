@@ -187,7 +187,7 @@ def test_looking_at_versions_is_noticed():
 
 # Names
 
-#: folders of the package in which every name says what the thing is
+#: folders of which every name says what the thing is
 FINISHED = (
     "commands",
     "criterions",
@@ -201,6 +201,7 @@ FINISHED = (
     "modules",
     "objectives",
     "optimizers",
+    "preprocess",
     "rehearsal",
     "serving",
     "tasks",
@@ -220,7 +221,7 @@ def defined_names(tree):
 
 
 def test_names_are_nouns_of_the_field():
-    paths = [path for path in MODULES if path.relative_to(ROOT / "fairseq_xl").parts[0] in FINISHED]
+    paths = [path for path in (*MODULES, *PREPARATION) if not {*path.relative_to(ROOT).parts}.isdisjoint(FINISHED)]
     names = {(name(path), word) for path in paths for word in defined_names(parse(path))}
     assert not [(path, word) for path, word in names if word.strip("_") in NO_NOUNS or word.startswith("of_")]
 

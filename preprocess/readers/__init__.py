@@ -1,1 +1,1 @@
-"""Readers of published corpora: each writes a corpus folder for `python -m preprocess` (README.md)."""
+"""Readers of published corpora, which write corpus folders for `python -m preprocess` (README.md)."""

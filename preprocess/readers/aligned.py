@@ -11,23 +11,23 @@ class Pairs:
     """Pairs of lines of two streams, with one space for each run of white space.
 
     Only b"\\n" ends a line: published files have other line ends (U+0085, U+2028) inside lines. Pairs with an empty
-    side, which would end a document there, and pairs with a line that is not UTF-8 are counted and left out.
+    side, which would end a document, and pairs with a line that is not UTF-8 are counted and left out.
 
     Args:
-        name: of the pairs, for messages.
+        name: name of the pairs in messages.
         first, second: lines of both sides.
-        every: whether pairs with an empty side are yielded too, as in a test set, whose lines are numbered.
+        keep_empty: whether pairs with an empty side are yielded, as in a test set, whose lines are numbered.
     """
 
-    def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes], *, every: bool = False):
-        self.name, self.sides, self.every = name, (first, second), every
+    def __init__(self, name: str, first: Iterable[bytes], second: Iterable[bytes], *, keep_empty: bool = False):
+        self.name, self.sides, self.keep_empty = name, (first, second), keep_empty
         self.counts = {"pairs": 0, "empty": 0, "invalid": 0}
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Yields the pairs; raises UserError if one side has more lines than the other."""
-        for number, lines in enumerate(zip_longest(*self.sides), start=1):
+        for line_number, lines in enumerate(zip_longest(*self.sides), start=1):
             if None in lines:
-                raise UserError(f"{self.name}: one side ends at line {number - 1}, the other one has more lines")
+                raise UserError(f"{self.name}: one side ends at line {line_number - 1}, the other one has more lines")
             try:
                 texts = tuple(text_of_line(line.decode("utf-8")) for line in lines)
             except UnicodeDecodeError:
@@ -35,5 +35,5 @@ class Pairs:
                 continue
             full = all(texts)
             self.counts["pairs" if full else "empty"] += 1
-            if full or self.every:
+            if full or self.keep_empty:
                 yield texts[0], texts[1]

@@ -57,7 +57,7 @@ def unpacked(release: Path, destination: Path, files: Collection[str]) -> Iterat
 def unpacked_inside(release: Path, names: Collection[str], destination: Path, files: Collection[str]) -> Iterator[Path]:
     """Yields a folder with the folders `names` of a release; NAME.zip in `release` replaces one that is missing.
 
-    The folder is `release` itself if it has no such archive. Otherwise it is temporary, as that of `unpacked`.
+    The folder is `release` itself if it has no such archive. Otherwise it is temporary, as in `unpacked`.
     """
     if release.is_file():
         needed = " and ".join(f"{name}.zip" for name in names)
@@ -72,11 +72,12 @@ def unpacked_inside(release: Path, names: Collection[str], destination: Path, fi
     with _temporary_folder(destination, shown) as folder:
         for path in archives.values():
             _unpack(path, folder, files)
-        for name in names:  # after the archives, whose members are never written through a link
-            if name not in archives and (folder / name).exists():
+        for name in names:  # after the archives, so that no member is written through a link
+            if name in archives:
+                continue
+            if (folder / name).exists():
                 raise UserError(f"{release}: the folder {name} is there unpacked and in an archive: remove one of them")
-            if name not in archives:
-                (folder / name).symlink_to(folders.get(name, release).resolve())
+            (folder / name).symlink_to(folders.get(name, release).resolve())
         yield folder
 
 
@@ -85,36 +86,36 @@ def _temporary_folder(destination: Path, shown: dict[str, str]) -> Iterator[Path
     """Yields a folder beside `destination` that is removed at the end.
 
     Args:
-        shown: path below the folder -> what replaces it in errors and log lines.
+        shown: path below the folder -> its replacement in errors and log lines.
     """
     destination = destination.resolve()
     destination.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(destination.parent, destination.name) as folder:
 
-        def named(text: str) -> str:
+        def shown_text(text: str) -> str:
             for path, replacement in shown.items():
                 text = text.replace(f"{folder}{path}", replacement)
             return text
 
         def rename(record: logging.LogRecord) -> bool:
-            record.msg, record.args = named(record.getMessage()), ()
+            record.msg, record.args = shown_text(record.getMessage()), ()
             return True
 
         logger.addFilter(rename)
         try:
             yield folder
         except UserError as error:
-            raise UserError(named(str(error))) from error
+            raise UserError(shown_text(str(error))) from error
         finally:
             logger.removeFilter(rename)
 
 
 def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
-    """Unpacks the files named in `files` to a folder; returns the archive's top-level names.
+    """Unpacks the files with the names `files` to a folder; returns the archive's top-level names.
 
     Raises UserError for a damaged archive and one that has a link, a device, or a path that leads out of the folder.
     """
-    wanted = {f"{name}{suffix}" for name in files for suffix in ("", *SUFFIXES)}
+    names = {f"{name}{suffix}" for name in files for suffix in ("", *SUFFIXES)}
     top = set()
     logger.info("unpack %s", archive)
     try:
@@ -122,9 +123,9 @@ def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
             for path, opened in _zip_members(file) if file.peek(2).startswith(b"PK") else _tar_members(file):
                 if "__MACOSX" in path.parts or path.name.startswith("._"):
                     continue  # attributes of files, which the Finder and the tar of macOS add
-                if len(path.parts) > 1 or path.name in wanted:
+                if len(path.parts) > 1 or path.name in names:
                     top.add(path.parts[0])
-                if path.name in wanted:
+                if path.name in names:
                     _write(archive, opened(), folder, path)
                 bar.update()
         return top
@@ -133,21 +134,22 @@ def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
     except OSError as error:
         if error.errno is None:  # of bz2
             raise _damaged(archive, error) from error
-        full = no_room(error)
-        if error.filename and not full:
+        if error.filename and not no_room(error):
             raise
-        reason = (
-            f"the disk of {folder.parent} is full: make room, and run the same command to continue"
-            if full
-            else str(error)
-        )
+        reason = error
     # outside the `except` block: otherwise `command.run` replaces this message by its own for a full disk
+    if no_room(reason):
+        raise UserError(
+            f"{archive} cannot be unpacked: the disk of {folder.parent} is full: make room, and run the same command "
+            "to continue"
+        )
     raise UserError(f"{archive} cannot be unpacked: {reason}")
 
 
 def _damaged(archive: Path, error: Exception) -> UserError:
-    found = f"damaged or neither a tar nor a zip file ({error})"
-    return UserError(f"{archive} is {found}: download it again, or unpack it yourself")
+    return UserError(
+        f"{archive} is damaged or neither a tar nor a zip file ({error}): download it again, or unpack it yourself"
+    )
 
 
 def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath) -> None:
@@ -161,7 +163,7 @@ def _write(archive: Path, content: IO[bytes], folder: Path, path: PurePosixPath)
 
 
 def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
-    """Yields the files in a tar file, compressed or not, and reads it to its end, where damage would show."""
+    """Yields the files in a tar file, compressed or not, and reads it to its end to detect damage."""
     text = text_of(file)
     with opened_tar(text) as archive:
         for entry in tar_entries(archive, file.name):
@@ -176,13 +178,13 @@ def _tar_members(file: io.BufferedReader) -> Iterator[Member]:
 
 
 class _EndsOnce:
-    """A stream that raises an error if it is read again after its end: tarfile reads on up to a header's size."""
+    """A stream that raises an error if it is read after its end, where tarfile reads up to a header's size."""
 
     def __init__(self, text: IO[bytes]):
         self.text, self.ended = text, False
 
     def read(self, size: int) -> bytes:
-        """At most `size` bytes, b"" at the end; raises `tarfile.ReadError` after it."""
+        """Returns at most `size` bytes, b"" at the end; raises `tarfile.ReadError` after it."""
         if self.ended:
             raise tarfile.ReadError("unexpected end of data")
         data = self.text.read(size)
@@ -191,12 +193,12 @@ class _EndsOnce:
 
 
 def opened_tar(text: IO[bytes]) -> tarfile.TarFile:
-    """The tar file of a stream; reading raises `tarfile.ReadError` for one that is shorter than its headers say."""
+    """Opens the tar file of a stream; reading raises `tarfile.ReadError` if it is shorter than its headers say."""
     return tarfile.open(fileobj=cast(Any, _EndsOnce(text)), mode="r|")
 
 
 def tar_entries(archive: tarfile.TarFile, name: object) -> Iterator[tarfile.TarInfo]:
-    """The members of a tar file; raises `UserError` for a sparse one, which may be larger than any disk."""
+    """Yields the members of a tar file; raises `UserError` for a sparse one, which may be larger than any disk."""
     for entry in archive:
         if entry.issparse():
             raise UserError(f"{name} is refused: its member {quoted(entry.name)} is a sparse file")
@@ -208,7 +210,7 @@ def _zip_members(file: io.BufferedReader) -> Iterator[Member]:
     with zipfile.ZipFile(file) as archive:
         check_growth(archive, file.name)
         for entry in archive.infolist():
-            kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 if it was made on a system without such kinds
+            kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 if the system of its creation has no kinds of files
             path = _safe(file.name, entry.filename, entry.is_dir() or kind in (0, stat.S_IFREG))
             if not entry.is_dir():
                 yield path, partial(archive.open, entry)
@@ -228,7 +230,7 @@ def check_growth(archive: zipfile.ZipFile, name: object) -> None:
 
 
 def _safe(archive: str, name: str, regular: bool) -> PurePosixPath:
-    """The path of a member; raises UserError for one that leads out of the folder or is no regular file or folder."""
+    """Returns the path of a member; raises UserError if it leads out of the folder or is no regular file or folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise UserError(f"{archive} is refused: the path of its member {quoted(name)} leads out of the release")

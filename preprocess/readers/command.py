@@ -1,4 +1,4 @@
-"""Common parts of the readers' commands: the log, and errors in one sentence without a traceback."""
+"""Runs the commands of readers with a log, and with errors in one sentence without a traceback."""
 
 import logging
 import sys

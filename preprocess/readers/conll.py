@@ -13,8 +13,8 @@ from pathlib import Path
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io import bounds
 from preprocess.readers import command
+from preprocess.readers.file_arguments import add_arguments, read_file_arguments
 from preprocess.readers.labeled import Part, build, tagged_line
-from preprocess.readers.named import add_arguments, named_files
 from preprocess.readers.tagged import UPOS, Columns, read_tagged, span_tags
 
 ENCODINGS = ("utf-8", "iso-8859-1")
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
             tags = span_tags(options.types.replace(",", " "))
         settings = (str(columns), *sorted(tags), options.encoding)
         parts = []
-        for split, languages, path in named_files(options.files):
+        for split, languages, path in read_file_arguments(options.files):
             if len(languages) > 1:
                 raise UserError(f"{path}: expected one language, found {', '.join(languages)}")
             if options.wikiann:
@@ -61,17 +61,17 @@ def main(arguments: list[str] | None = None) -> int:
             read = partial(read_tagged, language=languages[0], columns=columns, tags=tags, encoding=options.encoding)
             name = f"{split}.{languages[0]}"
             parts.append(Part(name, path, {languages[0]: f"{name}.tsv"}, read, line=tagged_line, settings=settings))
-        described = {
+        header = {
             "corpus": ["CoNLL-U" if options.conllu else "WikiANN" if options.wikiann else "CoNLL"],
             "languages": list(dict.fromkeys(language for part in parts for language in part.files)),
         }
-        build(options.destination, Path(), parts, described)
+        build(options.destination, Path(), parts, header)
 
     return command.run("conll", work)
 
 
 def _columns(count: int, tag: int | None) -> Columns:
-    """The columns of the options; raises UserError for a tag that is not in a column after the word."""
+    """Returns the columns of the options; raises UserError for a tag that is not in a column after the word."""
     tag = count if tag is None else tag
     if not 2 <= tag <= count:
         raise UserError(f"--columns {count}: expected the tag in a column from 2 to {max(2, count)}, found {tag}")

@@ -1,4 +1,4 @@
-"""Downloads that resume and are checked against a checksum."""
+"""Downloads files, resumes downloads, and compares checksums."""
 
 import http.client
 import os
@@ -17,16 +17,16 @@ TIMEOUT = 60  # seconds without a byte
 
 
 def open_url(url: str, start: int) -> Any:
-    """Requests the bytes of `url` from `start` on; the `status` of the response is 206 if the server starts there."""
+    """Requests the bytes of `url` from `start` on; the response's `status` is 206 if the server starts there."""
     headers = {"Range": f"bytes={start}-"} if start else {}
     return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
 
 
 def download(url: str, path: Path, size: int, sha256: str) -> None:
-    """Downloads a file unless it exists. It gets its name once it is complete and its checksum is right.
+    """Downloads a file unless it exists; it gets its name once it is complete and its checksum is right.
 
-    Raises UserError if the server cannot be reached or the connection ends; another call then resumes. Raises it also
-    if the content differs from `size`, in bytes, and `sha256`.
+    Raises UserError if the server cannot be reached or the connection ends, so that another call resumes, and if the
+    content differs from `size`, in bytes, and `sha256`.
     """
     if path.exists():
         return
@@ -40,10 +40,12 @@ def download(url: str, path: Path, size: int, sha256: str) -> None:
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
             reason = getattr(error, "reason", None) or error
             raise UserError(f"{url}: {reason}; run the same command to continue") from error
-    found = part.stat().st_size
-    if found < size:
-        raise UserError(f"{url}: the connection ended after {found} of {size} bytes; run the same command to continue")
-    if found > size or sha256_of(part) != sha256:
+    actual_size = part.stat().st_size
+    if actual_size < size:
+        raise UserError(
+            f"{url}: the connection ended after {actual_size} of {size} bytes; run the same command to continue"
+        )
+    if actual_size > size or sha256_of(part) != sha256:
         part.unlink()
         raise UserError(
             f"{url}: expected {size} bytes with SHA-256 {sha256}; the downloaded file differs and is removed"

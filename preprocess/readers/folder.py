@@ -8,8 +8,8 @@ import yaml
 from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
 
-SMALL, LARGE = 8000, 32000  # number of pieces for a few languages and for many
-FEW = 4  # languages
+SMALL, LARGE = 8000, 32000  # pieces for at most FEW languages, and for more
+FEW = 4
 
 
 def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[str]]]) -> dict[str, int]:
@@ -19,7 +19,7 @@ def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[s
         paths: a file for each language.
         documents: rows with a text for each language; documents without rows are left out.
 
-    Returns the numbers of documents, of lines, and of words on each side, separated by spaces.
+    Returns the counts of documents, lines, and words on each side, separated by spaces.
     """
     counts = {"documents": 0, "lines": 0} | {f"words {path.name.rsplit('.', 1)[1]}": 0 for path in paths}
     columns = [[] for _ in paths]
@@ -39,20 +39,19 @@ def write_aligned(paths: Sequence[Path], documents: Iterable[Iterable[Sequence[s
 
 
 def mono_path(split: str, language: str) -> str:
-    """Path of monolingual text in a corpus folder."""
+    """Returns the path of monolingual text in a corpus folder."""
     return f"mono/{split}.{language}"
 
 
 def bitext_path(split: str, pair: str) -> str:
-    """Path of bitext in a corpus folder, without the language's suffix."""
+    """Returns the path of bitext in a corpus folder, without the language's suffix."""
     return f"bitext/{split}.{pair}"
 
 
 def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> None:
-    """Writes corpus.yaml with every file of the folder that has text; test sets are of bitext only.
+    """Writes corpus.yaml with every file of the folder that has text; only bitext has test sets.
 
-    The monolingual text of a language without any is its sides of the bitext: all of them for training, the first one
-    for validation.
+    A language without monolingual text gets its sides of the bitext: all for training, the first for validation.
     """
 
     def has_text(name: str) -> bool:
@@ -67,8 +66,8 @@ def describe(folder: Path, languages: Sequence[str], pairs: Sequence[str]) -> No
                 sides.setdefault((language, split), []).append(f"{name}.{language}")
     monolingual = {}
     for language in languages:
-        own = {split: mono_path(split, language) for split in SPLITS[:2]}
-        monolingual[language] = {split: name for split, name in own.items() if has_text(name)} or {
+        names = {split: mono_path(split, language) for split in SPLITS[:2]}
+        monolingual[language] = {split: name for split, name in names.items() if has_text(name)} or {
             split: files
             for split, files in (
                 ("train", sides.get((language, "train"))),

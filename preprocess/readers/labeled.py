@@ -1,4 +1,4 @@
-"""Files of labeled text: reads those of published corpora, writes those that fine-tuning reads."""
+"""Reads the labeled text of published corpora, and writes the files of fine-tuning."""
 
 import argparse
 import logging
@@ -46,7 +46,7 @@ def tagged_line(example: Example) -> str:
 
 
 def copied(example: Example) -> str:
-    """The text as it is."""
+    """The text without changes."""
     return example.texts[0]
 
 
@@ -54,15 +54,15 @@ def copied(example: Example) -> str:
 class Part:
     """The output of one published file."""
 
-    name: str  # of the stage
+    name: str  # name of the stage
     path: Path
     files: dict[str, str]  # language -> path in the output folder
-    read: Callable[[Path, Problems], Iterator[Example]]  # adds what is wrong to the problems
+    read: Callable[[Path, Problems], Iterator[Example]]  # adds errors to the problems
     placeholder: str = ""  # text in place of a missing sentence
     optional: bool = False  # if true, a language without examples is left out; otherwise it is an error
     keeps_empty: bool = False  # if true, an empty text is written as `_`, so that no line is missing
     settings: tuple[str, ...] = ()  # other settings that the result depends on
-    line: Callable[[Example], str] = labeled_line  # what is written of an example
+    line: Callable[[Example], str] = labeled_line  # output of an example
     leave_out: bool = False  # if true, wrong lines and answers are left out; otherwise they are errors
 
 
@@ -79,10 +79,10 @@ def read_rows(
     `skip_empty` those before other lines are problems.
     """
     expected, empty = 0, []
-    for number, text in decoded(path, problems):
+    for line_number, text in decoded(path, problems):
         if is_blank(text) and "\t" not in text:
             if not skip_empty:
-                empty.append(number)
+                empty.append(line_number)
             continue
         for line in empty:
             problems.wrong("empty lines", f"{path}, line {line}: the line is empty")
@@ -90,11 +90,11 @@ def read_rows(
         fields = [text_of_line(field) for field in text.split("\t")]
         expected = expected or len(fields)
         if len(fields) == expected or not same_columns:
-            yield number, fields
+            yield line_number, fields
             continue
         problems.wrong(
             "wrong columns",
-            f"{path}, line {number}: expected {expected} fields as in the first line, found {len(fields)}",
+            f"{path}, line {line_number}: expected {expected} fields as in the first line, found {len(fields)}",
         )
 
 
@@ -104,23 +104,23 @@ def read_table(path: Path, problems: Problems, columns: Sequence[str]) -> Iterat
     Problems are those of `read_rows`, and a header that lacks a column.
     """
     rows = read_rows(path, problems)
-    number, header = next(rows, (0, []))
+    line_number, header = next(rows, (0, []))
     if missing := [name for name in columns if name not in header]:
-        if number:
+        if line_number:
             problems.add(
-                f"{path}, line {number}: expected a header with {', '.join(columns)}; {', '.join(missing)} is not in "
-                f"{' '.join(header)[:SHOWN]!r}"
+                f"{path}, line {line_number}: expected a header with {', '.join(columns)}; {', '.join(missing)} is not "
+                f"in {' '.join(header)[:SHOWN]!r}"
             )
         return
-    places = [header.index(name) for name in columns]
-    for number, fields in rows:
-        yield number, [fields[place] for place in places]
+    indices = [header.index(name) for name in columns]
+    for line_number, fields in rows:
+        yield line_number, [fields[i] for i in indices]
 
 
 # Writing
 
 
-def build(folder: Path, release: Path, parts: Sequence[Part], described: dict, remedy: str = "") -> None:
+def build(folder: Path, release: Path, parts: Sequence[Part], header: dict, remedy: str = "") -> None:
     """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
     def output(part: Part) -> checked.Output:
@@ -132,47 +132,49 @@ def build(folder: Path, release: Path, parts: Sequence[Part], described: dict, r
         )
 
     outputs = [output(replace(part, path=stored(part.path))) for part in parts]
-    checked.build(folder, release, outputs, described, remedy)
+    checked.build(folder, release, outputs, header, remedy)
 
 
 def build_unpacked(
     folder: Path,
     release: Path,
     parts: Callable[[Path], Sequence[Part]],
-    described: dict,
+    header: dict,
     remedy: str = "",
-    others: Collection[str] = (),
+    alternatives: Collection[str] = (),
 ) -> None:
     """Calls `build` for a release that is a folder or an archive (`preprocess.readers.archives.unpacked`).
 
     Args:
         parts: a function of the folder of the release.
-        others: names of files that it may use in place of those that it usually has.
+        alternatives: names of other files that it may use.
     """
-    with unpacked(release, folder, {part.path.name for part in parts(release)} | set(others)) as found:
-        build(folder, found, parts(found), described, remedy)
+    with unpacked(release, folder, {part.path.name for part in parts(release)} | set(alternatives)) as source:
+        build(folder, source, parts(source), header, remedy)
 
 
 def check(part: Part) -> Problems:
-    """The problems of a part."""
+    """Returns the problems of a part."""
     problems = Problems(part.leave_out)
-    for _ in _kept(part, problems, _no_counts(part), f"check {part.name}"):
+    for _ in _examples(part, problems, _no_counts(part), f"check {part.name}"):
         pass
     return problems
 
 
 def _reasons(part: Part) -> list[str]:
-    """Why a pair is left out of any part."""
+    """Reasons to leave out a pair."""
     return ["empty", *([part.placeholder] if part.placeholder else [])]
 
 
 def _no_counts(part: Part) -> dict[str, dict[str, Any]]:
-    """Counts of each file, for the manifest, at the beginning."""
+    """Returns the initial counts of each file, for the manifest."""
     return {name: {"lines": 0, **dict.fromkeys(_reasons(part), 0), "labels": {}} for name in part.files.values()}
 
 
-def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: str) -> Iterator[tuple[str, Example]]:
-    """Yields the output file and the example of what is written of a part, and adds to the counts."""
+def _examples(
+    part: Part, problems: Problems, counts: dict[str, dict], description: str
+) -> Iterator[tuple[str, Example]]:
+    """Yields the output file and the example of each line to write, and counts them."""
     examples = part.read(part.path, problems)
     for language, label, texts in tqdm(examples, desc=description, unit=" examples", unit_scale=True, disable=None):
         name = part.files[language]
@@ -193,10 +195,10 @@ def _kept(part: Part, problems: Problems, counts: dict[str, dict], description: 
 
 
 def _write(folder: Path, part: Part) -> dict[str, dict]:
-    """Writes a part; returns, for each file, its lines, lines by label, and what is left out and why."""
+    """Writes a part; returns the counts of each file: lines, lines by label, and left-out lines by reason."""
     problems, counts, files = Problems(part.leave_out), _no_counts(part), {}
     with ExitStack() as stack:
-        for name, example in _kept(part, problems, counts, part.name):
+        for name, example in _examples(part, problems, counts, part.name):
             if name not in files:
                 files[name] = stack.enter_context(replacing(folder / name, make_folder=True))
             files[name].write(part.line(example).encode())
@@ -206,11 +208,11 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
         if not count["lines"]:
             logger.warning("%s: no examples in %s; %s is not written", part.path, languages[name], name)
         elif any(count[reason] for reason in _reasons(part)):
-            done = "wrote as _" if part.keeps_empty else "left out"
-            logger.info("%s: %s %s", name, done, ", ".join(f"{count[reason]} {reason}" for reason in _reasons(part)))
+            action = "wrote as _" if part.keeps_empty else "left out"
+            logger.info("%s: %s %s", name, action, ", ".join(f"{count[reason]} {reason}" for reason in _reasons(part)))
     if problems.left_out:
-        found = ", ".join(f"{count} {kind}" for kind, count in sorted(problems.left_out.items()))
-        logger.warning("%s: left out %s", part.path, found)
+        left_out = sorted(problems.left_out.items())
+        logger.warning("%s: left out %s", part.path, ", ".join(f"{count} {kind}" for kind, count in left_out))
     return counts
 
 
@@ -218,7 +220,7 @@ def _write(folder: Path, part: Part) -> dict[str, dict]:
 
 
 def argument_parser(name: str, description: str, release: str, languages: Sequence[str]) -> argparse.ArgumentParser:
-    """Makes a parser of the arguments of all readers of labeled pairs: RELEASE, DEST and --langs."""
+    """Returns a parser of the arguments of all readers of labeled pairs: RELEASE, DEST and --langs."""
     parser = argparse.ArgumentParser(prog=f"python -m preprocess.readers.{name}", description=description)
     parser.add_argument("release", metavar="RELEASE", type=Path, help=release)
     parser.add_argument("destination", metavar="DEST", type=Path, help="folder to write")
@@ -239,16 +241,13 @@ def read_release(
     parts: Callable[[Path, list[str]], list[Part]],
     arguments: list[str] | None,
 ) -> int:
-    """Runs a reader without other arguments: writes the `parts` of RELEASE in --langs; returns the exit status.
-
-    RELEASE is a folder or an archive.
-    """
+    """Writes the `parts` of RELEASE, a folder or an archive, in --langs; returns the exit status."""
     options = argument_parser(name, f"{corpus}.", release, languages).parse_args(arguments)
 
     def work() -> None:
-        found = chosen(options.langs, languages)
-        described = {"corpus": [corpus], "languages": found}
-        build_unpacked(options.destination, options.release, lambda release: parts(release, found), described)
+        codes = selected_languages(options.langs, languages)
+        header = {"corpus": [corpus], "languages": codes}
+        build_unpacked(options.destination, options.release, lambda release: parts(release, codes), header)
 
     return command.run(name, work)
 
@@ -261,18 +260,18 @@ def read_benchmark(
     parts: Callable[[str, Path, list[str], bool], Iterator[Part]],
     arguments: list[str] | None,
     archive: bool = False,
-    others: Collection[str] = (),
+    alternatives: Collection[str] = (),
 ) -> int:
-    """Runs a reader with --tasks: writes the `parts` of each task of RELEASE in --langs; returns the exit status.
+    """Writes the `parts` of each task of --tasks of RELEASE in --langs; returns the exit status.
 
     Args:
         languages: the languages of each task.
         parts: a function of task, RELEASE, languages and whether --skip-invalid is given.
         archive: whether RELEASE may be an archive.
-        others: as in `build_unpacked`.
+        alternatives: as in `build_unpacked`.
     """
-    known = sorted({language for codes in languages.values() for language in codes})
-    parser = argument_parser(name, f"{corpus}.", release, known)
+    all_codes = sorted({language for codes in languages.values() for language in codes})
+    parser = argument_parser(name, f"{corpus}.", release, all_codes)
     parser.add_argument(
         "--tasks", default=",".join(languages), help="tasks, separated by commas (default: %(default)s)"
     )
@@ -280,26 +279,26 @@ def read_benchmark(
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        tasks, codes = names_of("--tasks", options.tasks), chosen(options.langs, known)
+        tasks, codes = names_of("--tasks", options.tasks), selected_languages(options.langs, all_codes)
         if unknown := [task for task in tasks if task not in languages]:
             raise UserError(f"--tasks {options.tasks}: {unknown[0]} is not one of {', '.join(languages)}")
-        if set(codes) != set(known):
+        if set(codes) != set(all_codes):
             spoken = {code for task in tasks for code in languages[task]}
             if absent := [code for code in codes if code not in spoken]:
                 raise UserError(
                     f"--langs {options.langs}: language {absent[0]!r} is in none of the tasks {', '.join(tasks)}"
                 )
-        wanted = {task: [code for code in languages[task] if code in codes] for task in tasks}
+        task_languages = {task: [code for code in languages[task] if code in codes] for task in tasks}
 
-        def found(release: Path) -> list[Part]:
-            return [part for task in tasks for part in parts(task, release, wanted[task], options.skip_invalid)]
+        def release_parts(release: Path) -> list[Part]:
+            return [part for task in tasks for part in parts(task, release, task_languages[task], options.skip_invalid)]
 
-        described = {"corpus": [corpus], "tasks": tasks, "languages": codes}
+        header = {"corpus": [corpus], "tasks": tasks, "languages": codes}
         remedy = "--tasks and --langs choose a part of the release"
         if archive:
-            build_unpacked(options.destination, options.release, found, described, remedy, others)
+            build_unpacked(options.destination, options.release, release_parts, header, remedy, alternatives)
         else:
-            build(options.destination, options.release, found(options.release), described, remedy)
+            build(options.destination, options.release, release_parts(options.release), header, remedy)
 
     return command.run(name, work)
 
@@ -315,19 +314,19 @@ def skip_invalid_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def chosen(option: str, languages: Sequence[str]) -> list[str]:
-    """The languages of --langs; raises UserError for a language that the release lacks."""
-    found = names_of("--langs", option)
-    if unknown := [language for language in found if language not in languages]:
+def selected_languages(option: str, languages: Sequence[str]) -> list[str]:
+    """Parses --langs; raises UserError for a language that the release lacks."""
+    codes = names_of("--langs", option)
+    if unknown := [language for language in codes if language not in languages]:
         raise UserError(f"--langs: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(languages)}")
-    return found
+    return codes
 
 
 def inside(release: Path, name: str) -> Path:
-    """The folder `name` in `release`, or `release` itself if there is none."""
+    """Returns the folder `name` in `release`, or `release` itself if there is none."""
     return release / name if (release / name).is_dir() else release
 
 
 def train_path(language: str) -> str:
-    """Path of training text; text translated from English is in a separate folder."""
+    """Returns the path of training text; text translated from English is in a separate folder."""
     return f"train.{language}.tsv" if language == "en" else f"translate_train/train.{language}.tsv"

@@ -14,7 +14,7 @@ from pathlib import Path
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.text import text_of_line
 from preprocess.readers import command
-from preprocess.readers.labeled import Example, Part, argument_parser, build, chosen, inside, read_rows
+from preprocess.readers.labeled import Example, Part, argument_parser, build, inside, read_rows, selected_languages
 from preprocess.readers.problems import Problems
 
 LANGUAGES = {
@@ -32,35 +32,35 @@ SIZES = (1000, 2000, 5000, 10000)
 
 
 def parts(release: Path, languages: list[str], size: int) -> Iterator[Part]:
-    """The parts of MLDoc; the files of a language may be in a folder of their own."""
+    """Yields the parts of MLDoc; each language may have a folder for its files."""
     for language in languages:
         name = LANGUAGES[language]
-        for split, theirs in (("train", f"train.{size}"), ("valid", "dev"), ("test", "test")):
+        for split, suffix in (("train", f"train.{size}"), ("valid", "dev"), ("test", "test")):
             read = partial(documents, language=language)
-            path = inside(release, name) / f"{name}.{theirs}"
+            path = inside(release, name) / f"{name}.{suffix}"
             yield Part(f"{split}.{language}", stored(path), {language: f"{split}.{language}.tsv"}, read)
 
 
 def documents(path: Path, problems: Problems, language: str) -> Iterator[Example]:
     """Yields the documents of a file."""
-    for number, fields in read_rows(path, problems):
+    for line_number, fields in read_rows(path, problems):
         if len(fields) != 2:
-            problems.add(f"{path}, line {number}: expected a label and a text, found {len(fields)} fields")
+            problems.add(f"{path}, line {line_number}: expected a label and a text, found {len(fields)} fields")
             continue
-        label, text = problems.label(path, number, "label", fields[0], LABELS), plain(fields[1])
+        label, text = problems.label(path, line_number, "label", fields[0], LABELS), plain(fields[1])
         if not text:
-            problems.add(f"{path}, line {number}: an empty text")
+            problems.add(f"{path}, line {line_number}: an empty text")
         elif label:
             yield Example(language, label, (text,))
 
 
 def plain(text: str) -> str:
-    """The text of a document, which generate_documents.py writes as b'…' if Python 3 runs it."""
+    """Returns the text of a document, which generate_documents.py writes as b'…' on Python 3."""
     if text[:2] not in ("b'", 'b"') or text[-1] != text[1]:
         return text
     try:
         return text_of_line(ast.literal_eval(text).decode("utf-8"))
-    except (SyntaxError, ValueError):  # a text that only begins as such a one
+    except (SyntaxError, ValueError):  # a text that begins with b' and is no literal
         return text
 
 
@@ -77,9 +77,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        languages = chosen(options.langs, list(LANGUAGES))
-        described = {"corpus": ["MLDoc"], "languages": languages, "size": options.size}
-        build(options.destination, options.release, list(parts(options.release, languages, options.size)), described)
+        languages = selected_languages(options.langs, list(LANGUAGES))
+        header = {"corpus": ["MLDoc"], "languages": languages, "size": options.size}
+        build(options.destination, options.release, list(parts(options.release, languages, options.size)), header)
 
     return command.run("mldoc", work)
 

@@ -1,7 +1,7 @@
 """The command: ``python -m preprocess.readers.opus DEST --pair en-de FILE.zip ...``, OPUS corpora in Moses format.
 
-A zip has one text file per language, NAME.de-en.de and NAME.de-en.en, aligned line by line, beside other files. It has
-neither documents nor splits: sentences for validation and test are chosen by a hash of their text.
+A zip has one text file per language, NAME.de-en.de and NAME.de-en.en, aligned line by line, beside other files, and
+neither documents nor splits. A hash of their text selects the sentences for validation and test.
 """
 
 import argparse
@@ -64,12 +64,12 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
 
 
 def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict:
-    """Chooses validation and test pairs, and writes all splits; no training pair shares a side with a chosen pair."""
-    drawn = _draw(pair, archives, held_out)
+    """Selects validation and test pairs, and writes all splits; no training pair shares a side with a selected pair."""
+    held_out_pairs = _draw(pair, archives, held_out)
     sides = [{}, {}]  # text of each side -> its split, validation or test
-    for first, _, split, second in drawn:
+    for first, _, split, second in held_out_pairs:
         sides[0][first] = sides[1][second] = split
-    kept = {(first, second): split for first, _, split, second in drawn}
+    splits = {(first, second): split for first, _, split, second in held_out_pairs}
     counts, read = dict.fromkeys((*SPLITS, "left out"), 0), []
     with ExitStack() as stack:
         files = {
@@ -83,18 +83,18 @@ def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict
             for texts in _pairs(path, pair, read, "write"):
                 keys = (letters_and_digits(texts[0]), letters_and_digits(texts[1]))
                 leaks = keys[0] in sides[0] or keys[1] in sides[1]
-                split = kept.pop(keys, "left out") if leaks else "train"
+                split = splits.pop(keys, "left out") if leaks else "train"
                 counts[split] += 1
                 for file, text in zip(files.get(split, ()), texts):
                     file.write(f"{text}\n".encode())
-    return counts | {path.name: found for path, found in zip(archives, read)}
+    return counts | {path.name: archive_counts for path, archive_counts in zip(archives, read)}
 
 
 def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int, str, str]]:
-    """Chosen pairs: (first side, its hash, split, second side), letters and digits only.
+    """Selects pairs: (first side, its hash, split, second side), letters and digits only.
 
-    The sentences with the smallest hashes are chosen, so that most of them stay the same if an archive is added. A
-    pair whose second side has been chosen before is skipped, since it could be in both splits.
+    Sentences with the smallest hashes are selected, so that most of them stay the same if an archive is added. A pair
+    with the second side of a selected pair is skipped, so that no side is in both splits.
     """
     smallest, seen, total = [], set(), 0
     room = 4 * held_out  # twice as many as needed, since some are skipped for their second side
@@ -102,24 +102,24 @@ def _draw(pair: str, archives: list[Path], held_out: int) -> list[tuple[str, int
         for texts in _pairs(path, pair, [], "draw"):
             total += 1
             first, second = map(letters_and_digits, texts)
-            place = int.from_bytes(hashlib.sha256(first.encode()).digest()[:8], "big")
-            if not first or not second or first in seen or (len(smallest) >= room and place > -smallest[0][0]):
+            key = int.from_bytes(hashlib.sha256(first.encode()).digest()[:8], "big")
+            if not first or not second or first in seen or (len(smallest) >= room and key > -smallest[0][0]):
                 continue
-            heapq.heappush(smallest, (-place, first, second))
+            heapq.heappush(smallest, (-key, first, second))
             seen.add(first)
             if len(smallest) > room:
                 seen.discard(heapq.heappop(smallest)[1])
-    each = min(held_out, total // LARGEST_SHARE)
-    drawn, second_sides = [], set()
-    for place, first, second in sorted(smallest, reverse=True):
-        if len(drawn) < 2 * each and second not in second_sides:
-            drawn.append((first, -place, SPLITS[1 + len(drawn) % 2], second))
+    split_size = min(held_out, total // LARGEST_SHARE)
+    pairs, second_sides = [], set()
+    for key, first, second in sorted(smallest, reverse=True):
+        if len(pairs) < 2 * split_size and second not in second_sides:
+            pairs.append((first, -key, SPLITS[1 + len(pairs) % 2], second))
             second_sides.add(second)
-    return drawn
+    return pairs
 
 
 def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of an archive; appends the numbers of pairs left out to `counts`."""
+    """Yields the pairs of an archive; appends their counts to `counts`."""
     languages = pair.split("-")
     try:
         with zipfile.ZipFile(path) as archive, ExitStack() as stack:
@@ -136,16 +136,16 @@ def _pairs(path: Path, pair: str, counts: list[dict], purpose: str) -> Iterator[
 
 
 def _members(path: Path, archive: zipfile.ZipFile, languages: list[str]) -> list[str]:
-    """Names of the two text files, NAME.de-en.de and NAME.de-en.en; OPUS orders a pair alphabetically."""
+    """Returns the names of the two text files, NAME.de-en.de and NAME.de-en.en; OPUS orders a pair alphabetically."""
     both = "-".join(sorted(languages)), "-".join(languages), "-".join(languages[::-1])
-    found = [
+    matches = [
         [name for name in archive.namelist() if name.endswith(tuple(f".{pair}.{language}" for pair in both))]
         for language in languages
     ]
-    if any(len(names) != 1 for names in found):
-        wanted = " and one ".join(f"*.{both[0]}.{language}" for language in languages)
-        raise UserError(f"{path}: expected one file {wanted}, found {', '.join(archive.namelist()) or 'nothing'}")
-    return [names[0] for names in found]
+    if any(len(names) != 1 for names in matches):
+        patterns = " and one ".join(f"*.{both[0]}.{language}" for language in languages)
+        raise UserError(f"{path}: expected one file {patterns}, found {', '.join(archive.namelist()) or 'nothing'}")
+    return [names[0] for names in matches]
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,8 +18,8 @@ PLACEHOLDER = "NS"
 
 
 def parts(release: Path, languages: list[str]) -> list[Part]:
-    """The parts of `release`: its folder x-final or the folder that contains it."""
-    found = []
+    """Lists the parts of `release`, the folder x-final or the folder that contains it."""
+    parts = []
     for language in languages:
         train = "train.tsv" if language == "en" else "translated_train.tsv"
         for name, split, path in (
@@ -29,15 +29,15 @@ def parts(release: Path, languages: list[str]) -> list[Part]:
         ):
             file = inside(release, "x-final") / language / name
             read = partial(examples, language=language)
-            found.append(Part(f"{split} {language}", file, {language: path}, read, placeholder=PLACEHOLDER))
-    return found
+            parts.append(Part(f"{split} {language}", file, {language: path}, read, placeholder=PLACEHOLDER))
+    return parts
 
 
 def examples(path: Path, problems: Problems, language: str) -> Iterator[Example]:
     """Yields the examples of a file."""
-    for number, (first, second, label) in read_table(path, problems, ("sentence1", "sentence2", "label")):
-        if known := problems.label(path, number, "label", label, LABELS):
-            yield Example(language, known, (first, second))
+    for line_number, (first, second, label) in read_table(path, problems, ("sentence1", "sentence2", "label")):
+        if known_label := problems.label(path, line_number, "label", label, LABELS):
+            yield Example(language, known_label, (first, second))
 
 
 def main(arguments: list[str] | None = None) -> int:

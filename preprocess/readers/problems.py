@@ -1,4 +1,4 @@
-"""Problems of published files: readers collect them, and all are shown before anything is written."""
+"""Collects the problems of published files, which are all shown before anything is written."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -12,9 +12,9 @@ from fairseq_xl.io.text import without_marks
 
 @dataclass
 class Problems:
-    """The number of problems, the first ones, and how many wrong lines or answers were left out."""
+    """The number of problems, the first ones, and counts of wrong lines and answers that are left out."""
 
-    leave_out: bool = False  # if true, wrong lines and answers are counted, and are no problems
+    leave_out: bool = False  # if true, wrong lines and answers are left out and counted, and are no problems
     count: int = 0
     first: list[str] = field(default_factory=list)  # at most `LISTED`
     left_out: Counter[str] = field(default_factory=Counter)  # kind -> number
@@ -32,39 +32,39 @@ class Problems:
         else:
             self.add(problem)
 
-    def label(self, path: Path, number: int, kind: str, found: str, valid: Mapping[str, str]) -> str | None:
-        """Looks up the label of line `number` in `valid`; an unknown label is a problem and gives None."""
-        if found not in valid:
+    def label(self, path: Path, line_number: int, kind: str, label: str, valid: Mapping[str, str]) -> str | None:
+        """Looks up the label of a line in `valid`; an unknown label is a problem and gives None."""
+        if label not in valid:
             self.wrong(
-                f"wrong {kind}", f"{path}, line {number}: {kind} {quoted(found)} is not one of {', '.join(valid)}"
+                f"wrong {kind}", f"{path}, line {line_number}: {kind} {quoted(label)} is not one of {', '.join(valid)}"
             )
-        return valid.get(found)
+        return valid.get(label)
 
-    def merge(self, other: "Problems") -> None:
+    def merge(self, problems: "Problems") -> None:
         """Adds the problems of another file."""
-        self.count += other.count
-        self.first += other.first[: LISTED - len(self.first)]
+        self.count += problems.count
+        self.first += problems.first[: LISTED - len(self.first)]
 
     def refuse(self, remedy: str = "") -> None:
-        """Raises `UserError` if there are problems; of several, `remedy` is the last line."""
+        """Raises `UserError` if there are problems; `remedy` is the last line of several."""
         if self.count:
-            more = f"\n  {remedy}" if remedy and self.count > 1 else ""
-            raise UserError(listed(self.first, self.count) + more)
+            last_line = f"\n  {remedy}" if remedy and self.count > 1 else ""
+            raise UserError(listed(self.first, self.count) + last_line)
 
 
 def decoded(path: Path, problems: Problems, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yields the number and the text of each line; one of another encoding is skipped.
+    """Yields the number and the text of each line, without a byte-order mark; only b"\\n" ends a line.
 
-    Such a line and an empty file are problems. Only b"\\n" ends a line; a byte-order mark is left out.
+    A line of another encoding, which is skipped, and an empty file are problems.
     """
-    number = 0
+    line_number = 0
     with open(path, "rb") as file:
-        for number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
+        for line_number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
             try:
                 text = without_marks(line.decode(encoding))
             except UnicodeDecodeError:
-                problems.wrong("not UTF-8", f"{path}, line {number}: not UTF-8")
+                problems.wrong("not UTF-8", f"{path}, line {line_number}: not UTF-8")
                 continue
-            yield number, text
-    if not number:
+            yield line_number, text
+    if not line_number:
         problems.add(f"{path}, line 1: the file is empty")

@@ -18,14 +18,14 @@ FILE = "files"  # label of a file, which manifests count
 
 
 def read_file(path: Path, problems: Problems, language: str, training: bool, prefix: str = "") -> Iterator[Example]:
-    """Yields a file as one example, its text; questions and answers that are wrong are problems.
+    """Yields a file as one example, its text; wrong questions and answers are problems.
 
     Ids that occur several times in training text, as in XTREME's TyDiQA-GoldP, are numbered: `1`, `1#2`. With
     `problems.leave_out`, wrong answers are left out, and in training text wrong questions and those without a right
-    answer. A question of validation and test text is never left out: it is predicted.
+    answer. Questions of validation and test text are never left out: they are predicted.
 
     Args:
-        prefix: only questions whose id begins with it are read, for a file of several languages.
+        prefix: prefix of the ids of the questions to read, for a file of several languages.
     """
     try:
         text, content = read_content(path, language)
@@ -33,7 +33,7 @@ def read_file(path: Path, problems: Problems, language: str, training: bool, pre
             examine(content, path, language)  # for its error in another format
             content = changed(content, lambda _, question: question if _has_prefix(question, prefix) else None)
         _, wrong = examine(content, path, language)
-        as_read, numbered = content, training and any(each.repeated for each in wrong)
+        as_read, numbered = content, training and any(problem.repeated for problem in wrong)
         if numbered:
             logger.warning("%s: ids of questions that occur several times are numbered: 1, 1#2", path)
             content = with_unique_ids(content)
@@ -41,7 +41,7 @@ def read_file(path: Path, problems: Problems, language: str, training: bool, pre
     except UserError as error:
         problems.add(str(error))
         return
-    refused = [each for each in wrong if not problems.leave_out or (each.question and not training)]
+    refused = [problem for problem in wrong if not problems.leave_out or (problem.question and not training)]
     for message in problem_messages(text, as_read, path, refused):
         problems.add(message)
     if wrong and not refused:
@@ -58,48 +58,52 @@ def _has_prefix(question: Any, prefix: str) -> bool:
 
 
 def with_unique_ids(content: Any) -> Any:
-    """The content in which the second question of an id has the id with #2, and so on."""
+    """Appends #2 to the second question of an id, and so on."""
     seen: Counter[str] = Counter()
 
-    def named(_: int, question: Any) -> Any:
+    def with_unique_id(_: int, question: Any) -> Any:
         if not isinstance(question, dict) or "id" not in question:
             return question
         name = str(question["id"])
         seen[name] += 1
         return question | {"id": f"{name}#{seen[name]}"} if seen[name] > 1 else question
 
-    return changed(content, named)
+    return changed(content, with_unique_id)
 
 
 def left_out(content: Any, wrong: list[Problem], training: bool) -> tuple[Any, Counter[str]]:
-    """The content without what is wrong, and the numbers of answers and questions that were left out."""
-    found, counts = {each.index: each for each in wrong}, Counter()
+    """Removes wrong answers and questions; returns the content, and the counts of both."""
+    by_index, counts = {problem.index: problem for problem in wrong}, Counter()
 
-    def kept(number: int, question: Any) -> Any:
-        if number not in found:
+    def without_errors(index: int, question: Any) -> Any:
+        if index not in by_index:
             return question
-        if found[number].question:
+        if by_index[index].question:
             counts["wrong questions"] += 1
             return None
-        counts["wrong answers"] += len(found[number].answers)
-        right = [each for place, each in enumerate(question["answers"]) if place not in found[number].answers]
+        counts["wrong answers"] += len(by_index[index].answers)
+        right = [problem for i, problem in enumerate(question["answers"]) if i not in by_index[index].answers]
         if right or not training:
             return question | {"answers": right}
         counts["questions without a right answer"] += 1
         return None
 
-    return changed(content, kept), counts
+    return changed(content, without_errors), counts
 
 
-def changed(content: Any, kept: Callable[[int, Any], Any]) -> Any:
-    """The content with `kept(number, question)` in place of each question, without those that are None."""
-    found = defaultdict(list)
-    for number, (paragraph, question) in enumerate(iter_questions(content)):
-        if (made := kept(number, question)) is not None:
-            found[id(paragraph)].append(made)
+def changed(content: Any, change: Callable[[int, Any], Any]) -> Any:
+    """Replaces each question by `change(index, question)`, and removes it if that is None."""
+    questions = defaultdict(list)
+    for index, (paragraph, question) in enumerate(iter_questions(content)):
+        if (result := change(index, question)) is not None:
+            questions[id(paragraph)].append(result)
     articles = []
     for article in content["data"]:
-        paragraphs = [each | {"qas": found[id(each)]} for each in article["paragraphs"] if found[id(each)]]
+        paragraphs = [
+            paragraph | {"qas": questions[id(paragraph)]}
+            for paragraph in article["paragraphs"]
+            if questions[id(paragraph)]
+        ]
         if paragraphs:
             articles.append(article | {"paragraphs": paragraphs})
     return content | {"data": articles}

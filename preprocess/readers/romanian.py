@@ -2,9 +2,9 @@
 
 ``--check FILE`` checks that a file has no diacritics.
 
-Replaces s and t with a cedilla by the correct letters with a comma below. Some Romanian text has no diacritics; with
---remove-diacritics none has. Same letters as in the two programs of Sennrich et al. 2016, *Edinburgh Neural Machine
-Translation Systems for WMT 16*, which XLM's commands run.
+Replaces s and t with a cedilla by the correct letters with a comma below. Some Romanian text has no diacritics;
+--remove-diacritics removes them everywhere. The letters are those of the two programs of Sennrich et al. 2016,
+*Edinburgh Neural Machine Translation Systems for WMT 16*, which XLM's commands run.
 """
 
 import argparse
@@ -31,20 +31,20 @@ def normalize(text: str, remove_diacritics: bool = False) -> str:
 
 def check_without_diacritics(path: Path) -> None:
     """Raises UserError if a text file, compressed or not, has Romanian diacritics or is not UTF-8."""
-    number, letter = 1, re.compile(f"[{DIACRITICS}]")
+    line_number, letter = 1, re.compile(f"[{DIACRITICS}]")
     for block in read_blocks(stored(path)):
         try:
             text = block.decode("utf-8")
         except UnicodeDecodeError as error:
-            line = number + block.count(b"\n", 0, error.start)
+            line = line_number + block.count(b"\n", 0, error.start)
             raise UserError(f"{path}, line {line}: not UTF-8") from error
-        if found := letter.search(text):
-            number += text.count("\n", 0, found.start())
+        if match := letter.search(text):
+            line_number += text.count("\n", 0, match.start())
             raise UserError(
-                f"{path} has {found[0]!r} in line {number}: remove its diacritics with `python -m "
+                f"{path} has {match[0]!r} in line {line_number}: remove its diacritics with `python -m "
                 "preprocess.readers.romanian --remove-diacritics`"
             )
-        number += text.count("\n")
+        line_number += text.count("\n")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,11 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
         if options.check:
             check_without_diacritics(options.check)
             return
-        for number, line in enumerate(sys.stdin.buffer, start=1):
+        for line_number, line in enumerate(sys.stdin.buffer, start=1):
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise UserError(f"line {number} is not UTF-8") from error
+                raise UserError(f"line {line_number} is not UTF-8") from error
             sys.stdout.buffer.write(normalize(text, options.remove_diacritics).encode())
 
     return command.run("romanian", work)

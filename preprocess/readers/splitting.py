@@ -1,7 +1,7 @@
 """Splits documents into training, validation and test text without common text; near-duplicates share a split.
 
-Documents are `dict[name, dict[id, text]]`; a text is a paragraph or a sentence. Hashes of names decide everything, so
-that a document stays in its split if languages or documents are added.
+Documents are `dict[name, dict[id, text]]`; a text is a paragraph or a sentence. Splits depend on hashes of names only,
+so that a document stays in its split if languages or documents are added.
 """
 
 import hashlib
@@ -22,24 +22,24 @@ SHORT = 6  # words: shorter repeated text is removed from validation and test, l
 
 
 def split(documents: Documents) -> dict[str, str]:
-    """The split of every document, train, valid or test; near-duplicates have the same one."""
+    """Assigns every document to train, valid or test; near-duplicates have the same split."""
     groups = defaultdict(list)
     for name, head in _groups(documents).items():
         groups[head].append(name)
     return {
-        name: _drawn(head) if len(names) <= LARGEST else "train" for head, names in groups.items() for name in names
+        name: _split_of(head) if len(names) <= LARGEST else "train" for head, names in groups.items() for name in names
     }
 
 
-def _drawn(name: str) -> str:
-    place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
-    if place < SHARES["test"]:
+def _split_of(name: str) -> str:
+    position = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+    if position < SHARES["test"]:
         return "test"
-    return "valid" if place < SHARES["test"] + SHARES["valid"] else "train"
+    return "valid" if position < SHARES["test"] + SHARES["valid"] else "train"
 
 
 def _groups(documents: Documents) -> dict[str, str]:
-    """For each document, the first document, by name, in its group of near-duplicates."""
+    """Maps each document to the first document, by name, of its group of near-duplicates."""
     long_texts = {}
     for name, texts in documents.items():
         keys = {letters_and_digits(text) for text in texts.values()}
@@ -54,11 +54,11 @@ def _groups(documents: Documents) -> dict[str, str]:
             shared.update(dict.fromkeys(combinations(names, 2), len(key)))
     size = {name: sum(map(len, keys)) for name, keys in long_texts.items()}
     near = (pair for pair, characters in shared.items() if characters >= NEAR * min(size[name] for name in pair))
-    return _joined(sorted(documents), near)
+    return _components(sorted(documents), near)
 
 
-def _joined(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """For each name, the smallest name in its connected component."""
+def _components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Maps each name to the smallest name of its connected component."""
     head = {name: name for name in names}
 
     def top(name: str) -> str:
@@ -81,14 +81,14 @@ def without_leaks(documents: Documents, splits: dict[str, str], short: int) -> D
     """
     removed = set()
     for lower, upper in (("train", "test"), ("train", "valid"), ("valid", "test")):
-        places = {name: defaultdict(list) for name in (lower, upper)}
+        occurrences = {name: defaultdict(list) for name in (lower, upper)}
         for name, texts in documents.items():
             for identity, text in texts.items():
-                if splits[name] in places and (name, identity) not in removed:
-                    places[splits[name]][letters_and_digits(text)].append((name, identity, len(text.split())))
-        for key in places[lower].keys() & places[upper].keys():
-            brief = min(words for _, _, words in places[upper][key]) < short
-            removed.update((name, identity) for name, identity, _ in places[upper if brief else lower][key])
+                if splits[name] in occurrences and (name, identity) not in removed:
+                    occurrences[splits[name]][letters_and_digits(text)].append((name, identity, len(text.split())))
+        for key in occurrences[lower].keys() & occurrences[upper].keys():
+            brief = min(words for _, _, words in occurrences[upper][key]) < short
+            removed.update((name, identity) for name, identity, _ in occurrences[upper if brief else lower][key])
     return {
         name: {identity: text for identity, text in texts.items() if (name, identity) not in removed}
         for name, texts in documents.items()

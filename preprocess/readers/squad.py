@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError
 from preprocess.readers import command
+from preprocess.readers.file_arguments import add_arguments, read_file_arguments
 from preprocess.readers.labeled import Part, build, copied, skip_invalid_option
-from preprocess.readers.named import add_arguments, named_files
 from preprocess.readers.questions import read_file
 
 #: language -> its name in ids of TyDiQA-GoldP, such as arabic-2387335860751143628-1
@@ -41,21 +41,21 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work() -> None:
         parts = []
-        for split, languages, path in named_files(options.files):
+        for split, languages, path in read_file_arguments(options.files):
             for language in languages:
                 prefix = f"{_name(language)}-" if len(languages) > 1 else ""
                 read = partial(read_file, language=language, training=split == "train", prefix=prefix)
                 name = f"{split}.{language}"
                 files, leave_out = {language: f"{name}.json"}, options.skip_invalid
                 parts.append(Part(name, path, files, read, line=copied, settings=(prefix,), leave_out=leave_out))
-        found = list(dict.fromkeys(language for part in parts for language in part.files))
-        build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": found})
+        languages = list(dict.fromkeys(language for part in parts for language in part.files))
+        build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": languages})
 
     return command.run("squad", work)
 
 
 def _name(language: str) -> str:
-    """The name of a language in ids of TyDiQA-GoldP; raises UserError if it is not one of its languages."""
+    """Returns the name of a language in ids of TyDiQA-GoldP; raises UserError if it is not one of its languages."""
     if language not in NAMES:
         raise UserError(f"a file of several languages: {language} is not one of TyDiQA-GoldP's {', '.join(NAMES)}")
     return NAMES[language]

@@ -12,16 +12,16 @@ LOOSE_STOP = re.compile(r"(?<=\w) ([.,)])(?=\s|$)")
 
 
 def one_line(text: str) -> str:
-    """Text as one line, with one space for each run of white space and without invisible characters."""
+    """Joins text to one line, with one space for each run of white space and without invisible characters."""
     text = WRAPPED.sub("", INVISIBLE.sub("", text))
     return LOOSE_STOP.sub(r"\1", " ".join(text.split()))
 
 
 def letters_and_digits(text: str) -> str:
-    """Letters and digits of a text for comparison, in lower case, with width and compatibility forms folded."""
+    """Returns the letters and digits of a text for comparison, in lower case, with compatibility forms folded."""
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def has_letter(text: str) -> bool:
-    """Whether a text has a letter of any script."""
+    """Tells whether a text has a letter of any script."""
     return any(map(str.isalpha, text))

@@ -1,9 +1,9 @@
 """The command: ``python -m preprocess.readers.xglue RELEASE DEST``, XGLUE's understanding tasks (Liang et al. 2020).
 
 DEST has a folder for each task, with the files that `xl_classification`, `xl_ranking`, `xl_tagging` and
-`xl_question_answering` read. Training text is English only. Test files of the first release had no labels; their labels
-are written as `_` (unlabeled). QAM is the public successor of XQA, which the Unicoder paper fine-tunes on and which was
-never distributed.
+`xl_question_answering` read. Training text is English only. Test files of the first release have no labels; `_`
+(unlabeled) is written instead. QAM is the public successor of XQA, on which the Unicoder paper fine-tunes, and which
+was never distributed.
 """
 
 import sys
@@ -45,12 +45,12 @@ LABELS: dict[str, Mapping[str, str]] = {
 COLUMNS = {"NER": Columns(2, separator=" "), "POS": Columns(2, separator=" ", blanks=True)}
 TAGS = {"NER": span_tags("LOC MISC ORG PER"), "POS": UPOS | {UNLABELED}}
 TEXTS = {"NC": 2, "XNLI": 2, "PAWSX": 2, "QADSM": 3, "WPR": 3, "QAM": 2}  # of a line; NC may have a query before them
-#: training text of XNLI, and files with all languages, which may be there in place of de.dev and the like
+#: training text of XNLI, and files of all languages, which may replace de.dev and the like
 XNLI = {"train": "multinli.train.en.tsv", "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
 
 
 def file_of(task: str, split: str, language: str) -> str:
-    """Path of a file in the folder of its task."""
+    """Returns the path of a file in the folder of its task."""
     if task in ("NER", "POS"):
         return f"{language}.{split}"
     if task == "XNLI":
@@ -64,14 +64,14 @@ def file_of(task: str, split: str, language: str) -> str:
 
 
 def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
-    """The parts of a task; `release` is its folder or the folder that contains it."""
+    """Yields the parts of a task; `release` is its folder or the folder that contains it."""
     whole = any((release / name).is_dir() for name in LANGUAGES)
     folder = release / task if whole else release
     for language in languages:
-        for split, theirs in SPLITS:
+        for split, split_name in SPLITS:
             if split == "train" and language != "en":
                 continue
-            path = folder / file_of(task, theirs, language)
+            path = folder / file_of(task, split_name, language)
             name = f"{task}/{split}.{language}"
             tsv, training = {language: f"{name}.tsv"}, split == "train"
             if task == "MLQA":
@@ -80,9 +80,9 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
             elif task in COLUMNS:
                 read = partial(read_tagged, language=language, columns=COLUMNS[task], tags=TAGS[task])
                 yield Part(name, path, tsv, read, line=tagged_line)
-            elif task == "XNLI" and not stored(path).is_file() and stored(every := folder / XNLI[theirs]).is_file():
+            elif task == "XNLI" and not stored(path).is_file() and stored(joint := folder / XNLI[split_name]).is_file():
                 read = partial(xnli.evaluation, languages=[language], columns=xnli.PLAIN)
-                yield Part(name, every, tsv, read)
+                yield Part(name, joint, tsv, read)
             else:
                 read = partial(labeled, task=task, language=language)
                 yield Part(name, path, tsv, read, keeps_empty=True, leave_out=leave_out and training)
@@ -98,21 +98,25 @@ def labeled(path: Path, problems: Problems, task: str, language: str) -> Iterato
     else:
         rows = read_rows(path, problems, skip_empty=False)
     count, may_lack_labels = TEXTS[task], ".test" in path.suffixes  # it may be compressed
-    for number, fields in rows:
+    for line_number, fields in rows:
         if may_lack_labels and len(fields) == count:
             yield Example(language, UNLABELED, tuple(fields))
         elif len(fields) == count + 1 or (task == "NC" and len(fields) == count + 2):
-            if label := problems.label(path, number, "label", fields[-1], LABELS[task]):
+            if label := problems.label(path, line_number, "label", fields[-1], LABELS[task]):
                 yield Example(language, label, tuple(fields[-1 - count : -1]))
         else:
-            found = f"expected {count} texts and a label, found {len(fields)} fields"
-            problems.wrong("wrong columns", f"{path}, line {number}: {found}")
+            problems.wrong(
+                "wrong columns",
+                f"{path}, line {line_number}: expected {count} texts and a label, found {len(fields)} fields",
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns the exit status."""
     release = "xglue_full_dataset.tar.gz, or the folder that it contains, or that of one task"
-    return read_benchmark("xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True, others=XNLI.values())
+    return read_benchmark(
+        "xglue", "XGLUE", release, LANGUAGES, parts, arguments, archive=True, alternatives=XNLI.values()
+    )
 
 
 if __name__ == "__main__":

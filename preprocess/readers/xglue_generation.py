@@ -1,8 +1,8 @@
 """The command: ``python -m preprocess.readers.xglue_generation TASK RELEASE DEST``, sources and targets of XGLUE.
 
 TASK is ntg, news and their titles, or qg, passages and questions that they answer. Each has a folder of aligned lines,
-``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` and ``QG/xglue.qg.…`` alike. Training text is English only. The
-first release had no targets of the test sets.
+``NTG/xglue.ntg.LANGUAGE.{src,tgt}.{train,dev,test}`` or ``QG/xglue.qg.…``. Training text is English only. Test sets of
+the first release have no targets.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from fairseq_xl.io.files import replacing
 from preprocess.readers import checked, command
 from preprocess.readers.aligned import Pairs
 from preprocess.readers.archives import unpacked
-from preprocess.readers.labeled import chosen, inside, logger
+from preprocess.readers.labeled import inside, logger, selected_languages
 from preprocess.readers.problems import Problems
 
 LANGUAGES = {"ntg": ("de", "en", "es", "fr", "ru"), "qg": ("de", "en", "es", "fr", "it", "pt")}
@@ -30,21 +30,21 @@ class FilePair(NamedTuple):
 
     name: str  # SPLIT.LANGUAGE: the output files have this name and .src or .tgt
     files: tuple[Path, Path]
-    is_test: bool  # a test set keeps every line, as outputs are numbered; without targets it is left out
+    is_test: bool  # a test set keeps every line, since outputs are numbered; without targets it is left out
 
 
 def parts(task: str, release: Path, languages: list[str]) -> Iterator[FilePair]:
-    """The parts of `release`: the task's folder or the folder that contains it."""
+    """Yields the parts of `release`, the task's folder or the folder that contains it."""
     folder = inside(release, task.upper())
     for language in languages:
-        for split, theirs in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        for split, split_name in (("train", "train"), ("valid", "dev"), ("test", "test")):
             if split == "train" and language != "en":
                 continue
-            files = [stored(folder / f"xglue.{task}.{language}.{side}.{theirs}") for side in SIDES]
+            files = [stored(folder / f"xglue.{task}.{language}.{side}.{split_name}") for side in SIDES]
             yield FilePair(f"{split}.{language}", (files[0], files[1]), is_test=split == "test")
 
 
-def build(folder: Path, release: Path, described: dict, found: list[FilePair]) -> None:
+def build(folder: Path, release: Path, header: dict, parts: list[FilePair]) -> None:
     """Checks every part, then writes the files of each, and the manifest (`preprocess.readers.checked.build`)."""
 
     def output(part: FilePair) -> checked.Output:
@@ -55,11 +55,11 @@ def build(folder: Path, release: Path, described: dict, found: list[FilePair]) -
             lambda: {part.name: _write(written, part)},
         )
 
-    checked.build(folder, release, [output(part) for part in found if _has_targets(part)], described)
+    checked.build(folder, release, [output(part) for part in parts if _has_targets(part)], header)
 
 
 def _has_targets(part: FilePair) -> bool:
-    """Whether a part is written: a test set without targets is left out with a warning."""
+    """Tells whether a part is written: a test set without targets is left out with a warning."""
     if not part.is_test or part.files[1].is_file() or not part.files[0].is_file():
         return True
     logger.warning("%s: there is no such file, and %s is not written", part.files[1], part.name)
@@ -67,11 +67,11 @@ def _has_targets(part: FilePair) -> bool:
 
 
 def _pairs(part: FilePair, problems: Problems, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of a part; at the end, `counts` has their number and that of pairs with an empty side."""
+    """Yields the pairs of a part; `counts` gets their number, and that of pairs with an empty side."""
     before, files = problems.count, part.files
     with open(files[0], "rb") as first, open(files[1], "rb") as second:
         sides = [_decoded(path, file, problems) for path, file in zip(files, (first, second))]
-        pairs = Pairs(str(files[0]), *sides, every=part.is_test)
+        pairs = Pairs(str(files[0]), *sides, keep_empty=part.is_test)
         try:
             yield from pairs
         except UserError as error:
@@ -89,7 +89,7 @@ def _problems(part: FilePair) -> Problems:
 
 
 def _write(written: list[Path], part: FilePair) -> dict[str, int]:
-    """Writes both files; returns the numbers of pairs, and of pairs with an empty side, left out but in a test set."""
+    """Writes both files; returns the counts of pairs, and of pairs with an empty side, which only test sets keep."""
     problems, counts = Problems(), {}
     with replacing(written[0], make_folder=True) as source, replacing(written[1], make_folder=True) as target:
         for texts in _pairs(part, problems, counts):
@@ -97,19 +97,19 @@ def _write(written: list[Path], part: FilePair) -> dict[str, int]:
                 file.write(text.encode() + b"\n")
         problems.refuse()  # of files that have changed since they were checked
     if counts["empty"]:
-        done = "kept" if part.is_test else "left out"
-        logger.info("%s: %s %d pairs with an empty side", part.files[0], done, counts["empty"])
+        action = "kept" if part.is_test else "left out"
+        logger.info("%s: %s %d pairs with an empty side", part.files[0], action, counts["empty"])
     return counts
 
 
 def _decoded(path: Path, file: io.BufferedReader, problems: Problems) -> Iterator[bytes]:
-    """Yields the lines; one that is not UTF-8 is a problem."""
-    for number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
+    """Yields the lines; a line that is not UTF-8 is a problem."""
+    for line_number, line in enumerate(lines_of(text_of(file), str(path)), start=1):
         try:
             line.decode("utf-8")
             yield line
         except UnicodeDecodeError:
-            problems.add(f"{path}, line {number}: not UTF-8")
+            problems.add(f"{path}, line {line_number}: not UTF-8")
             yield b"?"  # so that both sides have as many lines
 
 
@@ -131,11 +131,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     def work() -> None:
         valid = LANGUAGES[options.task]
-        languages = chosen(options.langs or ",".join(valid), valid)
-        described = {"corpus": [f"XGLUE {options.task.upper()}"], "languages": languages}
+        languages = selected_languages(options.langs or ",".join(valid), valid)
+        header = {"corpus": [f"XGLUE {options.task.upper()}"], "languages": languages}
         files = {path.name for part in parts(options.task, options.release, languages) for path in part.files}
         with unpacked(options.release, options.destination, files) as release:
-            build(options.destination, release, described, list(parts(options.task, release, languages)))
+            build(options.destination, release, header, list(parts(options.task, release, languages)))
 
     return command.run("xglue_generation", work)
 

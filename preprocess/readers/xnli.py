@@ -1,7 +1,7 @@
 """The command: ``python -m preprocess.readers.xnli RELEASE DEST``, natural language inference in 15 languages.
 
 XNLI 1.0 has the validation and test sets; XNLI-MT 1.0 has MultiNLI's training set in every language, and the test sets
-translated into English. Its training text is tokenized; evaluation text is there in both forms.
+translated into English. Its training text is tokenized; evaluation text is raw and tokenized.
 """
 
 import sys
@@ -17,9 +17,9 @@ from preprocess.readers.labeled import (
     Part,
     argument_parser,
     build,
-    chosen,
     inside,
     read_table,
+    selected_languages,
     train_path,
 )
 from preprocess.readers.problems import Problems
@@ -32,7 +32,7 @@ PLAIN, TOKENIZED = ("sentence1", "sentence2"), ("sentence1_tokenized", "sentence
 
 
 def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list[Part]:
-    """The parts of the two releases.
+    """Lists the parts of the two releases.
 
     Args:
         release: folder with the folders of both releases.
@@ -40,7 +40,7 @@ def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list
         columns: columns of evaluation text.
     """
     original, translated = (inside(release, name) for name in RELEASES)
-    found = [
+    parts = [
         Part(
             f"train {language}",
             translated / f"multinli/multinli.train.{language}.tsv",
@@ -52,31 +52,31 @@ def parts(release: Path, languages: list[str], columns: tuple[str, str]) -> list
     evaluated = partial(evaluation, languages=languages, columns=columns)
     for split, name in (("valid", "dev"), ("test", "test")):
         files = {language: f"{split}.{language}.tsv" for language in languages}
-        found.append(Part(split, original / f"xnli.{name}.tsv", files, evaluated, settings=columns))
+        parts.append(Part(split, original / f"xnli.{name}.tsv", files, evaluated, settings=columns))
     into_english = translated / "xnli" / INTO_ENGLISH
     foreign = [language for language in languages if language != "en"]
     if foreign and stored(into_english).is_file():
         files = {language: f"translate_test/{language}/test.en.tsv" for language in foreign}
         evaluated = partial(evaluation, languages=foreign, columns=columns)
-        found.append(Part("translate_test", into_english, files, evaluated, optional=True, settings=columns))
-    return found
+        parts.append(Part("translate_test", into_english, files, evaluated, optional=True, settings=columns))
+    return parts
 
 
 def training(path: Path, problems: Problems, language: str) -> Iterator[Example]:
     """Yields the examples of a training file."""
-    for number, (premise, hypothesis, label) in read_table(path, problems, ("premise", "hypo", "label")):
-        if known := problems.label(path, number, "label", label, LABELS):
-            yield Example(language, known, (premise, hypothesis))
+    for line_number, (premise, hypothesis, label) in read_table(path, problems, ("premise", "hypo", "label")):
+        if known_label := problems.label(path, line_number, "label", label, LABELS):
+            yield Example(language, known_label, (premise, hypothesis))
 
 
 def evaluation(path: Path, problems: Problems, languages: list[str], columns: tuple[str, str]) -> Iterator[Example]:
     """Yields the examples in `languages` of a file that has all languages."""
     valid = {language: language for language in LANGUAGES}
-    for number, (language, label, *texts) in read_table(path, problems, ("language", "gold_label", *columns)):
-        found = problems.label(path, number, "language", language, valid)
-        known = problems.label(path, number, "label", label, LABELS)
-        if found in languages and known:
-            yield Example(language, known, tuple(texts))
+    for line_number, (language, label, *texts) in read_table(path, problems, ("language", "gold_label", *columns)):
+        known_language = problems.label(path, line_number, "language", language, valid)
+        known_label = problems.label(path, line_number, "label", label, LABELS)
+        if known_language in languages and known_label:
+            yield Example(language, known_label, tuple(texts))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,11 +89,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        languages, columns = chosen(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN
-        described = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
+        languages, columns = selected_languages(options.langs, LANGUAGES), TOKENIZED if options.tokenized else PLAIN
+        header = {"corpus": ["XNLI 1.0", "XNLI-MT 1.0"], "languages": languages, "columns": list(columns)}
         files = {part.path.name for part in parts(options.release, languages, columns)} | {INTO_ENGLISH}
         with unpacked_inside(options.release, RELEASES, options.destination, files) as release:
-            build(options.destination, release, parts(release, languages, columns), described)
+            build(options.destination, release, parts(release, languages, columns), header)
 
     return command.run("xnli", work)
 

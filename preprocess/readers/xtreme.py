@@ -1,7 +1,7 @@
 """The command: ``python -m preprocess.readers.xtreme RELEASE DEST``, XTREME's tasks except retrieval (Hu et al. 2020).
 
-RELEASE is the folder `download` that XTREME's own download_data.sh fills. Its test files have no labels: their
-labels are written as `_` (unlabeled), and answers are left out. Training text is English. If RELEASE has the folder
+RELEASE is the folder `download` that XTREME's download_data.sh fills. Its test files have no labels: `_` (unlabeled)
+is written instead, and answers are left out. Training text is English. If RELEASE has the folder
 `xtreme_translations`, training text translated from English is written to translate_train (Luo et al. 2020,
 translate-train-all), and test text translated into English to translate_test (Hu et al. 2020, translate-test).
 """
@@ -49,7 +49,7 @@ TRANSLATED_TESTS = {  # files of test text translated into English
 
 
 def file_of(task: str, split: str, language: str) -> str | None:
-    """Path of a file in RELEASE; None if the task has no such split in that language."""
+    """Returns the path of a file in RELEASE; None if the task has no such split in that language."""
     if task in ("xquad", "mlqa") and split == "train":
         return "squad/train-v1.1.json"
     if task == "xquad":
@@ -65,10 +65,10 @@ def file_of(task: str, split: str, language: str) -> str | None:
 
 
 def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> Iterator[Part]:
-    """The parts of a task. udpos has no validation file in some languages; these are left out."""
+    """Yields the parts of a task. udpos has no validation file in some languages; these are left out."""
     for language in languages:
-        for split, theirs in SPLITS:
-            file = file_of(task, theirs, language)
+        for split, split_name in SPLITS:
+            file = file_of(task, split_name, language)
             if not file or (split == "train" and language != "en"):
                 continue
             path, name, training = release / file, f"{task}/{split}.{language}", split == "train"
@@ -89,7 +89,7 @@ def parts(task: str, release: Path, languages: list[str], leave_out: bool) -> It
 
 
 def translated(task: str, release: Path, language: str, leave_out: bool) -> Iterator[Part]:
-    """The parts of translated text that RELEASE has: training text from English, test text into English."""
+    """Yields the parts of translated text in RELEASE: training text from English, test text into English."""
     if task not in TRANSLATED_TESTS or language == "en":
         return
     for training, files, target, name in (
@@ -113,27 +113,29 @@ def pairs(path: Path, problems: Problems, task: str, language: str) -> Iterator[
 
     Python's csv wrote these files: a field with a quote character is quoted, and may contain line ends.
     """
-    test, numbers = path.name.startswith("test"), []
+    test, line_numbers = path.name.startswith("test"), []
 
     def lines() -> Iterator[str]:
-        for number, text in decoded(path, problems):
-            numbers.append(number)
+        for line_number, text in decoded(path, problems):
+            line_numbers.append(line_number)
             yield text
 
     try:
         for row in csv.reader(lines(), delimiter="\t"):
-            first, fields = numbers[0], [text_of_line(field) for field in row]
-            numbers.clear()
+            first, fields = line_numbers[0], [text_of_line(field) for field in row]
+            line_numbers.clear()
             if len(fields) == TEXTS and test:
                 yield Example(language, UNLABELED, tuple(fields))
             elif len(fields) == TEXTS + 1:
                 if label := problems.label(path, first, "label", fields[-1], LABELS[task]):
                     yield Example(language, label, tuple(fields[:TEXTS]))
             elif row:
-                found = f"expected two texts and a label, found {len(fields)} fields"
-                problems.wrong("wrong columns", f"{path}, line {first}: {found}")
+                problems.wrong(
+                    "wrong columns",
+                    f"{path}, line {first}: expected two texts and a label, found {len(fields)} fields",
+                )
     except csv.Error as error:
-        problems.add(f"{path}, line {numbers[0]}: not as Python's csv writes it: {error}")
+        problems.add(f"{path}, line {line_numbers[0]}: not as Python's csv writes it: {error}")
 
 
 def translated_pairs(path: Path, problems: Problems, task: str, language: str, training: bool) -> Iterator[Example]:
@@ -142,14 +144,17 @@ def translated_pairs(path: Path, problems: Problems, task: str, language: str, t
     Lines of test files may lack the label.
     """
     valid = LABELS[task] | (CONTRADICTORY if task == "xnli" else {})
-    for number, fields in read_rows(path, problems, skip_empty=False, same_columns=training):
+    for line_number, fields in read_rows(path, problems, skip_empty=False, same_columns=training):
         texts, labels = tuple(fields[TEXTS : 2 * TEXTS]), fields[2 * TEXTS :]
         if len(fields) != 2 * TEXTS + 1 and (training or len(fields) != 2 * TEXTS):
-            expected = "two texts, two translations and " + ("a label" if training else "possibly a label")
-            problems.wrong("wrong columns", f"{path}, line {number}: expected {expected}, found {len(fields)} fields")
+            problems.wrong(
+                "wrong columns",
+                f"{path}, line {line_number}: expected two texts, two translations and "
+                f"{'a label' if training else 'possibly a label'}, found {len(fields)} fields",
+            )
         elif not training and labels in ([], [""]):
             yield Example(language, UNLABELED, texts)
-        elif label := problems.label(path, number, "label", labels[0], valid):
+        elif label := problems.label(path, line_number, "label", labels[0], valid):
             yield Example(language, label, texts)
 
 

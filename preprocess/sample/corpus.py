@@ -10,14 +10,14 @@ from preprocess.sample.generator import documents, realize
 from preprocess.sample.lexicon import LANGUAGES
 
 EVALUATION = {"valid": 60, "test": 120}
-OF_A_FORM = {"train": 600, "valid": 20, "test": 36}  # most sentences of each form in the task `form`
+FORM_SENTENCES = {"train": 600, "valid": 20, "test": 36}  # maximum number of sentences of each form in the task `form`
 
 
 def plan(count, seed):
-    """All documents: ({split: documents in all languages}, {language: documents of monolingual training text}).
+    """Returns ({split: documents in all languages}, {language: documents of monolingual training text}).
 
     Args:
-        count: training documents of the bitext, and again of each language's own text.
+        count: training documents of the bitext, and of each language's monolingual text.
         seed: any integer; the result is a pure function of both arguments.
     """
     seen = set()
@@ -35,7 +35,7 @@ def _write(path, lines):
 
 
 def _blocks(bodies):
-    """Lines of documents, an empty one between two of them."""
+    """Returns the lines of documents, with an empty line between two of them."""
     return "\n\n".join("\n".join(body) for body in bodies).split("\n")
 
 
@@ -43,9 +43,9 @@ def write(destination, count=2400, seed=1):
     """Writes the corpus; see README.md for the layout.
 
     Args:
-        destination: a folder; files of the corpus that are there are replaced.
+        destination: a folder; existing files of the corpus are replaced.
         count: training documents of the bitext.
-        seed: as for plan.
+        seed: as in `plan`.
 
     Raises:
         ValueError: count is not from 1 to `bounds.MOST_DOCUMENTS`.
@@ -56,10 +56,10 @@ def write(destination, count=2400, seed=1):
     root = Path(destination)
     root.mkdir(parents=True, exist_ok=True)  # fails before documents are generated, which takes most of the time
     parallel, alone = plan(count, seed)
-    for split, made in parallel.items():
-        texts = {language: [realize(item, language) for item in made] for language in LANGUAGES}
+    for split, items in parallel.items():
+        texts = {language: [realize(item, language) for item in items] for language in LANGUAGES}
         bodies = {language: [body for _, body in texts[language]] for language in LANGUAGES}
-        topics = [item.topic for item in made]
+        topics = [item.topic for item in items]
         for language in LANGUAGES:
             extra = [realize(item, language)[1] for item in alone[language]] if split == "train" else []
             _write(root / "mono" / f"{split}.{language}", _blocks(bodies[language] + extra))
@@ -68,23 +68,23 @@ def write(destination, count=2400, seed=1):
                     _write(root / "bitext" / f"{split}.en-{language}.{side}", _blocks(bodies[side]))
             _write_tasks(root / "tasks", split, language, topics, texts[language])
             if split != "train" or language == "en":
-                _write(root / "tasks" / "form" / f"{split}.{language}.tsv", _forms(made, bodies[language], split))
+                _write(root / "tasks" / "form" / f"{split}.{language}.tsv", _forms(items, bodies[language], split))
 
 
 def _form(sentence):
-    """A question, two clauses that are joined, a negated clause or a plain one."""
+    """Returns the form: a question, two joined clauses, a negated clause or a plain one."""
     if sentence.question:
         return "question"
     return "joined" if sentence.joiner else "negated" if sentence.first.negated else "plain"
 
 
-def _forms(made, bodies, split):
-    """Lines ``form TAB sentence``: the first sentences of each form."""
-    found = defaultdict(list)
-    for item, body in zip(made, bodies):
+def _forms(items, bodies, split):
+    """Returns lines ``form TAB sentence`` of the first sentences of each form."""
+    lines = defaultdict(list)
+    for item, body in zip(items, bodies):
         for sentence, text in zip(item.sentences, body):
-            found[_form(sentence)].append(f"{_form(sentence)}\t{text}")
-    return [line for form in sorted(found) for line in found[form][: OF_A_FORM[split]]]
+            lines[_form(sentence)].append(f"{_form(sentence)}\t{text}")
+    return [line for form in sorted(lines) for line in lines[form][: FORM_SENTENCES[split]]]
 
 
 def _write_tasks(root, split, language, topics, texts):

@@ -20,7 +20,7 @@ MODALS = {"want": ("want", "wanted"), "try": ("try", "tried"), "begin": ("start"
 
 
 def pluralize(noun):
-    """Regular plural: "boxes", "cities", "days"."""
+    """Returns the regular plural: "boxes", "cities", "days"."""
     if noun.endswith(("s", "x", "ch", "sh")):
         return noun + "es"
     if noun.endswith("y") and noun[-2] not in "aeiou":
@@ -29,7 +29,7 @@ def pluralize(noun):
 
 
 def article(word):
-    """a or an, by the sound with which the next word begins."""
+    """Returns a or an, by the first sound of the next word."""
     vowel = word[0] in "aeiou" and not word.startswith(("uni", "eu"))
     return "an" if vowel else "a"
 
@@ -44,7 +44,7 @@ def noun_form(noun, plural):
 
 @cache
 def verb_forms(verb):
-    """Base, third person, past and the particle or preposition after the verb."""
+    """Returns base, third person, past and the particle or preposition after the verb."""
     if verb == "be":
         return "be", "is", "was", ""
     first, *rest = verbs()[verb].forms["en"].split()
@@ -91,12 +91,12 @@ def phrase(np, objective=False):
 
 def locative(np, goal=False):
     """A place with its preposition."""
-    here = nouns()[np.noun].places.split()[0]
-    return f"{'to' if goal else here} {phrase(np)}"
+    preposition = nouns()[np.noun].places.split()[0]
+    return f"{'to' if goal else preposition} {phrase(np)}"
 
 
 def _verb(c, plural, asked):
-    """(auxiliary or "", adverb, rest of the verb group); asked forces an auxiliary."""
+    """Returns (auxiliary or "", adverb, rest of the verb group); `asked` forces an auxiliary."""
     base, third, past, after = verb_forms(c.verb if c.verb != "exist" else "be")
     adverb = adverbs()[c.frequency].forms["en"] if c.frequency else ""
     past_tense, lexical = c.tense == "past", base
@@ -117,7 +117,7 @@ def _verb(c, plural, asked):
 
 
 def _complements(c):
-    """What follows the verb."""
+    """The complements and adverbials after the verb."""
     words = []
     particle = verb_forms(c.verb)[3] if c.verb in verbs() else ""
     direct = phrase(c.object, True) if c.object is not None else ""
@@ -178,13 +178,13 @@ def _subject(c):
 
 
 def clause(c, asked=False):
-    """A clause without its opening."""
+    """Returns a clause without its opening."""
     subject, plural = _subject(c)
     return _clause(c, plural, subject, asked)
 
 
 def main(c):
-    """A main clause with what precedes it."""
+    """Returns a main clause with its opening, front adverbial or reason."""
     text = sentences.with_front(c, "en", clause(c), locative, ",")
     if c.reason is not None and c.reason_first:
         text = f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}, {text}"

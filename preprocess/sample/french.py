@@ -31,7 +31,7 @@ AUXILIARIES = {"avoir": ("a", "ont"), "être": ("est", "sont")}
 
 
 def pluralize(word):
-    """Regular plural of a noun or of a masculine adjective."""
+    """Returns the regular plural of a noun or of a masculine adjective."""
     if word.endswith(("s", "x", "z")):
         return word
     if word.endswith(("eau", "eu")) and word != "bleu":
@@ -47,7 +47,7 @@ def noun_entry(noun):
 
 @cache
 def adjective_form(adjective, feminine, plural):
-    """An adjective that agrees."""
+    """Returns an adjective with gender and number."""
     masculine, *rest = adjectives()[adjective].forms["fr"].lstrip("<").split()
     form = masculine
     if feminine:
@@ -80,7 +80,7 @@ def verb_entry(verb):
 
 
 def is_feminine(np):
-    """Whether what agrees with the whole phrase is feminine."""
+    """Tells whether adjectives and participles of the whole phrase are feminine."""
     return noun_entry(np.noun)[0] == "f" and (np.also is None or is_feminine(np.also))
 
 
@@ -115,7 +115,7 @@ def _precedes(adjective):
 
 
 def phrase(np, preposition="", negated=False):
-    """A noun phrase, after a preposition that contracts with its article."""
+    """Returns a noun phrase, after a preposition that contracts with its article."""
     if np.pronoun:
         return {"00": "il", "01": "elle", "10": "ils", "11": "elles"}[f"{int(np.many)}{int(is_feminine(np))}"]
     kind, singular, plural = noun_entry(np.noun)
@@ -152,8 +152,8 @@ def phrase(np, preposition="", negated=False):
 
 def locative(np, goal=False):
     """A place with its preposition."""
-    here, there = nouns()[np.noun].places.split(" > ")
-    return phrase(np, there.split()[1] if goal else here.split()[2])
+    location, direction = nouns()[np.noun].places.split(" > ")
+    return phrase(np, direction.split()[1] if goal else location.split()[2])
 
 
 def _agree(participle, feminine, plural):
@@ -171,7 +171,7 @@ def _clitics(c):
 
 
 def _verbal(c, plural, feminine, head):
-    """Words from "ne" to the end of the verb group. head: the antecedent when a relative clause lacks its object."""
+    """The words from "ne" to the end of the verb group; `head` is the antecedent if it is the object of the clause."""
     infinitive, _, present, many, participle, future, etre, _ = verb_entry(c.verb)
     clitics = _clitics(c)
     rest, inner = [], []
@@ -206,7 +206,7 @@ def _verbal(c, plural, feminine, head):
 
 
 def _complements(c, subject_feminine=False, subject_plural=False):
-    """What follows the verb group."""
+    """The complements and adverbials after the verb group."""
     preposition = verb_entry(c.verb)[1]
     words = []
     if c.manner:
@@ -236,14 +236,14 @@ def _clause(c, subject, plural, feminine, head=None):
 
 
 def clause(c, head=None):
-    """A clause without its opening."""
+    """Returns a clause without its opening."""
     if c.subject is None:
         return _clause(c, "il", False, False)
     return _clause(c, phrase(c.subject), c.subject.many, is_feminine(c.subject), head)
 
 
 def main(c):
-    """A main clause with what precedes it."""
+    """Returns a main clause with its opening, front adverbial or reason."""
     text = sentences.with_front(c, "fr", clause(c), locative, ",")
     if c.reason is not None and c.reason_first:
         text = f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}, {text}"

@@ -1,4 +1,4 @@
-"""Documents of the sample corpus: one hero, one theme, four to eight sentences."""
+"""Generates documents of the sample corpus: one hero, one theme, four to eight sentences."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ HELD_OUT_SHARE = 8  # one combination in this many never occurs in training text
 
 @cache
 def held_out(combination):
-    """Whether a combination of concepts (see syntax.combinations) is kept out of training text."""
+    """Tells whether a combination of concepts (`syntax.combinations`) never occurs in training text."""
     return zlib.crc32("|".join(combination).encode("utf-8")) % HELD_OUT_SHARE == 0
 
 
 def acceptable(node, split):
-    """Whether a sentence or title may stand in a split.
+    """Tells whether a sentence or title may stand in a split.
 
-    Training text holds no held-out combination, every test sentence at least one; validation text is free.
+    Training text has no held-out combination, every test sentence at least one; validation text may have any.
     """
     if split == "valid":
         return True
@@ -45,12 +45,9 @@ def acceptable(node, split):
 
 
 def sensible(sentence):
-    """Rejects what repeats a noun or describes somebody as doing something to himself."""
-    named = []
-    for part in walk(sentence):
-        if isinstance(part, Phrase) and not part.pronoun:
-            named.append(part.noun)
-    return len(named) == len(set(named))
+    """Tells whether no noun is repeated, as in "the cat sees the cat"."""
+    names = [part.noun for part in walk(sentence) if isinstance(part, Phrase) and not part.pronoun]
+    return len(names) == len(set(names))
 
 
 def _hero(rng, topic):
@@ -60,7 +57,7 @@ def _hero(rng, topic):
 
 
 def _title(rng, scene, first):
-    """A noun phrase about the hero and the theme, the place or what is done first; (phrase, place or None)."""
+    """Draws a title about the hero and the theme, the place or the first action; returns (phrase, place or None)."""
     hero = scene.hero
     theme = Phrase(scene.theme, countable(scene.theme) and chance(rng, 0.5))
     draw = rng.random()
@@ -75,16 +72,16 @@ def _title(rng, scene, first):
 
 @cache
 def _themes(hero, topic):
-    """Nouns of the topic that the noun hero can act on with some verb."""
-    found = []
+    """Lists the nouns of the topic that the hero can act on with some verb."""
+    themes = []
     for verb in verbs_of(hero, "t", topic):
         if is_plain(verb):
-            found += [
+            themes += [
                 noun
                 for noun in members(verbs()[verb].objects)
                 if topic in nouns()[noun].topics and not {"person", "place"} & set(nouns()[noun].tags)
             ]
-    return found
+    return themes
 
 
 def _try_document(rng, topic, split):
@@ -126,7 +123,7 @@ def _try_document(rng, topic, split):
 
 
 def document(seed, split, stream, index):
-    """The document with this number: a pure function of its arguments.
+    """Generates a document, a pure function of the arguments.
 
     Args:
         seed: the corpus.
@@ -137,24 +134,24 @@ def document(seed, split, stream, index):
     rng = random.Random(f"{seed}/{split}/{stream}/{index}")
     topic = tuple(TOPICS)[index % len(TOPICS)]
     while True:
-        made = _try_document(rng, topic, split)
-        if made is not None:
-            return made
+        candidate = _try_document(rng, topic, split)
+        if candidate is not None:
+            return candidate
 
 
 def documents(seed, split, stream, count, seen):
-    """Yields count documents, none of which has the sentences of one in seen, a set that is added to."""
+    """Yields `count` documents; the sentences of none are in the set `seen`, to which they are added."""
     for index in range(count):
         attempt = index
-        made = document(seed, split, stream, attempt)
-        while made.sentences in seen:
+        candidate = document(seed, split, stream, attempt)
+        while candidate.sentences in seen:
             attempt += count * len(TOPICS)
-            made = document(seed, split, stream, attempt)
-        seen.add(made.sentences)
-        yield made
+            candidate = document(seed, split, stream, attempt)
+        seen.add(candidate.sentences)
+        yield candidate
 
 
-def realize(made, language):
-    """(title, list of sentences) of a document in a language."""
+def realize(item, language):
+    """Returns (title, list of sentences) of a document in a language."""
     module = REALIZERS[language]
-    return module.title(made), [module.sentence(sentence) for sentence in made.sentences]
+    return module.title(item), [module.sentence(sentence) for sentence in item.sentences]

@@ -57,20 +57,20 @@ CONTROL = {"try": "versuchen - versucht", "begin": "beginnen - begonnen"}
 
 @cache
 def noun_entry(noun):
-    """Gender (m, f, n), whether weak, singular, plural."""
+    """Returns gender (m, f, n), whether weak, singular, plural."""
     head, _, plural = nouns()[noun].forms["de"].partition(", ")
     gender, singular = head.split(" ", 1)
     return gender[0], gender.endswith("w"), singular, plural
 
 
 def gender(np):
-    """m, f, n or p."""
+    """Returns m, f, n or p (plural)."""
     return "p" if np.many else noun_entry(np.noun)[0]
 
 
 @cache
 def noun_form(noun, plural, case):
-    """A noun in its case: dative plural -n, genitive -s or -es, weak masculines."""
+    """Returns a noun in its case: dative plural -n, genitive -s or -es, weak masculines."""
     kind, weak, singular, many = noun_entry(noun)
     if plural:
         return many + "n" if case == DATIVE and not many.endswith(("n", "s")) else many
@@ -84,7 +84,7 @@ def noun_form(noun, plural, case):
 
 @cache
 def verb_entry(spec):
-    """particle, infinitive, third singular, participle, uses "sein", reflexive, preposition, case."""
+    """Returns particle, infinitive, third singular, participle, uses "sein", reflexive, preposition, case."""
     reflexive = spec.startswith("sich ")
     head, *rest = spec.removeprefix("sich ").split()
     head, _, government = head.partition("@")
@@ -116,7 +116,7 @@ def adjective_stem(adjective):
 
 
 def phrase(np, case, negated=False):
-    """A noun phrase in a case; negated makes it one with "kein"."""
+    """Returns a noun phrase in a case; `negated` gives it "kein"."""
     kind = gender(np)
     if np.pronoun:
         return PRONOUNS[kind][case]
@@ -162,8 +162,8 @@ def prepositional(preposition, np, case, negated=False):
 
 def locative(np, goal=False):
     """A place (dative) or a goal (accusative, dative after "zu")."""
-    here, there = nouns()[np.noun].places.split(" > ")
-    preposition = there.split()[0] if goal else here.split()[1]
+    location, direction = nouns()[np.noun].places.split(" > ")
+    preposition = direction.split()[0] if goal else location.split()[1]
     return prepositional(preposition, np, ACCUSATIVE if goal and preposition != "zu" else DATIVE)
 
 
@@ -175,7 +175,7 @@ def _relative(c, kind):
 
 
 def _middle(c):
-    """The middle field without the subject; the list of its parts in order."""
+    """Returns the parts of the middle field without the subject, in order."""
     *_, preposition, case = _entry(c.verb)
     parts = []
     direct = c.object if not preposition else None
@@ -240,7 +240,7 @@ def _group(c, plural):
 
 
 def infinitive(c):
-    """An infinitive with "zu", its complements before it."""
+    """Returns an infinitive with "zu", after its complements."""
     particle, verb, *_, reflexive, _, _ = _entry(c.verb)
     words = (["sich"] if reflexive else []) + _middle(c)
     words.append(f"{particle}zu{verb}" if particle else f"zu {verb}")
@@ -248,7 +248,7 @@ def infinitive(c):
 
 
 def _clause(c, order, plural, subject=None):
-    """order: main, asked, last (subordinate) or relative (last, without subject)."""
+    """Returns a clause; `order` is main, asked, last (subordinate) or relative (last, without subject)."""
     finite, particle, tail = _group(c, plural)
     after = ""
     if c.modal in CONTROL:
@@ -301,7 +301,7 @@ def main(c):
 
 
 def _finish(text):
-    # A relative clause brings its own closing comma.
+    # a relative clause ends with a comma
     for wrong, right in ((" ,", ","), (",,", ","), (",.", "."), (",?", "?")):
         text = text.replace(wrong, right)
     return text[0].upper() + text[1:]

@@ -1,4 +1,4 @@
-"""Draws abstract sentences that make sense: verbs choose the classes of their subjects and objects."""
+"""Draws abstract sentences that make sense: verbs determine the classes of their subjects and objects."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ STATES = {
     "grow",
     "bloom",
 }  # no "wants to", no "because ... tries"
-ON_TOPIC = 0.5  # share of free choices that keep to the document's topic; the others are from the whole lexicon
+ON_TOPIC = 0.5  # share of free draws from the document's topic; the others are from the whole lexicon
 WET = ("lake", "sea", "river", "pond")
 CONTRADICTIONS = {
     ("old", "boy"),
@@ -85,7 +85,7 @@ TENSE_LETTERS = {"present": "p", "future": "f", "past": "x"}
 
 
 def pick(rng, items):
-    """One item; only rng.random() is used, whose values are the same in every Python version."""
+    """Draws one item with rng.random(), whose values are the same in every Python version."""
     return items[int(rng.random() * len(items))]
 
 
@@ -95,14 +95,14 @@ def chance(rng, probability):
 
 @cache
 def members(tags):
-    """The nouns in any of the classes, in table order, once each."""
-    found = {noun for tag in tags for noun in classes()[tag]}
-    return tuple(noun for noun in nouns() if noun in found)
+    """Returns the nouns in any of the classes, in table order, without repetition."""
+    selected = {noun for tag in tags for noun in classes()[tag]}
+    return tuple(noun for noun in nouns() if noun in selected)
 
 
 @cache
 def verbs_of(noun, frames, topic=""):
-    """Verbs of the frames (letters) that the noun can be subject of; with a topic, those about it."""
+    """Returns verbs of the frames (letters) with the noun as subject; with a topic, those about it."""
     return tuple(
         name
         for name, verb in verbs().items()
@@ -131,7 +131,7 @@ def nouns_about(tag, topic):
 
 
 def some(rng, tag, topic):
-    """Nouns of a class: those of the topic, or all."""
+    """Returns the nouns of a class, those of the topic or all."""
     return nouns_about(tag, topic) if chance(rng, ON_TOPIC) else classes()[tag]
 
 
@@ -147,7 +147,7 @@ def _objects_about(verb, topic):
 
 
 def object_noun(rng, verb, topic, theme):
-    """A noun that the verb takes; the document's theme or topic preferred."""
+    """Draws an object of the verb, preferably the document's theme or one of its topic."""
     choices = members(verbs()[verb].objects)
     if theme in choices and chance(rng, 0.5):
         return theme
@@ -156,12 +156,12 @@ def object_noun(rng, verb, topic, theme):
 
 
 def countable(noun):
-    """Whether a noun can be counted; there is one sun."""
+    """Tells whether a noun can be counted; there is one sun."""
     return not {"mass", "single"} & set(nouns()[noun].tags)
 
 
 def object_phrase(rng, noun, owner, negated=False):
-    """A noun phrase for an object: mostly definite or indefinite, sometimes with an adjective or an owner."""
+    """Draws a noun phrase for an object: mostly definite or indefinite, sometimes with an adjective or an owner."""
     tags = nouns()[noun].tags
     if "single" in tags or "place" in tags or "weather" in tags:
         return Phrase(noun)
@@ -173,7 +173,7 @@ def object_phrase(rng, noun, owner, negated=False):
     if draw < 0.5:
         determiner = "definite"
     elif draw < 0.82:
-        # A bare plural of persons has no preposition to lean on in the German dative ("antwortet Jägern").
+        # a bare plural of persons is odd in the German dative ("antwortet Jägern")
         determiner = "definite" if plural and "person" in tags else "indefinite"
     elif draw < 0.9:
         determiner = "our"
@@ -185,15 +185,15 @@ def object_phrase(rng, noun, owner, negated=False):
 
 
 def place_phrase(rng, topic, place):
-    """The document's place, or another of its topic."""
+    """Draws the document's place, or another one of its topic."""
     return Phrase(place if chance(rng, 0.5) else pick(rng, some(rng, "place", topic)))
 
 
 class Scene:
-    """What the sentences of a document share.
+    """The common parts of the sentences of a document.
 
     Attributes:
-        hero, friend: phrases of who acts; theme: the noun acted on; place: a place noun; tense: the usual tense.
+        hero, friend: phrases of actors; theme: the noun acted on; place: a place noun; tense: the usual tense.
     """
 
     def __init__(self, rng, topic, hero, friend, theme, place, tense):
@@ -201,7 +201,7 @@ class Scene:
         self.theme, self.place, self.tense = theme, place, tense
 
     def action(self, subject, tense=None, frames="tttiimd", bare=False, verb=None):
-        """A clause of a subject who does something; bare: without adverbials. None when the draw makes no sense."""
+        """Draws a clause with a verb of action, without adverbials if `bare`; None if the draw makes no sense."""
         rng, tense = self.rng, tense or self.tense
         topic = self.topic if chance(rng, ON_TOPIC) else ""
         choices = (verb,) if verb else verbs_of(subject.noun, pick(rng, frames), topic)
@@ -243,7 +243,7 @@ class Scene:
         return replace(clause, **changes)
 
     def state(self, subject, tense=None):
-        """A clause that says how somebody or something is; None when no adjective suits."""
+        """Draws a clause with an adjective; None if no adjective suits."""
         rng = self.rng
         choices = adjectives_of(subject.noun)
         if subject.pronoun:
@@ -265,13 +265,13 @@ class Scene:
             clause = replace(clause, degree="")
         if comparable and chance(rng, 0.3) and adjective not in ("cheap", "broken", "full", "empty"):
             kind = nouns()[subject.noun].tags[0]
-            others = [noun for noun in nouns_about(kind, self.topic) if adjective in adjectives_of(noun)]
-            if others:
-                clause = replace(clause, degree="comparative", negated=False, than=Phrase(pick(rng, others)))
+            candidates = [noun for noun in nouns_about(kind, self.topic) if adjective in adjectives_of(noun)]
+            if candidates:
+                clause = replace(clause, degree="comparative", negated=False, than=Phrase(pick(rng, candidates)))
         return clause
 
     def subject(self):
-        """Who a sentence is about: mostly the hero."""
+        """Draws the subject of a sentence, mostly the hero."""
         rng, draw = self.rng, self.rng.random()
         if draw < 0.35:
             return replace(self.hero, adjective=None)
@@ -299,7 +299,7 @@ class Scene:
         modal = pick(self.rng, ("want", "can", "must", "try", "begin"))
         negated = clause.negated and modal in ("want", "can")
         if modal in ("try", "begin"):
-            # The German infinitive clause would leave the place in doubt.
+            # in the German infinitive clause the place is ambiguous
             clause = replace(clause, time="" if clause.front != "time" else clause.time, place=None)
             if clause.tense == "past" and modal == "begin":
                 return None
@@ -333,7 +333,7 @@ class Scene:
         return clause and Sentence(clause)
 
     def nature(self):
-        """A sentence whose subject is no person."""
+        """Draws a sentence without a person as subject."""
         rng = self.rng
         noun = pick(
             rng,
@@ -381,11 +381,11 @@ class Scene:
         subject = self.friend if chance(self.rng, 0.5) else replace(self.hero, adjective=None)
         if not subject.is_a("person"):
             return None
-        other = self.hero if subject is self.friend else self.friend
+        actor = self.hero if subject is self.friend else self.friend
         inner = (
-            self.state(other, "present")
+            self.state(actor, "present")
             if chance(self.rng, 0.4)
-            else self.action(replace(other, adjective=None), pick(self.rng, ("present", "future")))
+            else self.action(replace(actor, adjective=None), pick(self.rng, ("present", "future")))
         )
         if inner is None:
             return None
@@ -431,7 +431,7 @@ class Scene:
         return Sentence(replace(clause, **changes), question=asked)
 
     def joined(self):
-        """Two clauses; the second takes up subject or object by a pronoun."""
+        """Draws two clauses; the second refers to subject or object of the first by a pronoun."""
         rng = self.rng
         first = self.action(replace(self.hero, adjective=None) if chance(rng, 0.6) else self.friend, frames="tti")
         if first is None:
@@ -457,8 +457,8 @@ class Scene:
                 he, pick(rng, later), replace(first.object, pronoun=True, adjective=None, owner=None), tense=first.tense
             )
             return Sentence(first, "and", second)
-        other = self.friend if first.subject.noun != self.friend.noun else replace(self.hero, adjective=None)
-        second = self.action(pick(rng, (he, other)), frames="ti", bare=True)
+        actor = self.friend if first.subject.noun != self.friend.noun else replace(self.hero, adjective=None)
+        second = self.action(pick(rng, (he, actor)), frames="ti", bare=True)
         return second and Sentence(first, "but" if first.negated != second.negated else "and", second)
 
     def relative(self):

@@ -24,12 +24,12 @@ class Entry:
     """One concept.
 
     Attributes:
-        concept: its name, the English citation form.
+        concept: name, the English citation form.
         tags: semantic classes of a noun, the noun classes of an adjective; a verb's frame.
         topics: letters of TOPICS.
         forms: the column of each language, as it stands in the table.
         subjects, objects: classes or nouns that a verb takes.
-        places: the preposition column of a noun that is a place, else "".
+        places: the prepositions of a place, "" for other nouns.
     """
 
     concept: str
@@ -42,14 +42,14 @@ class Entry:
 
 
 def _rows(name):
-    """Yields the columns of each line of a table that is no comment."""
+    """Yields the columns of each line of a table, without comments."""
     for line in (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield [column.strip() for column in line.split("|")] if name != "verbs.txt" else _verb_columns(line)
 
 
 def _verb_columns(line):
-    # A bar within a German verb ("ein|kaufen") has no spaces about it.
+    # the bar in a German verb ("ein|kaufen") has no spaces around it
     return [column.strip() for column in (" " + line + " ").replace(" |", " | ").split(" | ")]
 
 
@@ -67,7 +67,7 @@ def nouns():
 
 
 def gender_and_forms(noun, code, pluralize):
-    """Gender, singular and plural of a noun; a plural that the table leaves out is `pluralize(singular)`."""
+    """Returns gender, singular and plural of a noun; without a plural in the table it is `pluralize(singular)`."""
     head, _, plural = nouns()[noun].forms[code].partition(", ")
     kind, singular = head.split(" ", 1)
     return kind, singular, plural or pluralize(singular)
@@ -75,7 +75,7 @@ def gender_and_forms(noun, code, pluralize):
 
 @cache
 def adjectives():
-    """All adjectives by concept; a Spanish form that begins with ~ goes with "estar"."""
+    """All adjectives by concept; a Spanish form with ~ in front takes "estar"."""
     table = {}
     for english, tags, *rest in _rows("adjectives.txt"):
         concept = english.split()[0]
@@ -121,7 +121,7 @@ def classes():
 
 @cache
 def is_plain(verb):
-    """True when the verb takes a direct object in all languages, so that it can be a pronoun or be relativised."""
+    """Tells whether the verb takes a direct object in all languages, which can be a pronoun or be relativized."""
     forms = verbs()[verb].forms
     heads = [forms[language].split()[0] for language in LANGUAGES]
     special = any("@" in head for head in heads) or heads[3].endswith("rse") or "sich " in forms["de"]

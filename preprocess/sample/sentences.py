@@ -1,4 +1,4 @@
-"""Sentence structure that languages share: adverbials in front of a clause, joined clauses and titles."""
+"""The common sentence structure of all languages: adverbials in front of a clause, joined clauses and titles."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def with_front(c: Clause, code: str, text: str, locative: Callable[[Phrase | Non
 
 
 def places_and_time(c: Clause, code: str, locative: Callable[..., str]) -> list[str]:
-    """Goal, place and time, in this order, that follow the verb; `locative(phrase, True)` says a goal."""
+    """Returns goal, place and time after the verb, in this order; `locative(phrase, True)` is a goal."""
     words = [] if c.goal is None else [locative(c.goal, True)]
     if c.place is not None and c.front != "place":
         words.append(locative(c.place))
@@ -28,7 +28,7 @@ def places_and_time(c: Clause, code: str, locative: Callable[..., str]) -> list[
 
 
 def subordinate_clauses(c: Clause, clause: Callable[[Clause], str], conjunctions: dict[str, str]) -> list[str]:
-    """A clause's content with French and Spanish "que", and its reason unless it comes first."""
+    """Returns the content of a clause with French or Spanish "que", and its reason unless it comes first."""
     words = [] if c.content is None else [f"que {clause(c.content)}"]
     if c.reason is not None and not c.reason_first:
         words.append(f"{conjunctions[c.reason_word]} {clause(c.reason)}")
@@ -36,7 +36,7 @@ def subordinate_clauses(c: Clause, clause: Callable[[Clause], str], conjunctions
 
 
 def statement(s: Sentence, main: Callable[[Clause], str], conjunctions: dict[str, str]) -> str:
-    """One main clause, or two joined by a conjunction, with a full stop."""
+    """Returns one main clause, or two joined by a conjunction, with a full stop."""
     text = main(s.first)
     if s.second is not None:
         text += conjunctions[s.joiner] + main(s.second)
@@ -44,6 +44,6 @@ def statement(s: Sentence, main: Callable[[Clause], str], conjunctions: dict[str
 
 
 def title(d: Document, phrase: Callable[[Phrase], str], locative: Callable[[Phrase | None], str]) -> str:
-    """The words of a document's title."""
+    """Returns the words of a document's title."""
     text = phrase(d.title)
     return text if d.title_place is None else f"{text} {locative(d.title_place)}"

@@ -22,7 +22,7 @@ UNACCENTED = str.maketrans("áéíóú", "aeiou")
 
 
 def pluralize(word):
-    """Regular plural; an accent on the last syllable is lost before -es."""
+    """Returns the regular plural; an accent on the last syllable is lost before -es."""
     if word[-1] in "aeioué":
         return word + "s"
     if word.endswith("z"):
@@ -40,7 +40,7 @@ def noun_entry(noun):
 
 @cache
 def adjective_form(adjective, feminine, plural):
-    """An adjective that agrees."""
+    """Returns an adjective with gender and number."""
     form, *rest = adjectives()[adjective].forms["es"].lstrip("~").split()
     if plural and rest:
         return rest[0]
@@ -57,17 +57,17 @@ def verb_entry(verb):
     reflexive = infinitive.endswith("se")
     infinitive = infinitive.removesuffix("se")
     stem, ending = infinitive[:-2], infinitive[-2:]
-    given = [form if form != "-" else "" for form in rest] + [""] * (4 - len(rest))
-    present = given[0] or stem + ("a" if ending == "ar" else "e")
-    past = given[1] or stem + ("ó" if ending == "ar" else "ió")
-    many = given[2]
+    irregular = [form if form != "-" else "" for form in rest] + [""] * (4 - len(rest))
+    present = irregular[0] or stem + ("a" if ending == "ar" else "e")
+    past = irregular[1] or stem + ("ó" if ending == "ar" else "ió")
+    many = irregular[2]
     if not many:
         many = past[:-1] + ("aron" if ending == "ar" else "eron")
-    return infinitive, preposition, present, past, many, given[3] or infinitive.replace("í", "i"), reflexive
+    return infinitive, preposition, present, past, many, irregular[3] or infinitive.replace("í", "i"), reflexive
 
 
 def is_feminine(np):
-    """Whether what agrees with the whole phrase is feminine."""
+    """Tells whether adjectives of the whole phrase are feminine."""
     return noun_entry(np.noun)[0] != "m" and (np.also is None or is_feminine(np.also))
 
 
@@ -92,9 +92,9 @@ def _determiner(np, negated):
 
 
 def phrase(np, preposition="", negated=False):
-    """A noun phrase after a preposition; empty for a subject pronoun, which Spanish drops.
+    """Returns a noun phrase after a preposition; empty for a subject pronoun, which Spanish drops.
 
-    negated: it is the object of a negated verb ("ningún").
+    `negated`: it is the object of a negated verb ("ningún").
     """
     if np.pronoun:
         return ""
@@ -122,10 +122,10 @@ def locative(np, goal=False):
 
 
 def object_preposition(c):
-    """The preposition of the object: the verb's own, or the personal a."""
+    """Returns the preposition of the object: that of the verb, or the personal a."""
     preposition = verb_entry(c.verb)[1]
-    named = c.object.determiner not in ("indefinite", "many")
-    personal = c.object.is_a("person") or (c.object.is_a("animal") and named)
+    specific = c.object.determiner not in ("indefinite", "many")
+    personal = c.object.is_a("person") or (c.object.is_a("animal") and specific)
     return preposition or ("a" if personal else "")
 
 
@@ -153,7 +153,7 @@ def _copula(c, plural):
 
 
 def _verbal(c, plural):
-    """(words before the finite verb with it, words after it)."""
+    """Returns (words up to the finite verb, words after it)."""
     frequency = adverbs()[c.frequency].forms["es"] if c.frequency else ""
     before = [frequency] if c.frequency in PREVERBAL else []
     after = [] if before or not frequency else [frequency]
@@ -176,7 +176,7 @@ def _verbal(c, plural):
 
 
 def _complements(c, feminine=False, plural=False):
-    """What follows the verb."""
+    """The complements and adverbials after the verb."""
     words = []
     if c.manner:
         words.append(adverbs()[c.manner].forms["es"])
@@ -200,7 +200,7 @@ def _degree(c, feminine, plural):
 
 
 def _gustar(c):
-    """What is liked is the subject, who likes it a dative: "Al jardinero le gustan las rosas"."""
+    """Returns a clause of "gustar", whose subject is the object: "Al jardinero le gustan las rosas"."""
     no = ["no"] if c.negated else []
     clitic = "les" if c.subject.many else "le"
     words = [phrase(c.subject, "a"), *no, clitic, "gustan" if c.object.many else "gusta"]
@@ -225,7 +225,7 @@ def _clause(c, subject, plural, feminine, asked=False):
 
 
 def clause(c, asked=False):
-    """A clause without its opening."""
+    """Returns a clause without its opening."""
     if c.verb == "like":
         return _gustar(c)
     if c.subject is None:
@@ -234,7 +234,7 @@ def clause(c, asked=False):
 
 
 def main(c):
-    """A main clause with what precedes it."""
+    """Returns a main clause with its opening, front adverbial or reason."""
     text = sentences.with_front(c, "es", clause(c), locative, "")
     if c.reason is not None and c.reason_first:
         text = f"{CONJUNCTIONS[c.reason_word]} {clause(c.reason)}, {text}"

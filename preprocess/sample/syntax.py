@@ -1,4 +1,4 @@
-"""Abstract sentences: what is said, in concepts; each language module says how."""
+"""Abstract sentences of concepts, which the modules of languages realize."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Phrase:
     Attributes:
         determiner: definite, indefinite (a; "bare" in the plural and for mass nouns), generic (any of its kind),
             this, our, every, two, three, many.
-        owner: a person to whom it belongs ("the gardener's").
+        owner: the possessor ("the gardener's").
         also: a second noun phrase joined by "and".
-        relative: a clause in which this noun fills the gap, the subject when that is None, else the object.
-        pronoun: the noun itself is only referred to.
+        relative: a relative clause; this noun is its subject if that is None, otherwise its object.
+        pronoun: whether a pronoun replaces the phrase.
     """
 
     noun: str
@@ -31,7 +31,7 @@ class Phrase:
 
     @property
     def many(self):
-        """Whether the verb agrees in the plural."""
+        """Whether the verb is in the plural."""
         return self.plural or self.also is not None
 
     @property
@@ -47,16 +47,16 @@ class Clause:
     """A clause in third person.
 
     Attributes:
-        subject: None for "it rains", in an infinitive, or where a relative clause has its gap.
+        subject: None for "it rains", in an infinitive, or if the head of a relative clause is its subject.
         verb: a verb concept, "be" (with an adjective) or "exist" (there is).
         tense: present, past or future.
         modal: want, can, must, try or begin.
         degree: "", very, too or comparative (then with `than`).
         opening, time, frequency, manner: adverb concepts.
-        front: what precedes a main clause, when there is no opening: "", time or place.
+        front: adverbial in front of a main clause without an opening: "", time or place.
         purpose: an infinitive clause, "in order to".
         content: a clause after "that".
-        reason_word, reason: because, when, if or while, and its clause; reason_first puts it in front.
+        reason_word, reason: because, when, if or while, and its clause; `reason_first` puts it in front.
     """
 
     subject: Phrase | None
@@ -103,7 +103,7 @@ class Document:
     sentences: tuple = field(default=())
 
 
-PARTS = {  # the fields that hold nodes
+PARTS = {  # fields of nodes
     Phrase: ("owner", "also", "relative"),
     Clause: ("subject", "object", "recipient", "than", "place", "goal", "purpose", "content", "reason"),
     Sentence: ("first", "second"),
@@ -112,65 +112,65 @@ PARTS = {  # the fields that hold nodes
 
 
 def walk(node):
-    """Returns the list of node and all phrases, clauses and sentences in it."""
-    found = [node]
-    for part in found:
-        found += [value for name in PARTS[type(part)] if (value := getattr(part, name)) is not None]
+    """Lists a node and all phrases, clauses and sentences in it."""
+    nodes = [node]
+    for part in nodes:
+        nodes += [value for name in PARTS[type(part)] if (value := getattr(part, name)) is not None]
         if type(part) is Document:
-            found += part.sentences
-    return found
+            nodes += part.sentences
+    return nodes
 
 
 def concepts(node):
-    """The set of concepts (kind, name) that a node uses; pronouns name none."""
-    found = set()
+    """Returns the set of concepts (kind, name) of a node; pronouns have none."""
+    names = set()
     for part in walk(node):
         if isinstance(part, Phrase):
             if not part.pronoun:
-                found.add(("noun", part.noun))
+                names.add(("noun", part.noun))
             if part.adjective:
-                found.add(("adjective", part.adjective))
-            found.add(("word", "pronoun" if part.pronoun else part.determiner))
+                names.add(("adjective", part.adjective))
+            names.add(("word", "pronoun" if part.pronoun else part.determiner))
         elif isinstance(part, Clause):
-            found.add(("verb", part.verb))
-            found.update(("adverb", name) for name in (part.opening, part.time, part.frequency, part.manner) if name)
+            names.add(("verb", part.verb))
+            names.update(("adverb", name) for name in (part.opening, part.time, part.frequency, part.manner) if name)
             if part.adjective:
-                found.add(("adjective", part.adjective))
-            found.update(("word", name) for name in (part.modal, part.reason_word) if name)
-    return found
+                names.add(("adjective", part.adjective))
+            names.update(("word", name) for name in (part.modal, part.reason_word) if name)
+    return names
 
 
 def combinations(node):
-    """The pairs of concepts that are held out between splits.
+    """Returns the pairs of concepts of a node, some of which never occur in training text.
 
-    Returns a set of (kind, first, second): kind "subject" (noun, verb), "object" (verb, noun), "adjective"
-    (adjective, noun). A pronoun makes no pair. A relative clause pairs its verb with the noun that it describes.
+    They are (kind, first, second): kind "subject" (noun, verb), "object" (verb, noun), "adjective" (adjective, noun).
+    A pronoun has no pair. The verb of a relative clause is paired with the noun that it describes.
     """
-    found = set()
+    pairs = set()
     for part in walk(node):
         if isinstance(part, Phrase):
             if part.adjective:
-                found.add(("adjective", part.adjective, part.noun))
+                pairs.add(("adjective", part.adjective, part.noun))
             if part.relative is not None:
-                found |= _pairs(part.relative, part)
+                pairs |= _pairs(part.relative, part)
         elif isinstance(part, Clause):
-            found |= _pairs(part, None)
-    return found
+            pairs |= _pairs(part, None)
+    return pairs
 
 
 def _pairs(clause, head):
     subject, direct = clause.subject, clause.object
     if head is not None:
         subject, direct = (head, direct) if subject is None else (subject, head)
-    found = set()
+    pairs = set()
     for kind, phrase in (("subject", subject), ("object", direct)):
         while phrase is not None:
             if not phrase.pronoun:
                 pair = (phrase.noun, clause.verb) if kind == "subject" else (clause.verb, phrase.noun)
                 if kind == "subject" and clause.adjective:
                     pair = (clause.adjective, phrase.noun)
-                    found.add(("adjective", *pair))
+                    pairs.add(("adjective", *pair))
                 else:
-                    found.add((kind, *pair))
+                    pairs.add((kind, *pair))
             phrase = phrase.also
-    return found
+    return pairs

@@ -212,7 +212,7 @@ def test_the_rule_of_languages_needs_two(corpus, tmp_path, fairseq_in_process, c
         path.write_text(yaml.safe_dump(alone | {"clean": rules}), encoding="utf-8")
         prepare(path, tmp_path / name)
         assert (message in caplog.text) == (name == "on")
-    assert "the description has only en, so it leaves out nothing" in caplog.text
+    assert "so it leaves out nothing; the description has training text of en" in caplog.text
     caplog.clear()
     change(corpus, clean={})
     prepare(corpus, tmp_path / "data-bin")

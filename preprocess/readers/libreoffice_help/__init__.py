@@ -1,1 +1,1 @@
-"""Reader of LibreOffice help pages, from packages of Debian and its derivatives, aligned by page and paragraph id."""
+"""Reads LibreOffice help pages from packages of Debian and its derivatives, aligned by page and paragraph id."""

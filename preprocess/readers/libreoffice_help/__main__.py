@@ -7,7 +7,7 @@ from pathlib import Path
 from fairseq_xl.errors import UserError
 from preprocess.readers import command
 from preprocess.readers.libreoffice_help.corpus import build
-from preprocess.readers.libreoffice_help.languages import LANGUAGES, chosen, chosen_pairs
+from preprocess.readers.libreoffice_help.languages import LANGUAGES, parse_languages, parse_pairs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
     def work() -> None:
         if options.packages and not options.packages.is_dir():
             raise UserError(f"--packages: there is no folder {options.packages}")
-        languages = chosen(options.langs)
-        build(options.destination, languages, options.packages, chosen_pairs(options.pairs, languages))
+        languages = parse_languages(options.langs)
+        build(options.destination, languages, options.packages, parse_pairs(options.pairs, languages))
 
     return command.run("libreoffice_help", work)
 

@@ -1,4 +1,4 @@
-"""The stages: packages, pages, splits, the corpus folder."""
+"""Runs the stages: packages, pages, splits, the corpus folder."""
 
 import logging
 from collections.abc import Iterator
@@ -23,23 +23,23 @@ from preprocess.stages import Stages, locked
 logger = logging.getLogger("preprocess")
 
 
-def build(folder: Path, languages: list[Language], given: Path | None, pairs: tuple[str, ...] = ()) -> None:
+def build(folder: Path, languages: list[Language], package_folder: Path | None, pairs: tuple[str, ...] = ()) -> None:
     """Writes the corpus folder.
 
     Args:
         folder: folder to write; an interrupted run is resumed, and stages that are up to date are skipped.
         languages: languages, English first.
-        given: folder with the packages; None fetches them with apt-get.
+        package_folder: folder with the packages; None fetches them with apt-get.
         pairs: pairs without English, such as "de-fr".
 
     Raises UserError for errors that the user can correct.
     """
     stages = Stages(folder, "corpus")
     with locked(stages):
-        found = _found(languages, given, folder / ".stages" / "packages")
-        hashes = {language.code: sha256_of(path) for language, path in found.items()}
+        package_paths = _packages(languages, package_folder, folder / ".stages" / "packages")
+        hashes = {language.code: sha256_of(path) for language, path in package_paths.items()}
         pages = {}
-        for language, path in found.items():
+        for language, path in package_paths.items():
             target = folder / ".stages" / f"pages.{language.code}.json"
             stages.run(
                 f"pages {language.code}",
@@ -49,36 +49,35 @@ def build(folder: Path, languages: list[Language], given: Path | None, pairs: tu
             )
             pages[language] = target
         codes = [language.code for language in languages]
-        every = [*(f"en-{code}" for code in codes[1:]), *pairs]
+        all_pairs = [*(f"en-{code}" for code in codes[1:]), *pairs]
         counts = stages.run(
             "corpus",
             [hashes, codes, *pairs],
-            _outputs(folder, codes, every),
+            _outputs(folder, codes, all_pairs),
             lambda: _write(folder, pages, pairs),
         )
         if not (folder / "corpus.yaml").exists():
-            describe(folder, codes, every)
+            describe(folder, codes, all_pairs)
         manifest = {
             "format": FORMATS["corpus"],
             "counts": counts,
-            "packages": {path.name: hashes[language.code] for language, path in found.items()},
+            "packages": {path.name: hashes[language.code] for language, path in package_paths.items()},
         }
         if read_json(folder / "manifest.json") != manifest:
             write_json(folder / "manifest.json", manifest)
 
 
-def _found(languages: list[Language], given: Path | None, fetched: Path) -> dict[Language, Path]:
-    """The package of each language."""
-    if given is None:
+def _packages(languages: list[Language], package_folder: Path | None, fetched: Path) -> dict[Language, Path]:
+    """Returns the package of each language."""
+    if package_folder is None:
         fetched.mkdir(parents=True, exist_ok=True)
         with tqdm(languages, desc="packages", unit=" packages") as bar:
             return {language: packages.fetch(language, fetched) for language in bar}
-    looked_for = {language: packages.find(language, given) for language in languages}
-    found = {language: path for language, path in looked_for.items() if path is not None}
-    missing = [f"libreoffice-help-{language.package}_*.deb" for language in languages if language not in found]
+    paths = {language: path for language in languages if (path := packages.find(language, package_folder))}
+    missing = [f"libreoffice-help-{language.package}_*.deb" for language in languages if language not in paths]
     if missing:
-        raise UserError(f"{given} lacks {', '.join(missing)}")
-    return found
+        raise UserError(f"{package_folder} lacks {', '.join(missing)}")
+    return paths
 
 
 def _read_package(package: Path, language: Language, target: Path, copyright_file: Path) -> dict:
@@ -100,10 +99,10 @@ def _read_package(package: Path, language: Language, target: Path, copyright_fil
 def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) -> dict:
     """Writes all files but the description; returns the documents, lines and words of each file.
 
-    Splits and items of tasks are decided on English text, so that all languages share them.
+    Splits and items of tasks depend on English text only, so that all languages share them.
     """
     (folder / "corpus.yaml").unlink(missing_ok=True)
-    (english_name, english_path), *others = pages.items()
+    (english_name, english_path), *translations = pages.items()
     whole, kinds = _texts(english_path), _kinds(english_path)
     splits = split(whole)
     english = without_leaks(whole, splits, SHORT)
@@ -118,7 +117,7 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     counts |= questions.write(folder, english_name.code, asked, indexed)
     counts |= ranking.write(folder, english_name.code, ranked, indexed)
     paired = {code: {} for pair in pairs for code in pair.split("-")}
-    with tqdm(others, desc="corpus", unit=" languages") as bar:
+    with tqdm(translations, desc="corpus", unit=" languages") as bar:
         for language, path in bar:
             text = without_leaks(dict(_translated(_texts(path), english, language)), splits, 0)
             counts |= _write_monolingual(folder, language.code, text, splits)
@@ -126,9 +125,9 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
             counts |= _write_bitext(folder, f"en-{language.code}", english, aligned, splits)
             counts |= tasks.write(folder, language.code, items, aligned, english)
             counts |= tagging.write(folder, language.code, marked, aligned, _marks(path))
-            own = questions.with_entries(aligned, _translated_entries(_entries(path), entries, language))
-            counts |= questions.write(folder, language.code, asked, own)
-            counts |= ranking.write(folder, language.code, ranked, own)
+            translated_index = questions.with_entries(aligned, _translated_entries(_entries(path), entries, language))
+            counts |= questions.write(folder, language.code, asked, translated_index)
+            counts |= ranking.write(folder, language.code, ranked, translated_index)
             if language.code in paired:
                 paired[language.code] = aligned
     for pair in pairs:
@@ -137,9 +136,9 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     return counts
 
 
-def _column(path: Path, number: int) -> dict[str, dict[str, Any]]:
-    """One field of each paragraph: page -> id -> field."""
-    return {name: {identity: row[number] for identity, row in page.items()} for name, page in read_json(path).items()}
+def _column(path: Path, column: int) -> dict[str, dict[str, Any]]:
+    """Reads one field of each paragraph: page -> id -> field."""
+    return {name: {identity: row[column] for identity, row in page.items()} for name, page in read_json(path).items()}
 
 
 def _kinds(path: Path) -> tasks.Kinds:
@@ -160,15 +159,15 @@ def _entries(path: Path) -> questions.Entries:
 
 
 def _translated(pages: Documents, english: Documents, language: Language) -> Iterator[tuple[str, dict[str, str]]]:
-    """Paragraphs of each page that have an English paragraph and are no copy of it, in the English order."""
+    """Yields the paragraphs of each page that translate an English paragraph, in the English order."""
     for name, originals in english.items():
-        own = pages.get(name, {})
+        paragraphs = pages.get(name, {})
         yield (
             name,
             {
-                identity: own[identity]
+                identity: paragraphs[identity]
                 for identity, original in originals.items()
-                if identity in own and is_translated(own[identity], original, language)
+                if identity in paragraphs and is_translated(paragraphs[identity], original, language)
             },
         )
 
@@ -176,22 +175,25 @@ def _translated(pages: Documents, english: Documents, language: Language) -> Ite
 def _translated_entries(
     entries: questions.Entries, english: questions.Entries, language: Language
 ) -> questions.Entries:
-    """Index entries of the paragraphs that have as many as in English, with "" for those that are not translated."""
+    """Returns index entries of paragraphs with as many as in English; entries without a translation are ""."""
     return {
         page: {
-            identity: [own if is_translated(own, original, language) else "" for own, original in zip(found, originals)]
-            for identity, found in of_page.items()
-            if len(found) == len(originals := english.get(page, {}).get(identity, []))
+            identity: [
+                text if is_translated(text, original, language) else ""
+                for text, original in zip(translations, originals)
+            ]
+            for identity, translations in paragraphs.items()
+            if len(translations) == len(originals := english.get(page, {}).get(identity, []))
         }
-        for page, of_page in entries.items()
+        for page, paragraphs in entries.items()
     }
 
 
-def _aligned(text: Documents, english: Documents) -> Documents:
-    """Paragraphs whose numbers agree with those of the English paragraph."""
+def _aligned(translated: Documents, english: Documents) -> Documents:
+    """Returns the paragraphs whose numbers agree with those of the English paragraph."""
     return {
-        page: {identity: own for identity, own in texts.items() if not has_other_numbers(own, english[page][identity])}
-        for page, texts in text.items()
+        page: {name: text for name, text in texts.items() if not has_other_numbers(text, english[page][name])}
+        for page, texts in translated.items()
     }
 
 
@@ -205,12 +207,12 @@ def _write_monolingual(folder: Path, code: str, pages: Documents, splits: dict[s
 
 
 def _write_bitext(folder: Path, pair: str, first: Documents, second: Documents, splits: dict[str, str]) -> dict:
-    """Writes the paragraphs that both languages have, in the order of the second one, which is the English order."""
+    """Writes the paragraphs of both languages, in the order of the second one, which is the English order."""
     counts = {}
     for name in SPLITS:
         path = bitext_path(name, pair)
         rows = (
-            [(first[page][identity], own) for identity, own in texts.items() if identity in first[page]]
+            [(first[page][identity], translation) for identity, translation in texts.items() if identity in first[page]]
             for page, texts in second.items()
             if splits[page] == name
         )

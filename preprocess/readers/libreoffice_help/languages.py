@@ -1,4 +1,4 @@
-"""The languages of the reader: names in the packages, and scripts."""
+"""The languages of the reader, with their names in the packages, and scripts."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -39,8 +39,8 @@ LANGUAGES = {
 }
 
 
-def chosen(names: str) -> list[Language]:
-    """The languages of --langs, separated by commas; English always comes first.
+def parse_languages(names: str) -> list[Language]:
+    """Parses --langs, languages separated by commas; English always comes first.
 
     Raises UserError for an unknown language, and if there is no language but English.
     """
@@ -48,14 +48,14 @@ def chosen(names: str) -> list[Language]:
     unknown = [code for code in codes if code not in LANGUAGES]
     if unknown:
         raise UserError(f"--langs: unknown {', '.join(unknown)}; valid: {', '.join(LANGUAGES)}")
-    others = [code for code in codes if code != "en"]
-    if not others:
+    foreign = [code for code in codes if code != "en"]
+    if not foreign:
         raise UserError("--langs: name one language besides en, or more")
-    return [LANGUAGES[code] for code in ["en", *others]]
+    return [LANGUAGES[code] for code in ["en", *foreign]]
 
 
-def chosen_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
-    """The pairs of --pairs, "de-fr,ru-zh" or "all", except pairs with English, which are always written.
+def parse_pairs(names: str, languages: list[Language]) -> tuple[str, ...]:
+    """Parses --pairs, "de-fr,ru-zh" or "all", pairs without English.
 
     Raises UserError for anything but a pair of two of the languages, and for a repeated pair.
     """

@@ -13,13 +13,13 @@ from preprocess.readers.archives import opened_tar, tar_entries
 from preprocess.readers.libreoffice_help.languages import Language
 
 PAGES = "usr/share/libreoffice/help/{}/text/"
-COPYRIGHT = "copyright"  # the name under which `members` gives the package's license
+COPYRIGHT = "copyright"  # name of the package's license in `members`
 
 
 def find(language: Language, folder: Path) -> Path | None:
-    """Finds a language's package in a folder: the last one by name if there are several."""
-    found = sorted(folder.glob(f"libreoffice-help-{language.package}_*.deb"))
-    return found[-1] if found else None
+    """Finds a language's package in a folder, the last one by name if there are several."""
+    paths = sorted(folder.glob(f"libreoffice-help-{language.package}_*.deb"))
+    return paths[-1] if paths else None
 
 
 def fetch(language: Language, folder: Path) -> Path:
@@ -37,7 +37,7 @@ def fetch(language: Language, folder: Path) -> Path:
     shutil.rmtree(begun, ignore_errors=True)
     begun.mkdir(parents=True)
     name = f"libreoffice-help-{language.package}"
-    done = subprocess.run(
+    process = subprocess.run(
         ["apt-get", "download", "--quiet", name],
         cwd=begun,
         text=True,
@@ -46,8 +46,8 @@ def fetch(language: Language, folder: Path) -> Path:
         env=os.environ | {"LC_ALL": "C"},
     )
     path = find(language, begun)
-    if done.returncode or not path:
-        said = [line for line in done.stderr.splitlines() if line.startswith("E:")] or ["it gave no file"]
+    if process.returncode or not path:
+        said = [line for line in process.stderr.splitlines() if line.startswith("E:")] or ["it gave no file"]
         raise UserError(
             f"apt-get could not download {name} ({said[0].removeprefix('E: ')}); "
             "after `apt-get update`, run the same command again"

@@ -1,7 +1,7 @@
-"""A help page: ids, kinds, texts, marked text and index entries of its paragraphs.
+"""Reads the paragraphs of a help page: their ids, kinds, texts, marked text and index entries.
 
-Paragraphs embedded from other pages, links to further pages and code are left out. Of paragraphs that depend on the
-system or the application ("switch"), one variant is read.
+Paragraphs embedded from other pages, links to further pages and code are left out. One variant is read of paragraphs
+that depend on the system or the application ("switch").
 """
 
 import re
@@ -22,7 +22,7 @@ LINK_BOXES = {"relatedbody", "relatedtopics"}
 BOILERPLATE = {"howtogetheader", "youtube_consent", "bug"}
 # pages of the help browser itself
 INTERFACE = {"shared/help/browserhelp.html", "shared/05/err_html.html"}
-# variants of a switch, best first: "default", then that of the page's own application,
+# variants of a switch, best first: "default", then that of the page's application,
 APPLICATIONS = {
     "swriter": "WRITER",
     "scalc": "CALC",
@@ -33,14 +33,14 @@ APPLICATIONS = {
     "sbasic": "BASIC",
     "sdatabase": "BASE",
 }
-# then these; never MAC, which these packages do not show
+# then these; never MAC, which is not the system of these packages
 VARIANTS = ("UNIX", "WIN", *APPLICATIONS.values())
 
 TEXT, CELL = "text", "cell"  # kinds of paragraphs: running text and cells of tables; headings are h1 to h6
 
 UI, KEY, CODE = "UI", "KEY", "CODE"  # kinds of marked text: names of user interface elements, keys, code and input
 UNCLEAR = "?"  # text that is marked for one of several reasons
-EMPHASIS = "emph"  # class of names of user interface elements, and on pages about code of arguments and values too
+EMPHASIS = "emph"  # class of names of user interface elements, and on pages about code of arguments and values
 MARKS = {"menuitem": UI, "widget": UI, "keycode": KEY, "literal": CODE, "input": CODE, "code": CODE}  # class -> kind
 FORMULAS = "smath"  # the application on whose pages commands of formulas are emphasized
 PATH_SIGNS = re.compile(r"[\s+>\u2010-\u2015\u2192-]+")  # between parts of a menu path or of a key combination
@@ -52,7 +52,7 @@ class Mark(NamedTuple):
     """Marked text of a paragraph."""
 
     start: int  # first character
-    end: int  # the one after the last
+    end: int  # after the last character
     kind: str  # UI, KEY, CODE or UNCLEAR
 
 
@@ -72,8 +72,8 @@ def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
         content: the page, HTML in UTF-8.
         name: its path below the language's folder; its first part is the application.
 
-    A paragraph without an id gets its tag, class and a number; a repeated id gets a number. The same place thus has the
-    same id in every language. A page without a display area has no paragraphs.
+    The id of a paragraph without one is its tag, class and a number; a repeated id gets a number. A paragraph thus has
+    the same id in every language. A page without a display area has no paragraphs.
     """
     tree = html.document_fromstring(content, parser=html.HTMLParser(encoding="utf-8"))
     application = APPLICATIONS.get(name.split("/")[0])
@@ -91,9 +91,9 @@ def read_page(content: bytes, name: str) -> dict[str, Paragraph]:
 
 
 def _identified(area: Element) -> Iterator[tuple[str, Element, tuple[str, ...]]]:
-    """Yields every block with its id and its index entries, also blocks that are left out later.
+    """Yields every block with its id and its index entries, which stand before it.
 
-    Ids thus do not depend on what is left out. Index entries stand in front of their block.
+    Blocks that are left out later are included, so that ids do not depend on them.
     """
     seen, nameless, entries = Counter(), Counter(), []
     for block in area.iter("meta", *BLOCKS):
@@ -127,7 +127,7 @@ def _kind(block: Element) -> str:
 
 
 def _hidden(block: Element) -> bool:
-    """Whether a block is the macOS variant of a switch that has another variant."""
+    """Tells whether a block is the macOS variant of a switch that has another variant."""
     for variant in block.iterancestors():
         switch = variant.getparent()
         if switch is not None and switch.tag == "span" and switch.get("class") == "switch":
@@ -136,14 +136,14 @@ def _hidden(block: Element) -> bool:
 
 
 def _has_code(area: Element) -> bool:
-    """Whether a page has code or input, in blocks or in text."""
+    """Tells whether a page has code or input, in blocks or in text."""
     classes = {element.get("class") for element in area.iter("p", "span", "div")}
     coded = {name for name, kind in MARKS.items() if kind == CODE}
     return bool(classes & (CODE_STYLES | CODE_BOXES | coded)) or next(area.iter("pre"), None) is not None
 
 
 def _strings(node: Element, application: str | None, mark: str = "") -> Iterator[tuple[str, str]]:
-    """Text of a block without its nested blocks, with the shown variant of each switch, and the class that marks it."""
+    """Yields the parts of a block's text, each with its class; a switch has one variant, nested blocks are left out."""
     yield node.text or "", mark
     for child in node:
         if child.tag in NESTED:
@@ -153,17 +153,17 @@ def _strings(node: Element, application: str | None, mark: str = "") -> Iterator
             if shown is not None:
                 yield from _strings(shown, application, mark)
         elif isinstance(child.tag, str):  # not a comment
-            own = child.get("class") or ""
-            yield from _strings(child, application, own if own in MARKS or own == EMPHASIS else mark)
+            style = child.get("class") or ""
+            yield from _strings(child, application, style if style in MARKS or style == EMPHASIS else mark)
         yield child.tail or "", mark
 
 
 def _marks(text: str, pieces: list[tuple[str, str]], kinds: dict[str, str]) -> tuple[Mark, ...]:
-    """The marked parts of a paragraph.
+    """Returns the marked parts of a paragraph.
 
     Args:
-        text: the paragraph as one line: `one_line` removes or adds only white space and invisible characters.
-        pieces: its text before that, in parts, each with its class or "".
+        text: the paragraph after `one_line`, which removes or adds only white space and invisible characters.
+        pieces: the parts of its text before `one_line`, each with its class or "".
         kinds: kind of each class.
 
     Parts of the same kind are one mark if only white space and signs of a menu path are between them.
@@ -171,16 +171,16 @@ def _marks(text: str, pieces: list[tuple[str, str]], kinds: dict[str, str]) -> t
     written = "".join(piece for piece, _ in pieces)
     classes = [mark for piece, mark in pieces for _ in piece]
     shown = (mark for letter, mark in zip(written, classes) if not letter.isspace() and not INVISIBLE.fullmatch(letter))
-    places = [(place, next(shown)) for place, letter in enumerate(text) if not letter.isspace()]
-    found: list[Mark] = []
-    for kind, run in groupby(places, key=lambda place: kinds.get(place[1], "")):
-        inside = [place for place, _ in run]
+    positions = [(position, next(shown)) for position, letter in enumerate(text) if not letter.isspace()]
+    marks: list[Mark] = []
+    for kind, run in groupby(positions, key=lambda position: kinds.get(position[1], "")):
+        inside = [position for position, _ in run]
         start, end = inside[0], inside[-1] + 1
-        if kind and found and found[-1].kind == kind and PATH_SIGNS.fullmatch(text, found[-1].end, start):
-            start = found.pop().start
+        if kind and marks and marks[-1].kind == kind and PATH_SIGNS.fullmatch(text, marks[-1].end, start):
+            start = marks.pop().start
         if kind:
-            found.append(Mark(start, end, kind))
-    return tuple(found)
+            marks.append(Mark(start, end, kind))
+    return tuple(marks)
 
 
 def _shown(switch: Element, application: str | None) -> Element | None:

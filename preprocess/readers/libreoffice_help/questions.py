@@ -1,4 +1,4 @@
-"""The task qa: a heading or an index entry as question, its paragraph as answer, paragraphs of the page as context."""
+"""Task qa: a heading or an index entry as question, its paragraph as answer, paragraphs of the page as context."""
 
 import json
 import re
@@ -37,41 +37,40 @@ def with_entries(texts: Documents, entries: Entries) -> Documents:
     Empty entries, and those of paragraphs that are not in the pages, are left out.
     """
     return {
-        page: own
+        page: paragraphs
         | {
-            f"{identity}@{number}": COMMA.sub(", ", entry)
-            for identity, found in entries.get(page, {}).items()
-            for number, entry in enumerate(found)
-            if entry and identity in own
+            f"{identity}@{i}": COMMA.sub(", ", entry)
+            for identity, page_entries in entries.get(page, {}).items()
+            for i, entry in enumerate(page_entries)
+            if entry and identity in paragraphs
         }
-        for page, own in texts.items()
+        for page, paragraphs in texts.items()
     }
 
 
 def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> list[Item]:
-    """Chooses question, answer and context of each item.
+    """Selects question, answer and context of each item.
 
     Args:
         english: English pages, without text that two splits share: the result of `with_entries`.
         kinds: kinds of their paragraphs.
         splits: the split of each page.
 
-    A heading asks for the paragraph beneath it, and so does the first of its index entries that has no word of the
-    heading. Questions that occur often, or more than once on a page, are left
-    out.
+    The question is a heading, or the first of its index entries without a word of the heading; the answer is the
+    paragraph beneath. Questions that occur often, or more than once on a page, are left out.
     """
     asked = {page: list(_asked(texts, kinds[page])) for page, texts in english.items()}
     keys = {page: [letters_and_digits(english[page][question]) for question, _ in asked[page]] for page in english}
-    same = Counter(key for of_page in keys.values() for key in of_page)
+    key_counts = Counter(key for page_keys in keys.values() for key in page_keys)
 
-    def every(split: str) -> Iterator[Item]:
+    def split_items(split: str) -> Iterator[Item]:
         for page in sorted(name for name in english if splits[name] == split):
             for (question, answer), key in zip(asked[page], keys[page]):
-                if same[key] <= SAME_HEADING and keys[page].count(key) == 1:
+                if key_counts[key] <= SAME_HEADING and keys[page].count(key) == 1:
                     if context := _context(page, question, answer, english[page], kinds[page]):
                         yield Item(split, (((page, question),), ((page, answer),), context))
 
-    return [item for split in SPLITS for item in shuffled(every(split))]
+    return [item for split in SPLITS for item in shuffled(split_items(split))]
 
 
 def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[str, dict[str, int]]:
@@ -83,8 +82,7 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
         items: the result of `plan`.
         text: the language's pages, without text that two splits share: the result of `with_entries`.
 
-    An item is left out if its answer occurs more than once in the context. Returns the number of questions of each
-    file.
+    An item is left out if its answer occurs more than once in the context. Returns the question count of each file.
     """
     counts = {}
     for split in SPLITS:
@@ -104,12 +102,12 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
 
 
 def outputs(code: str) -> list[str]:
-    """Paths in the corpus folder of all files of `write`."""
+    """Lists the paths in the corpus folder of all files of `write`."""
     return [labeled_path("qa", split, code, "json") for split in SPLITS]
 
 
 def _asked(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Ids of the questions of a page, each with that of its answer."""
+    """Yields the ids of the questions of a page, each with that of its answer."""
     entries = defaultdict(list)
     for identity in texts:
         entries[identity.partition("@")[0]] += [identity] if "@" in identity else []
@@ -124,20 +122,20 @@ def _asked(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, 
 def _context(
     page: str, question: str, answer: str, texts: dict[str, str], kinds: dict[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """Paragraphs around the answer, without headings; none if there are too few, or if the answer can only be first.
+    """Returns paragraphs around the answer, without headings; none if there are too few, or the answer is always first.
 
-    A hash chooses among all runs of paragraphs of the right length, so that the answer may be at any place.
+    A hash selects one of all runs of paragraphs of the right length, so that the answer may be in any position.
     """
     run = [identity for identity in texts if kinds.get(identity) == TEXT]
     sizes = [len(texts[identity].split()) for identity in run]
-    place = run.index(answer)
+    position = run.index(answer)
     runs = [
         (start, end)
-        for start in range(place + 1)
-        for end in range(max(place + 1, start + PARAGRAPHS), len(run) + 1)
+        for start in range(position + 1)
+        for end in range(max(position + 1, start + PARAGRAPHS), len(run) + 1)
         if CONTEXT[0] <= sum(sizes[start:end]) <= CONTEXT[1]
     ]
-    if not ANSWER[0] <= sizes[place] <= ANSWER[1] or all(start == place for start, _ in runs):
+    if not ANSWER[0] <= sizes[position] <= ANSWER[1] or all(start == position for start, _ in runs):
         return ()
     start, end = runs[int(hashed((page, question)), 16) % len(runs)]
     return tuple((page, identity) for identity in run[start:end])

@@ -1,4 +1,4 @@
-"""The task wpr: an index entry as query, title and first paragraph of pages as texts to rank."""
+"""Task wpr: an index entry as query, title and first paragraph of pages as texts to rank."""
 
 import re
 from collections import Counter, defaultdict
@@ -8,7 +8,15 @@ from pathlib import Path
 from fairseq_xl.io.files import replacing
 from preprocess.config import SPLITS
 from preprocess.readers.libreoffice_help.page import TEXT
-from preprocess.readers.libreoffice_help.tasks import Item, Kinds, Place, available, hashed, labeled_path, shuffled
+from preprocess.readers.libreoffice_help.tasks import (
+    Item,
+    Kinds,
+    ParagraphId,
+    available,
+    hashed,
+    labeled_path,
+    shuffled,
+)
 from preprocess.readers.splitting import Documents
 from preprocess.readers.text import letters_and_digits
 
@@ -18,7 +26,7 @@ WORD = re.compile(r"\w+")
 
 
 def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> list[Item]:
-    """Chooses the items: an entry of the index, title and first paragraph of its page, and those of wrong pages.
+    """Selects the items: an entry of the index, title and first paragraph of its page, and those of wrong pages.
 
     Args:
         english: English pages, without text that two splits share: the result of `questions.with_entries`.
@@ -26,33 +34,34 @@ def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> list[Item]
         splits: the split of each page.
 
     The wrong pages are the three of the same application and split whose English words have the highest Jaccard
-    similarity to the right page's. Entries that occur more than once are left out, so that an entry has one right page.
+    similarity to those of the right page. Entries that occur more than once are left out, so that an entry has one
+    right page.
     """
     occurring = Counter(
-        letters_and_digits(text) for of_page in english.values() for name, text in of_page.items() if "@" in name
+        letters_and_digits(text) for texts in english.values() for name, text in texts.items() if "@" in name
     )
 
-    def every(split: str) -> Iterator[Item]:
+    def split_items(split: str) -> Iterator[Item]:
         shown = defaultdict(list)
         for page in sorted(name for name in english if splits[name] == split):
-            if places := _shown(page, english[page], kinds[page]):
-                shown[page.split("/")[0]].append(places)
+            if paragraphs := _shown(page, english[page], kinds[page]):
+                shown[page.split("/")[0]].append(paragraphs)
         for pages in shown.values():
-            words = {places: _words(places, english) for places in pages}
+            words = {paragraphs: _words(paragraphs, english) for paragraphs in pages}
             for right in pages:
                 page = right[0][0]
                 entries = [name for name, text in english[page].items() if "@" in name and _once(text, occurring)]
-                near = sorted(pages, key=lambda other: (-_shared(words[right], words[other]), hashed((right, other))))
-                wrong = [other for other in near if other != right][:WRONG]
+                near = sorted(pages, key=lambda texts: (-_jaccard(words[right], words[texts]), hashed((right, texts))))
+                wrong = [paragraphs for paragraphs in near if paragraphs != right][:WRONG]
                 if len(wrong) == WRONG:
-                    texts = tuple((place,) for places in (right, *wrong) for place in places)
-                    yield from (Item(split, (((page, entry),), *texts)) for entry in entries)
+                    candidates = tuple((paragraph,) for paragraphs in (right, *wrong) for paragraph in paragraphs)
+                    yield from (Item(split, (((page, entry),), *candidates)) for entry in entries)
 
-    return [item for split in SPLITS for item in shuffled(every(split))]
+    return [item for split in SPLITS for item in shuffled(split_items(split))]
 
 
 def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[str, dict[str, int]]:
-    """Writes a language's lines ``relevance TAB entry TAB title TAB paragraph``: 1 for the entry's page, 0 for others.
+    """Writes a language's lines ``relevance TAB entry TAB title TAB paragraph``; relevance is 1 for the entry's page.
 
     Args:
         folder: the corpus folder.
@@ -65,11 +74,11 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
     """
     counts = {}
     for split in SPLITS:
-        found = [texts for _, texts in available(items, split, text)]
-        occurring, rows = Counter(letters_and_digits(texts[0]) for texts in found), []
-        for entry, *shown in found:
+        rows_of_texts = [texts for _, texts in available(items, split, text)]
+        occurring, rows = Counter(letters_and_digits(texts[0]) for texts in rows_of_texts), []
+        for entry, *shown in rows_of_texts:
             if _once(entry, occurring):
-                pages = [(int(place == 0), *shown[place : place + 2]) for place in range(0, len(shown), 2)]
+                pages = [(int(i == 0), *shown[i : i + 2]) for i in range(0, len(shown), 2)]
                 pages.sort(key=lambda page: hashed((entry, page[1:])))
                 rows += [f"{relevance}\t{entry}\t{title}\t{first}\n" for relevance, title, first in pages]
         path = labeled_path("wpr", split, code)
@@ -80,24 +89,24 @@ def write(folder: Path, code: str, items: list[Item], text: Documents) -> dict[s
 
 
 def outputs(code: str) -> list[str]:
-    """Paths in the corpus folder of all files of `write`."""
+    """Lists the paths in the corpus folder of all files of `write`."""
     return [labeled_path("wpr", split, code) for split in SPLITS]
 
 
-def _shown(page: str, texts: dict[str, str], kinds: dict[str, str]) -> tuple[Place, ...]:
-    """Title and first paragraph of a page; none if it lacks one of them."""
+def _shown(page: str, texts: dict[str, str], kinds: dict[str, str]) -> tuple[ParagraphId, ...]:
+    """Returns the title and the first paragraph of a page; none if it lacks one of them."""
     title = next((name for name in texts if kinds.get(name) == "h1"), None)
     fitting = (name for name in texts if kinds.get(name) == TEXT and len(texts[name].split()) >= PARAGRAPH)
     first = next(fitting, None)
     return ((page, title), (page, first)) if title and first else ()
 
 
-def _words(places: tuple[Place, ...], english: Documents) -> set[str]:
-    return {word for page, name in places for word in WORD.findall(english[page][name].lower())}
+def _words(paragraphs: tuple[ParagraphId, ...], english: Documents) -> set[str]:
+    return {word for page, name in paragraphs for word in WORD.findall(english[page][name].lower())}
 
 
-def _shared(one: set[str], other: set[str]) -> float:
-    return len(one & other) / len(one | other)
+def _jaccard(first: set[str], second: set[str]) -> float:
+    return len(first & second) / len(first | second)
 
 
 def _once(text: str, occurring: Counter[str]) -> bool:

@@ -1,4 +1,4 @@
-"""The task ui: tags of words that name user interface elements, keys and code, from the markup of the pages."""
+"""Task ui: tags of words that name user interface elements, keys and code, from the markup of the pages."""
 
 import re
 from collections import Counter
@@ -21,13 +21,13 @@ UNSPACED_WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
 KEYS = set(
     "alt arrow backspace command ctrl del down end enter esc escape home left option page return right shift space "
     "spacebar tab up".split()
-) | {f"f{number}" for number in range(1, 13)}
+) | {f"f{i}" for i in range(1, 13)}
 
 Marks = dict[str, dict[str, list[Mark]]]  # page -> id -> marks of the paragraph
 
 
 def plan(english: Documents, kinds: Kinds, marks: Marks, splits: dict[str, str]) -> list[Item]:
-    """Chooses the paragraphs: running text and cells of pages on which something is marked.
+    """Selects the paragraphs: running text and cells of pages with marked text.
 
     Args:
         english: English pages, without text that two splits share.
@@ -38,16 +38,16 @@ def plan(english: Documents, kinds: Kinds, marks: Marks, splits: dict[str, str])
     A paragraph whose markup is unclear is left out. The label of an item has the types of its spans, in order.
     """
 
-    def every(split: str) -> Iterator[Item]:
+    def split_items(split: str) -> Iterator[Item]:
         for page in sorted(name for name in english if splits[name] == split and any(marks[name].values())):
             for identity, text in english[page].items():
                 if kinds[page][identity] in (TEXT, CELL) and WORDS[0] <= len(text.split()) <= WORDS[1]:
-                    of_one = marks[page][identity]
-                    tagged = tags(text, of_one, "en")
-                    if tagged and not any(_is_key(text, mark) for mark in of_one):
+                    paragraph_marks = marks[page][identity]
+                    tagged = tags(text, paragraph_marks, "en")
+                    if tagged and not any(_is_key(text, mark) for mark in paragraph_marks):
                         yield Item(split, (((page, identity),),), _spans(tagged))
 
-    return [item for split in SPLITS for item in shuffled(every(split))]
+    return [item for split in SPLITS for item in shuffled(split_items(split))]
 
 
 def write(folder: Path, code: str, items: list[Item], text: Documents, marks: Marks) -> dict[str, dict[str, int]]:
@@ -82,32 +82,32 @@ def write(folder: Path, code: str, items: list[Item], text: Documents, marks: Ma
         spans = Counter(tag[2:] for row in rows for _, tag in row if tag.startswith("B-"))
         words = sum(map(len, rows))
         counts[path] = {"lines": words + len(rows), "sentences": len(rows), "words": words}
-        counts[path] |= {f"spans {kind}": number for kind, number in sorted(spans.items())}
+        counts[path] |= {f"spans {kind}": count for kind, count in sorted(spans.items())}
         counts[ids] = {"lines": len(names)}
     return counts
 
 
 def outputs(code: str) -> list[str]:
-    """Paths in the corpus folder of all files of `write`."""
+    """Lists the paths in the corpus folder of all files of `write`."""
     return [path for split in SPLITS for path in _paths(split, code)]
 
 
 def tags(text: str, marks: list[Mark], code: str) -> list[tuple[str, str]]:
-    """The words of a paragraph, each with its tag; none if a mark is unclear or no word is in it.
+    """Returns the words of a paragraph, each with its tag; none if a mark is unclear or has no word.
 
     A word is in a mark if the mark has at least half of the word's letters and digits. Words end at white space. In
-    Chinese and Japanese each Chinese character, kana and wide sign is a word of its own.
+    Chinese and Japanese each Chinese character, kana and wide sign is a word.
     """
     pattern = UNSPACED_WORD if code in UNSPACED else WORD
     tagged, begun = [], set()
     for match in pattern.finditer(text):
-        letters = [place for place in range(*match.span()) if text[place].isalnum()] or list(range(*match.span()))
-        held = [sum(mark.start <= place < mark.end for place in letters) for mark in marks]
-        number = max(range(len(marks)), key=held.__getitem__, default=None)
+        letters = [i for i in range(*match.span()) if text[i].isalnum()] or list(range(*match.span()))
+        held = [sum(mark.start <= i < mark.end for i in letters) for mark in marks]
+        mark = max(range(len(marks)), key=held.__getitem__, default=None)
         tag = OUTSIDE
-        if number is not None and 2 * held[number] >= len(letters):
-            tag = f"{'I' if number in begun else 'B'}-{marks[number].kind}"
-            begun.add(number)
+        if mark is not None and 2 * held[mark] >= len(letters):
+            tag = f"{'I' if mark in begun else 'B'}-{marks[mark].kind}"
+            begun.add(mark)
         tagged.append((match[0], tag))
     unclear = any(mark.kind == UNCLEAR for mark in marks)
     return [] if unclear or len(begun) < len(marks) else tagged
@@ -118,7 +118,7 @@ def _spans(tagged: list[tuple[str, str]]) -> str:
 
 
 def _is_key(text: str, mark: Mark) -> bool:
-    """Whether an English mark of the type UI has no word but names of keys, such as "Shift+F1"."""
+    """Tells whether an English mark of the type UI has only names of keys, such as "Shift+F1"."""
     return mark.kind == UI and set(re.findall(r"\w+", text[mark.start : mark.end].lower())) <= KEYS
 
 

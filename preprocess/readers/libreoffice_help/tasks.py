@@ -1,6 +1,6 @@
-"""Tasks nc, qam, ntg and retrieval, made of the pages: the choice of items, and their files in each language.
+"""Tasks nc, qam, ntg and retrieval: the selection of items, and their files in each language.
 
-The paragraphs of an item are chosen in English, by kind, number of words and hashes of names. A language has an item
+The paragraphs of an item are selected in English, by kind, number of words and hashes of names. A language has an item
 if it has all of its paragraphs, so that an item is the same in all languages. The items of a split use its pages only,
 without text that training shares with validation or test.
 """
@@ -31,7 +31,7 @@ SENTENCE = 5, 60  # minimum and maximum number of words of a sentence for retrie
 PAIRS = 1000  # maximum number of sentences for retrieval
 INNER_END = re.compile(r"[.!?:]\s")
 
-Place = tuple[str, str]  # page, id of a paragraph
+ParagraphId = tuple[str, str]  # page, id of a paragraph
 Kinds = dict[str, dict[str, str]]  # page -> id -> kind of the paragraph
 
 
@@ -39,7 +39,7 @@ class Item(NamedTuple):
     """An item of a task: the paragraphs of each of its texts, and for nc the application, for ui the kinds of spans."""
 
     split: str
-    texts: tuple[tuple[Place, ...], ...]
+    texts: tuple[tuple[ParagraphId, ...], ...]
     label: str = ""
 
 
@@ -53,7 +53,7 @@ class Plan(NamedTuple):
 
 
 def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> Plan:
-    """Chooses the items.
+    """Selects the items.
 
     Args:
         english: English pages, without text that two splits share.
@@ -62,13 +62,13 @@ def plan(english: Documents, kinds: Kinds, splits: dict[str, str]) -> Plan:
     """
     by_split = {split: {name: english[name] for name in sorted(english) if splits[name] == split} for split in SPLITS}
 
-    def every(choose: Callable) -> list[Item]:
+    def all_splits(choose: Callable) -> list[Item]:
         return [item for split, pages in by_split.items() for item in shuffled(choose(split, pages, kinds))]
 
     return Plan(
-        _balanced(every(_passages)),
-        every(_sections),
-        every(_titles),
+        _balanced(all_splits(_passages)),
+        all_splits(_sections),
+        all_splits(_titles),
         shuffled(_sentences("test", by_split["test"], kinds)),
     )
 
@@ -94,25 +94,24 @@ def write(folder: Path, code: str, items: Plan, text: Documents, english: Docume
         titles = [texts for _, texts in available(items.ntg, split, text)]
         counts |= _write_lines(folder, f"tasks/ntg/{split}.{code}", [".src", ".tgt"], titles)
     if code != "en":
-        pairs = _unique(
-            (_joined(item.texts[0], english), own) for item, (own,) in available(items.retrieval, "test", text)
-        )
+        sentences = available(items.retrieval, "test", text)
+        pairs = _unique((_joined(item.texts[0], english), translation) for item, (translation,) in sentences)
         counts |= _write_lines(folder, f"tasks/retrieval/en-{code}", [".en", f".{code}"], pairs)
     return counts
 
 
 def outputs(code: str) -> list[str]:
-    """Paths in the corpus folder of all files of `write`."""
+    """Lists the paths in the corpus folder of all files of `write`."""
     names = [labeled_path(task, split, code) for task in ("nc", "qam") for split in SPLITS]
     names += [f"tasks/ntg/{split}.{code}.{side}" for split in SPLITS for side in ("src", "tgt")]
     return names + ([] if code == "en" else [f"tasks/retrieval/en-{code}.{side}" for side in ("en", code)])
 
 
-# Choosing
+# Selection
 
 
 def _passages(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """nc: consecutive paragraphs of a page of an application."""
+    """Yields the items of nc: consecutive paragraphs of a page of an application."""
     for name, texts in pages.items():
         application = name.split("/")[0]
         if application not in APPLICATIONS:
@@ -128,45 +127,46 @@ def _passages(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
 
 
 def _balanced(passages: list[Item]) -> list[Item]:
-    """Passages of applications that are in every split, at most CLASS_PASSAGES of each in training."""
-    found = [{item.label for item in passages if item.split == split} for split in SPLITS]
-    taken, kept = Counter(), []
+    """Returns passages of applications that are in every split, at most CLASS_PASSAGES of each in training."""
+    applications = [{item.label for item in passages if item.split == split} for split in SPLITS]
+    counts, balanced = Counter(), []
     for item in passages:
-        taken[item.split, item.label] += 1
-        enough = item.split == "train" and taken[item.split, item.label] > CLASS_PASSAGES
-        if item.label in set.intersection(*found) and not enough:
-            kept.append(item)
-    return kept
+        counts[item.split, item.label] += 1
+        enough = item.split == "train" and counts[item.split, item.label] > CLASS_PASSAGES
+        if item.label in set.intersection(*applications) and not enough:
+            balanced.append(item)
+    return balanced
 
 
 def _sections(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """qam: headings, each with its paragraph and with a wrong one.
+    """Yields the items of qam: headings, each with its paragraph and with a wrong one.
 
-    Each paragraph is right once and wrong once, so that a paragraph alone does not show its label. The wrong one is the
-    paragraph of the page's next section. If the page has only one section, it is that of another such page of the
-    application.
+    Each paragraph is right once and wrong once, so that a paragraph alone does not show its label. The wrong one is
+    that of the page's next section; a page of one section has that of another such page of the application.
     """
     sections = {name: list(headed(texts, kinds[name])) for name, texts in pages.items()}
-    same = Counter(letters_and_digits(pages[name][heading]) for name, found in sections.items() for heading, _ in found)
+    heading_counts = Counter(
+        letters_and_digits(pages[name][heading]) for name, headings in sections.items() for heading, _ in headings
+    )
     rings, singles = [], defaultdict(list)
-    for name, found in sections.items():
+    for name, headings in sections.items():
         usable = [
             ((name, heading), (name, paragraph))
-            for heading, paragraph in found
-            if same[letters_and_digits(pages[name][heading])] <= SAME_HEADING
+            for heading, paragraph in headings
+            if heading_counts[letters_and_digits(pages[name][heading])] <= SAME_HEADING
         ]
         if len(usable) > 1:
             rings.append(usable)
         else:
             singles[name.split("/")[0]] += usable
-    for ring in [*rings, *(sorted(found, key=hashed) for found in singles.values())]:
+    for ring in [*rings, *(sorted(headings, key=hashed) for headings in singles.values())]:
         if len(ring) > 1:
             for (heading, paragraph), (_, wrong) in zip(ring, [*ring[1:], ring[0]]):
                 yield Item(split, ((heading,), (paragraph,), (wrong,)))
 
 
 def headed(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Headings of a page with the paragraph beneath, where nothing between them has been left out."""
+    """Yields the headings of a page with the paragraph beneath, unless text between them has been left out."""
     for first, second in pairwise(kinds):
         if kinds[first] not in (TEXT, CELL) and kinds[second] == TEXT and first in texts and second in texts:
             if len(texts[second].split()) >= ANSWER:
@@ -174,7 +174,7 @@ def headed(texts: dict[str, str], kinds: dict[str, str]) -> Iterator[tuple[str, 
 
 
 def _titles(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """ntg: the first h1 heading of a page, and the page's text."""
+    """Yields the items of ntg: the first h1 heading of a page, and the page's text."""
     for name, texts in pages.items():
         title = next((identity for identity in texts if kinds[name][identity] == "h1"), None)
         body, words = [], 0
@@ -187,7 +187,7 @@ def _titles(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
 
 
 def _sentences(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
-    """retrieval: paragraphs of one sentence."""
+    """Yields the items of retrieval: paragraphs of one sentence."""
     for name, texts in pages.items():
         for identity, text in texts.items():
             fitting = SENTENCE[0] <= len(text.split()) <= SENTENCE[1] and not INNER_END.search(text)
@@ -196,7 +196,7 @@ def _sentences(split: str, pages: Documents, kinds: Kinds) -> Iterator[Item]:
 
 
 def hashed(value: Any) -> str:
-    """Sorting key, a hash: an order that does not depend on that of the pages."""
+    """Returns a hash as a sorting key: an order that does not depend on that of the pages."""
     return hashlib.sha256(repr(value).encode()).hexdigest()
 
 
@@ -209,24 +209,26 @@ def shuffled(items: Iterator[Item]) -> list[Item]:
 
 
 def available(items: list[Item], split: str, text: Documents) -> Iterator[tuple[Item, list[str]]]:
-    """Items of a split that the language has, and their texts."""
+    """Yields the items of a split that the language has, and their texts."""
     for item in items:
-        if item.split == split and all(identity in text[page] for places in item.texts for page, identity in places):
-            yield item, [_joined(places, text) for places in item.texts]
+        if item.split == split and all(
+            identity in text[page] for paragraphs in item.texts for page, identity in paragraphs
+        ):
+            yield item, [_joined(paragraphs, text) for paragraphs in item.texts]
 
 
 def labeled_path(task: str, split: str, code: str, suffix: str = "tsv") -> str:
-    """Path in the corpus folder of a language's labeled file; training files of others than English are apart."""
+    """Returns the path of a labeled file in the corpus folder; training text is in translate_train but for English."""
     extra = "translate_train/" if split == "train" and code != "en" else ""
     return f"tasks/{task}/{extra}{split}.{code}.{suffix}"
 
 
-def _joined(places: tuple[Place, ...], text: Documents) -> str:
-    return " ".join(text[page][identity] for page, identity in places)
+def _joined(paragraphs: tuple[ParagraphId, ...], text: Documents) -> str:
+    return " ".join(text[page][identity] for page, identity in paragraphs)
 
 
 def _matches(rows: list[list[str]]) -> list[str]:
-    """A right and a wrong line for each item; none if the wrong paragraph is right for its heading elsewhere."""
+    """Returns a right and a wrong line for each item, unless the wrong paragraph is right for its heading elsewhere."""
     keys = [[letters_and_digits(text) for text in row] for row in rows]
     right = {(heading, paragraph) for heading, paragraph, _ in keys}
     return [
@@ -238,15 +240,15 @@ def _matches(rows: list[list[str]]) -> list[str]:
 
 
 def _unique(pairs: Iterator[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The first PAIRS without a repeated sentence on either side."""
-    seen, kept = [set(), set()], []
+    """Returns the first PAIRS pairs without a repeated sentence on either side."""
+    seen, unique = [set(), set()], []
     for pair in pairs:
         keys = [letters_and_digits(text) for text in pair]
-        if len(kept) < PAIRS and not any(key in known for key, known in zip(keys, seen)):
-            kept.append(pair)
-            for key, known in zip(keys, seen):
-                known.add(key)
-    return kept
+        if len(unique) < PAIRS and not any(key in side_keys for key, side_keys in zip(keys, seen)):
+            unique.append(pair)
+            for key, side_keys in zip(keys, seen):
+                side_keys.add(key)
+    return unique
 
 
 def _write_lines(folder: Path, name: str, endings: list[str], rows: list) -> dict[str, dict[str, int]]:

@@ -5,7 +5,7 @@ import unicodedata
 
 from preprocess.readers.libreoffice_help.languages import Language
 
-COPIED = 0.8  # a paragraph with this share of words of the English one is English with a few names replaced,
+COPIED = 0.8  # share of words of the English paragraph from which on a paragraph is English with other names,
 ENOUGH = 5  # if the English one has this many words; shorter ones often consist of names
 WORD = re.compile(r"\w+")
 GROUPING = re.compile(r"(?<=\d)[.,\s'\u2019](?=\d)")  # 1,000 and 1.000
@@ -14,7 +14,7 @@ LEADING = re.compile(r"(\d+) ")
 
 
 def is_translated(text: str, english: str, language: Language) -> bool:
-    """Whether a paragraph is translated: parts of every language's help are still English."""
+    """Tells whether a paragraph is translated; parts of every language's help are still English."""
     if text == english:
         return False
     words, originals = WORD.findall(text.casefold()), set(WORD.findall(english.casefold()))
@@ -26,14 +26,14 @@ def is_translated(text: str, english: str, language: Language) -> bool:
 
 
 def has_other_numbers(text: str, english: str) -> bool:
-    """Whether both paragraphs have numbers and none in common: some texts of error lists have the id of a neighbor."""
-    ours, theirs = LEADING.match(text), LEADING.match(english)
-    if ours and theirs and int(ours[1]) != int(theirs[1]):
+    """Tells whether both paragraphs have numbers and none in common, as texts of error lists with a neighbor's id."""
+    leading, english_leading = LEADING.match(text), LEADING.match(english)
+    if leading and english_leading and int(leading[1]) != int(english_leading[1]):
         return True
-    left, right = _numbers(text), _numbers(english)
-    return bool(left and right) and not left & right
+    numbers, english_numbers = _numerals(text), _numerals(english)
+    return bool(numbers and english_numbers) and not numbers & english_numbers
 
 
-def _numbers(text: str) -> set[int]:
-    """Numbers in a text, as they are written and without separators of thousands."""
-    return {int(number) for form in (text, GROUPING.sub("", text)) for number in NUMBER.findall(form)}
+def _numerals(text: str) -> set[int]:
+    """Returns the numbers in a text, as written and without separators of thousands."""
+    return {int(numeral) for variant in (text, GROUPING.sub("", text)) for numeral in NUMBER.findall(variant)}

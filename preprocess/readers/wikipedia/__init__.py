@@ -1,1 +1,1 @@
-"""Reader of Wikipedia: monolingual text from dumps or from the output of wikiextractor."""
+"""Reads Wikipedia: monolingual text from dumps or from the output of wikiextractor."""

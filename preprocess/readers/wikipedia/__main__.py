@@ -42,10 +42,10 @@ def main(arguments: list[str] | None = None) -> int:
     return command.run("wikipedia", work)
 
 
-def _sources(named: list[str]) -> dict[str, list[Path]]:
-    """Paths by language; raises UserError for an argument that is not XX=SOURCE."""
+def _sources(arguments: list[str]) -> dict[str, list[Path]]:
+    """Returns paths by language; raises UserError for an argument that is not XX=SOURCE."""
     sources = {}
-    for argument in named:
+    for argument in arguments:
         language, _, path = argument.partition("=")
         if not LANGUAGE.fullmatch(language) or not path:
             raise UserError(f"expected XX=SOURCE such as en=enwiki.xml.bz2, found {argument!r}")

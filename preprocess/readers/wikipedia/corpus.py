@@ -1,4 +1,4 @@
-"""The stages: a corpus folder with the monolingual text of each language."""
+"""Writes a corpus folder with the monolingual text of each language."""
 
 import hashlib
 import heapq
@@ -57,7 +57,7 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
 
 
 def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], held_out: int, workers: int) -> dict:
-    """Writes a language's documents, separated by empty lines; returns documents, lines and words of each split."""
+    """Writes a language's documents, separated by empty lines; counts documents, lines and words of each split."""
     counts = {split: {"documents": 0, "lines": 0, "words": 0} for split in SPLITS}
     failed = []
     with replacing(outputs[0], make_folder=True) as train, replacing(outputs[1], make_folder=True) as valid:
@@ -78,10 +78,10 @@ def _documents(files: list[tuple[Path, str]], workers: int, failed: list[str]) -
     """Yields (id, lines) of documents with text; appends ids of articles on which wikiextractor fails to `failed`."""
     for path, kind in files:
         if kind == DUMP:
-            found = dump.paragraphs(path, workers)
+            documents = dump.paragraphs(path, workers)
         else:
-            found = extracted.tagged(path) if kind == TAGGED else extracted.json_lines(path)
-        for identity, paragraphs in found:
+            documents = extracted.tagged(path) if kind == TAGGED else extracted.json_lines(path)
+        for identity, paragraphs in documents:
             if paragraphs is None:
                 failed.append(identity)
                 continue
@@ -91,16 +91,16 @@ def _documents(files: list[tuple[Path, str]], workers: int, failed: list[str]) -
 
 
 def divided(documents: Iterable[tuple[str, list[str]]], held_out: int) -> Iterator[tuple[str, list[str]]]:
-    """Yields (split, lines) of each document; those whose ids have the smallest hashes are for validation.
+    """Yields (split, lines) of each document; the ids of validation documents have the smallest hashes.
 
-    Most of these are the same in a later dump. At most `held_out` + 1 documents are in memory.
+    Most of them are the same in a later dump. At most `held_out` + 1 documents are in memory.
     """
     smallest, total = [], 0
     for identity, lines in documents:
         total += 1
-        place = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
-        heapq.heappush(smallest, (-place, identity, lines))
+        key = int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big")
+        heapq.heappush(smallest, (-key, identity, lines))
         if len(smallest) > held_out:
             yield "train", heapq.heappop(smallest)[2]
-    for number, (_, _, lines) in enumerate(sorted(smallest, reverse=True)):
-        yield "valid" if number < min(held_out, total // LARGEST_SHARE) else "train", lines
+    for i, (_, _, lines) in enumerate(sorted(smallest, reverse=True)):
+        yield "valid" if i < min(held_out, total // LARGEST_SHARE) else "train", lines

@@ -17,13 +17,13 @@ Article = tuple[str, str]  # id of the page, wikitext
 
 
 def wikiextractor_version() -> str:
-    """Version of wikiextractor; raises UserError if it cannot be imported, as before 3.1 on Python 3.11 and newer."""
+    """Returns the version of wikiextractor; raises UserError if it is missing, or older than 3.1 on Python 3.11."""
     try:
         import wikiextractor.clean  # noqa: F401
     except (ImportError, re.error) as error:
         raise UserError(
-            "dumps are read with wikiextractor 3.1 or newer, which is not installed: "
-            "pip install 'wikiextractor>=3.1', or give its output instead"
+            "dumps are read with wikiextractor 3.1 or newer, which is not installed: pip install 'wikiextractor>=3.1', "
+            "or give its output instead"
         ) from error
     return importlib.metadata.version("wikiextractor")
 
@@ -60,9 +60,9 @@ def paragraphs(path: Path, workers: int) -> Iterator[tuple[str, list[str] | None
             yield from batch
 
 
-def _batches(found: Iterator[Article]) -> Iterator[list[Article]]:
+def _batches(articles: Iterator[Article]) -> Iterator[list[Article]]:
     batch, size = [], 0
-    for article in found:
+    for article in articles:
         batch.append(article)
         size += len(article[1])
         if size >= BATCH:
@@ -79,6 +79,6 @@ def _clean(batch: list[Article]) -> list[tuple[str, list[str] | None]]:
     for identity, wikitext in batch:
         try:  # it expects text with the entities of XML
             cleaned.append((identity, list(clean_markup(escape(wikitext, {'"': "&quot;"})))))
-        except Exception:  # of any kind: one article must not end the work on a million others
+        except Exception:  # of any kind: an article must not end the work on a million others
             cleaned.append((identity, None))
     return cleaned

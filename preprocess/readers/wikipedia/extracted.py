@@ -23,12 +23,12 @@ def tagged(path: Path) -> Iterator[Document]:
     with opened(path) as file:
         head: re.Match | None = None
         lines: list[str] = []
-        for number, raw in enumerate(lines_of(file, str(path)), start=1):
-            line = "".join(lines_in(raw, path, number)).strip()
+        for line_number, raw in enumerate(lines_of(file, str(path)), start=1):
+            line = "".join(lines_in(raw, path, line_number)).strip()
             if head is None and line:
                 head, lines = HEAD.fullmatch(line), []
                 if head is None:
-                    raise UserError(f"{path}, line {number}: expected <doc id=... title=...>, found {line[:40]}")
+                    raise UserError(f"{path}, line {line_number}: expected <doc id=... title=...>, found {line[:40]}")
             elif head is not None and line == "</doc>":
                 yield head[1], lines[1:] if lines[:1] == [head[2]] else lines
                 head = None
@@ -41,11 +41,11 @@ def tagged(path: Path) -> Iterator[Document]:
 def json_lines(path: Path) -> Iterator[Document]:
     """Yields the documents of a file of --json; raises UserError for any other line."""
     with opened(path) as file:
-        for number, raw in enumerate(lines_of(file, str(path)), start=1):
+        for line_number, raw in enumerate(lines_of(file, str(path)), start=1):
             try:
                 page = json.loads(raw)
                 yield str(page["id"]), page["text"].split("\n")
             except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
                 raise UserError(
-                    f"{path}, line {number}: expected JSON with id and text, as wikiextractor --json writes it"
+                    f"{path}, line {line_number}: expected JSON with id and text, as wikiextractor --json writes it"
                 ) from error

@@ -1,4 +1,4 @@
-"""Opens input files, plain or compressed, and finds out their kinds."""
+"""Opens input files, plain or compressed, and detects their kinds."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ START = 1000  # bytes that contain <mediawiki in every dump
 
 @contextmanager
 def opened(path: Path) -> Iterator:
-    """Opens a file for reading bytes, decompressed if its first bytes ask for it.
+    """Opens a file for reading bytes, decompressed if its first bytes are those of a compressed file.
 
     Raises UserError for damaged content, also while it is read.
     """
@@ -26,7 +26,7 @@ def opened(path: Path) -> Iterator:
 
 
 def kind_of(path: Path) -> str:
-    """The kind of a file, DUMP, TAGGED or JSON; raises UserError for any other."""
+    """Detects the kind of a file, DUMP, TAGGED or JSON; raises UserError for any other."""
     with opened(path) as file:
         start = file.read(START).removeprefix(b"\xef\xbb\xbf").lstrip()
     if start.startswith(b"<doc "):
@@ -42,13 +42,10 @@ def kind_of(path: Path) -> str:
 
 
 def files_of(source: Path) -> list[Path]:
-    """The source itself, or the files below a folder sorted by name, without hidden ones.
-
-    Raises UserError if there are none.
-    """
+    """Lists a file, or the files below a folder by name, without hidden ones; raises UserError if there are none."""
     if source.is_file():
         return [source]
-    found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
-    if not found:
+    files = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    if not files:
         raise UserError(f"{source}: there is no such file" if not source.exists() else f"{source} has no files")
-    return found
+    return files

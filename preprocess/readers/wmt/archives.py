@@ -1,4 +1,4 @@
-"""Formats of WMT's training archives: tar files of text, and translation memories (TMX)."""
+"""Reads WMT's training archives: tar files of text, and translation memories (TMX)."""
 
 import gzip
 import shutil
@@ -94,9 +94,9 @@ class TranslationMemory(Archive):
                     name.rsplit(".", 1)[1]: stack.enter_context(replacing(output, make_folder=True))
                     for name, output in outputs.items()
                 }
-                for unit in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units", unit_scale=True):
+                for texts in tqdm(_units(cast(IO[bytes], file)), desc=self.name, unit=" units", unit_scale=True):
                     for language, side in sides.items():
-                        side.write(f"{unit.get(language, '')}\n".encode())
+                        side.write(f"{texts.get(language, '')}\n".encode())
         except (ElementTree.ParseError, gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise _damaged(path, error) from error
 
@@ -106,7 +106,7 @@ def _units(file: IO[bytes]) -> Iterator[dict[str, str]]:
 
     Expat reads no external entity; a reference to one is a ParseError.
     """
-    opened = [ElementTree.Element("file")]  # the elements that have not ended
+    opened = [ElementTree.Element("file")]  # elements that have not ended
     for event, element in ElementTree.iterparse(file, events=("start", "end")):
         if event == "start":
             opened.append(element)

@@ -42,12 +42,12 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
     archives = list(dict.fromkeys(archive for corpus in corpora.values() for archive in corpus.archives))
     with locked(stages):
         for archive in archives:
-            of_archive = [pair for pair, corpus in corpora.items() if archive in corpus.archives]
-            wanted = [member for pair in of_archive for member in archive.members(pair).values()]
-            outputs = {member: _extracted(folder, member) for member in wanted}
+            archive_pairs = [pair for pair, corpus in corpora.items() if archive in corpus.archives]
+            members = [member for pair in archive_pairs for member in archive.members(pair).values()]
+            outputs = {member: _extracted(folder, member) for member in members}
             stages.run(
                 f"archive {archive.name}",
-                [archive.sha256, wanted],
+                [archive.sha256, members],
                 list(outputs.values()),
                 lambda: _extract(archive, folder, outputs),
             )
@@ -77,12 +77,14 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
 
 
 def _selected(pairs: list[str], without: Collection[str]) -> dict[str, Pair]:
-    """Returns {pair: its corpus} without the archives that have the names `without`."""
+    """Returns {pair: its corpus}, without the archives named in `without`."""
     names = dict.fromkeys(archive.name for pair in pairs for archive in PAIRS[pair].archives)
     if unknown := [name for name in without if name not in names]:
         raise UserError(f"--without: unknown {', '.join(map(repr, unknown))}; valid: {', '.join(names)}")
     corpora = {
-        pair: replace(PAIRS[pair], archives=tuple(each for each in PAIRS[pair].archives if each.name not in without))
+        pair: replace(
+            PAIRS[pair], archives=tuple(archive for archive in PAIRS[pair].archives if archive.name not in without)
+        )
         for pair in pairs
     }
     if empty := [pair for pair, corpus in corpora.items() if not corpus.archives]:
@@ -103,7 +105,7 @@ def _extract(archive: Archive, folder: Path, outputs: dict[str, Path]) -> dict:
 
 
 def _texts(folder: Path, split: str, pair: str, remove: bool) -> Texts:
-    """The files of a split; a test set without diacritics also has the reference with them."""
+    """Returns the files of a split; a test set without diacritics also has the reference with them."""
     sides = [(split, language, remove) for language in pair.split("-")]
     if remove and split == "test":
         sides.append(("test-diacritics", romanian.LANGUAGE, False))
@@ -117,7 +119,7 @@ def _texts(folder: Path, split: str, pair: str, remove: bool) -> Texts:
 
 
 def _train(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> dict:
-    """Writes the pairs of all archives; returns the numbers of pairs read, written and left out, by archive."""
+    """Writes the pairs of all archives; returns the counts of pairs read, written and left out, by archive."""
     counts: dict[str, dict[str, int]] = {}
     with ExitStack() as stack:
         outputs = [
@@ -135,7 +137,7 @@ def _train(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> d
                         output.write(f"{change(line)}\n".encode())
             counts[archive.name] = {"read": sum(pairs.counts.values())} | pairs.counts
     kinds = ("read", "pairs", "empty", "invalid")
-    return counts | {"total": {kind: sum(found[kind] for found in counts.values()) for kind in kinds}}
+    return counts | {"total": {kind: sum(archive_counts[kind] for archive_counts in counts.values()) for kind in kinds}}
 
 
 def _held_out(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -> dict:
@@ -150,7 +152,7 @@ def _held_out(folder: Path, corpus: Pair, split: str, pair: str, texts: Texts) -
 
 
 def test_set(name: str, pair: str) -> tuple[list[str], list[str]]:
-    """Source and reference of a test set of sacrebleu, which downloads it once.
+    """Returns source and reference of a test set of sacrebleu, which downloads it once.
 
     Raises UserError if sacrebleu is not installed or cannot get the test set.
     """

@@ -1,4 +1,4 @@
-"""Each pair's training archives, validation sets and test set."""
+"""The training archives, validation sets and test set of each pair."""
 
 from dataclasses import dataclass
 

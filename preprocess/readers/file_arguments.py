@@ -1,4 +1,4 @@
-"""Arguments SPLIT.XX=FILE of readers that take files of any names."""
+"""Parses the arguments SPLIT.XX=FILE of readers."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from fairseq_xl.errors import UserError, check_language
 from preprocess.config import SPLITS
 
 
-class Named(NamedTuple):
+class FileArgument(NamedTuple):
     """A file, with its split and languages."""
 
     split: str
@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser, metavar: str) -> None:
     )
 
 
-def named_files(arguments: Sequence[str]) -> Iterator[Named]:
-    """Yields the files; raises UserError for an argument of another form, and for a split and language named twice."""
+def read_file_arguments(arguments: Sequence[str]) -> Iterator[FileArgument]:
+    """Parses the arguments; raises UserError for another syntax, and for a split and language named twice."""
     seen = set()
     for argument in arguments:
-        place, _, path = argument.partition("=")
-        split, _, codes = place.partition(".")
+        key, _, path = argument.partition("=")
+        split, _, codes = key.partition(".")
         languages = tuple(codes.split(","))
         if split not in SPLITS or not path:
             raise UserError(
@@ -41,4 +41,4 @@ def named_files(arguments: Sequence[str]) -> Iterator[Named]:
             if (split, language) in seen:
                 raise UserError(f"{split}.{language} is named twice")
             seen.add((split, language))
-        yield Named(split, languages, Path(path))
+        yield FileArgument(split, languages, Path(path))

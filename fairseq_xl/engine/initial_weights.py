@@ -2,10 +2,10 @@
 
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
-from fairseq_xl.checkpoints.transfer import Report, Requirements, initialize
+from fairseq_xl.checkpoints.transfer import Pretrained, Report, Requirements, initialize
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.engine.save_dir import choose_checkpoint
 from fairseq_xl.errors import UserError
@@ -85,3 +85,11 @@ def transfer_initial_weights(task: Any, model: Any, files: dict[str, str | None]
     """Initializes a new encoder-decoder from `files`, if one is given (`transfer_weights`)."""
     if any(files.values()) and needs_initial_weights(task, from_checkpoint):
         transfer_weights(task, model, files, str(task.cfg.init_decoder_layers))
+
+
+def without_cross_attention(pretrained: Pretrained) -> Pretrained:
+    """Removes the cross-attention of a checkpoint; raises `UserError` if it has none."""
+    state = {key: value for key, value in pretrained.state.items() if ".cross_attention" not in key}
+    if len(state) == len(pretrained.state):
+        raise UserError(f"--random-cross-attention: {pretrained.path} has no cross-attention, which is random anyway")
+    return replace(pretrained, state=state)

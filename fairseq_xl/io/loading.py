@@ -1,7 +1,7 @@
 """Reads checkpoints for fairseq's commands, and loads their models for evaluation: in place of fairseq's functions."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import omegaconf
@@ -47,7 +47,7 @@ def check_training(state: dict[str, Any], path: str) -> None:
             raise UserError(f"{path} is damaged: its {key!r} lacks {', '.join(missing)}")
 
 
-def _check_sections(state: dict[str, Any], path: str, needed: Sequence[str]) -> None:
+def _check_sections(state: dict[str, Any], path: str, needed: Iterable[str]) -> None:
     if not (cfg := state.get("cfg")):
         raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
     sections = [name for name, section in cfg.items() if hasattr(section, "items")]

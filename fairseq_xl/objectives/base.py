@@ -288,6 +288,10 @@ class Objective:
         """The number of tokens of a batch in the log."""
         return int(batch["tokens"].ne(self.dictionary.pad()).sum())
 
+    def net_input(self, batch: Batch) -> dict[str, Any]:
+        """The batch as entries of a sample of fairseq's commands: "net_input", "target" and "batch"."""
+        raise NotImplementedError(f"{type(self).__name__}.net_input")
+
     def masked_positions(self, batch_spec: BatchSpec, corpus: Texts) -> Optional[np.ndarray]:
         """Positions of the encoder's input that the decoder predicts, (B, S) bool; None if it predicts the whole text.
 

@@ -37,6 +37,13 @@ class CLM(Objective):
         """{"clm": `Term` over the N predicted tokens}."""
         return {self.name: self.predict(model, self._hidden(model, batch), batch)}
 
+    def net_input(self, batch):
+        """The entries of a sample of fairseq-eval-lm, whose model computes the `scores`."""
+        target = torch.full_like(batch["tokens"], self.dictionary.pad())
+        target.view(-1)[batch["predicted_positions"]] = batch["target"]
+        inputs = {"compute": self.scores, "batch": batch}
+        return {"net_input": inputs, "target": target, "batch": {}, "ntokens": len(batch["target"])}
+
     def scores(self, model, batch):
         """Logits (B, T-1, V) of the next token at every position, and None, as fairseq's decoders return them."""
         return model.output(self._hidden(model, batch)), None

@@ -63,6 +63,19 @@ class ScoredObjective(SequenceObjective):
             **decoder_target(target, pad),
         }
 
+    def net_input(self, batch: Batch) -> Dict[str, Any]:
+        """Divides a batch for fairseq's criterions and generator: {"net_input", "target"}, and "batch" with the rest.
+
+        No tensor is in two of them, since fairseq copies all three to the GPU; `with_whole_batch` joins them again.
+        """
+        rest, padding = dict(batch), batch["padding_mask"]
+        tokens, target = rest.pop("tokens"), rest.pop("target", None)
+        lengths = torch.full((len(tokens),), tokens.size(1)) if padding is None else (~padding).sum(1)
+        inputs = {"src_tokens": tokens, "src_lengths": lengths, "src_languages": batch["languages"][:, 0]}
+        if target is not None:
+            inputs["prev_output_tokens"] = rest.pop("prev_output_tokens")
+        return {"net_input": inputs, "target": target, "batch": rest}
+
     def scored(self, model: Any, batch: Batch) -> Dict[str, Term]:
         """{"statistics": the counts of greedy translations}; {} without `scorer`."""
         if self.scorer is None:
@@ -124,22 +137,8 @@ class SourceTargetObjective(ScoredObjective):
         return self.batch(sources, targets, ids[:, :1], ids[:, 1:])
 
 
-def net_input(batch: Batch) -> Dict[str, Any]:
-    """Divides a batch for fairseq's criterions and generator: {"net_input", "target"}, and "batch" with the rest.
-
-    No tensor is in two of them, since fairseq copies all three to the GPU; `with_whole_batch` joins them again.
-    """
-    rest, padding = dict(batch), batch["padding_mask"]
-    tokens, target = rest.pop("tokens"), rest.pop("target", None)
-    lengths = torch.full((len(tokens),), tokens.size(1)) if padding is None else (~padding).sum(1)
-    inputs = {"src_tokens": tokens, "src_lengths": lengths, "src_languages": batch["languages"][:, 0]}
-    if target is not None:
-        inputs["prev_output_tokens"] = rest.pop("prev_output_tokens")
-    return {"net_input": inputs, "target": target, "batch": rest}
-
-
 def with_whole_batch(sample: Dict[str, Any]) -> Dict[str, Any]:
-    """A sample of `PlannedBatches` with its whole batch, also if `net_input` divided it."""
+    """A sample of `PlannedBatches` with its whole batch, also if `Objective.net_input` divided it."""
     if "net_input" not in sample:
         return sample
     inputs = sample["net_input"]

@@ -3,14 +3,15 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, cast
+from typing import Any, Optional
 
 import numpy as np
 
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
 from fairseq_xl.data.corpora.sampling import smoothed_shares
-from fairseq_xl.data.corpora.text_pairs import DirectedPairs, TextPairs
+from fairseq_xl.data.corpora.text_pairs import DirectedPairs
+from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.store.binarized_text import files_of, is_begun
@@ -51,7 +52,8 @@ class DirectionOptions:
 class TranslationConfig(DirectionOptions, ObjectiveConfig):
     """Options of `translation`."""
 
-    length: int = 99  # maximum length of a sentence, in tokens, without <s>; pairs with a longer one are left out
+    # maximum length of a sentence, in tokens, without <s>; of sources with it if there are `directions`
+    length: int = 99  # pairs with a longer sentence are left out
     # directions, separated by commas, which batches mix: en-de,en-fr (default: each pair in both, in the same batch)
     directions: Optional[str] = None
     label_smoothing: float = 0.0  # total probability of all symbols but the target
@@ -87,6 +89,12 @@ class Translation(SourceTargetObjective):
         self.directions = cfg.directions.split(",") if cfg.directions else []  # []: both of each pair
         for language in sorted({language for name in self.directions for language in name.split("-")}):
             self.dictionary.language_id(language)
+
+    @property
+    def input_length(self) -> InputLength:
+        """`InputLength` of a sentence; that of `directions` counts the ``<s>`` of sources."""
+        length = self.cfg.length
+        return InputLength(text=length, symbols=0, positions=length) if self.directions else super().input_length
 
     @property
     def mixes(self) -> bool:
@@ -136,19 +144,24 @@ class Translation(SourceTargetObjective):
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
         """Opens the pairs of each direction of a split, and back-translated ones, named ``back en-de``.
 
-        In training they are one mixed corpus. `xl_translation` reads validation and test pairs into memory; validation
-        leaves out those with an empty side.
+        In training they are one mixed corpus. A direction whose loss is computed in validation only may have no text.
         """
         if not self.directions:
             return super().open(folder, split, trains, mixes)
         corpora: dict[str, Any] = {}
         for name in self.corpora(folder, split):
             source, target = name.split("-")
-            corpora[name] = self._bitext(folder, split, source, target)
+            prefix = self._bitext(folder, split, source, target)
+            if prefix is None and not self.is_trained:
+                continue
+            if prefix is None:
+                raise UserError(
+                    f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add "
+                    "it to the corpus description and run `python -m preprocess`"
+                )
+            corpora[name] = self._pairs(folder, split, prefix, source, target)
             if self.cfg.back_translated and trains:
                 corpora[BACK + name] = self._back_translated(folder, source, target)
-        if not trains and not self.named:
-            return {name: _in_memory(pairs, split) for name, pairs in corpora.items()}
         if not trains or len(corpora) == 1:
             return corpora
         mixed = MixedCorpus(corpora, self.cfg.alpha)
@@ -158,15 +171,14 @@ class Translation(SourceTargetObjective):
             )
         return {MIXED: mixed}
 
-    def _bitext(self, folder: DataFolder, split: str, source: str, target: str) -> DirectedPairs:
+    @staticmethod
+    def _bitext(folder: DataFolder, split: str, source: str, target: str) -> Optional[Path]:
+        """The prefix of the bitext of two languages; None if there is none."""
         for name in (f"{source}-{target}", f"{target}-{source}"):
             prefix = folder.folder / name / f"{split}.{name}"
             if any(is_begun(f"{prefix}.{language}") for language in (source, target)):
-                return self._pairs(folder, split, prefix, source, target)
-        raise UserError(
-            f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add it to the "
-            "corpus description and run `python -m preprocess`"
-        )
+                return prefix
+        return None
 
     def _pairs(
         self, folder: DataFolder, split: str, prefix: Path, source: str, target: str, tagged: bool = False
@@ -231,15 +243,6 @@ class Translation(SourceTargetObjective):
             )
         return repeats
 
-    @staticmethod
-    def check_any_fits(corpora: dict[str, Any], longest: int, limits: str) -> None:
-        """Raises `UserError` with the `limits` if a corpus has no pair of at most `longest` tokens on each side."""
-        for corpus in _unmixed(corpora).values():
-            try:
-                corpus.mean_size(longest)
-            except UserError as error:
-                raise UserError(f"no training pair fits {limits}: raise the smaller one ({error})") from None
-
 
 def _shares(sizes: dict[str, float], alpha: float) -> dict[str, float]:
     """The sampling share of each corpus: a direction's smoothed share, times the corpus' part of its pairs."""
@@ -256,10 +259,3 @@ def _unmixed(corpora: dict[str, Any]) -> dict[str, Any]:
         for corpus_name, corpus in corpora.items()
         for name, part in getattr(corpus, "parts", {corpus_name: corpus}).items()
     }
-
-
-def _in_memory(pairs: DirectedPairs, split: str) -> TextPairs:
-    """The pairs of a split for validation, without those with an empty side, or for tests."""
-    lines = pairs.filled if split.startswith(("train", "valid")) else None
-    sources, targets = cast(Any, pairs.sides)
-    return TextPairs(sources, targets, pairs.sizes, (pairs.codes[0], pairs.codes[1]), lines)

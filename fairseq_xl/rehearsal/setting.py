@@ -19,6 +19,7 @@ from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.flags import merge_objective_options, split_warmup_share
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
+from fairseq_xl.objectives.translation import Translation
 from fairseq_xl.rehearsal.generated_text import Size, write_labeled, write_text, write_vocabulary
 
 #: options of tasks that name files, which a rehearsal does without
@@ -176,10 +177,10 @@ def _languages_and_pairs(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[s
     """The languages and pairs in the options, with English and German if there are fewer languages than `count`."""
     task = cfg.task
     languages = dict.fromkeys(code for name in LANGUAGES for code in (task.get(name) or "").split(",") if code)
-    left_out = [
-        part.partition("=")[2] for part in str(task.get("objective_options") or "").split() if "leave_out=" in part
-    ]
-    pairs = [name for option in PAIRS for name in (task.get(option) or "").split(",") if name]
+    settings = [setting.partition("=") for setting in str(task.get("objective_options") or "").split()]
+    left_out = [value for key, _, value in settings if key.endswith(".leave_out")]
+    pairs = [name for key, _, value in settings if key.endswith(".directions") for name in value.split(",")]
+    pairs += [name for option in PAIRS for name in (task.get(option) or "").split(",") if name]
     pairs += [name for names in left_out for name in names.split(",") if "-" in name]
     languages |= dict.fromkeys(name for names in left_out for name in names.split(",") if "-" not in name)
     languages |= dict.fromkeys(code for name in pairs for code in name.split("-"))
@@ -214,7 +215,8 @@ def _size(cfg: Any, dictionary: XLDictionary, languages: Any, pairs: Any, settin
         if objective.corpus_type == "documents":  # so that windows of whole lines are full
             line = min(range(LINE // 2, 4 * LINE), key=lambda size: length % size)
         if objective.corpus_type == "parallel":
-            sides.add(setting.line_tokens or length)
+            framed = isinstance(objective, Translation) and bool(objective.directions)  # `length` counts <s>
+            sides.add(setting.line_tokens or length - framed)
         most = max(most, 2 * examples * (length if "parallel" not in objective.corpus_type else 1))
     if not objectives:
         tokens = cfg.dataset.max_tokens or 64 * LINE

@@ -35,7 +35,6 @@ from fairseq_xl.io.inputs import Inputs
 from fairseq_xl.io.options import AUTO
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.data_folder import DataFolder, open_other_shards
-from fairseq_xl.objectives.sequence import net_input
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
 
 logger = logging.getLogger(__name__)
@@ -82,7 +81,7 @@ class PlannedBatches(Dataset[Any]):
 class EvaluationDataset(PlannedBatches, FairseqDataset):
     """Planned batches with the entries of fairseq's samples, for its generator, commands and criterions.
 
-    A sample also has the entries of `fairseq_xl.objectives.sequence.net_input` and, for generation, ``constraints``
+    A sample also has the entries of `Objective.net_input` and, for generation, ``constraints``
     and ``positions``: the predicted positions of each source, or None. Ids count lines through the corpora.
     """
 
@@ -100,7 +99,7 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
                 sample["constraints"] = torch.stack([corpus.constraints[line] for line in batch_spec.examples])
             if corpus.masked_positions is not None:
                 sample["positions"] = [corpus.masked_positions[line] for line in batch_spec.examples]
-        return sample | net_input(sample["batch"])
+        return sample | self.objectives[batch_spec.objective].net_input(sample["batch"])
 
 
 class PlannedTask:
@@ -200,9 +199,10 @@ class PlannedTask:
 
     # --- batches -----------------------------------------------------------------------------------------------
 
-    def validation_limit(self, objective: str) -> int:
-        """Maximum number of examples of a corpus of an objective that validation reads; 0: all."""
-        return int(self.cfg.validation_examples)
+    def validation_limit(self, objective: str, dataset: PlannedBatches) -> int:
+        """Maximum number of examples of a corpus of an objective that an evaluation reads; 0: all."""
+        in_full = isinstance(dataset, EvaluationDataset) and not self.training_begun
+        return 0 if in_full else int(self.cfg.validation_examples)
 
     @cached_property
     def _validation_plans(self) -> dict[tuple[Any, ...], list[BatchSpec]]:
@@ -287,6 +287,13 @@ class PlannedTask:
             buffer_size=data_buffer_size,
         )
 
+    def shard(self, dataset: PlannedBatches, num_shards: int, shard_id: int, **limits: Any) -> Epochs:
+        """Every `num_shards`-th batch of an evaluation from `shard_id` on; raises `UserError` if there is none."""
+        epochs = PlannedTask.get_batch_iterator(self, dataset, num_shards=num_shards, shard_id=shard_id, **limits)
+        if shard_id >= len(epochs.specs):
+            raise UserError(f"--shard-id {shard_id}: the text has {len(epochs.specs)} batches only")
+        return epochs
+
     def _training_plan(
         self, dataset: PlannedBatches, limits: dict[str, Any], seed: int, epoch: int, ranks: int, micro_steps: int
     ) -> Plan:
@@ -330,7 +337,7 @@ class PlannedTask:
         if key in self._validation_plans:
             return self._validation_plans[key]
         samplers = self.samplers(dataset, **limits)
-        maxima = {sampler.objective: self.validation_limit(sampler.objective) for sampler in samplers}
+        maxima = {sampler.objective: self.validation_limit(sampler.objective, dataset) for sampler in samplers}
         plan = [spec for sampler in samplers for spec in validation_plan([sampler], maxima[sampler.objective])]
         split = next((name for name, item in self.datasets.items() if item is dataset), None)
         if split is None:  # text of a command, which is read once

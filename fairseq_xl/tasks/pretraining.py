@@ -5,14 +5,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-import torch
-from fairseq.data import iterators
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.corpora.mixed_corpus import MIXED
-from fairseq_xl.data.plan.epoch_plan import SCHEDULES, check_cycle, validation_plan
+from fairseq_xl.data.plan.epoch_plan import SCHEDULES, check_cycle
 from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
@@ -26,6 +24,7 @@ from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
 from fairseq_xl.objectives.translation import Translation
+from fairseq_xl.tasks.planned_batches import EvaluationDataset
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)
@@ -306,25 +305,9 @@ class XLPretrainingTask(TrainingTask):
             raise UserError(f"{self.trained_path} was trained with {','.join(self.trained_objectives)}, not with clm")
         if context_window:
             raise UserError("--context-window is not supported: no state is carried over between blocks")
-        plan = validation_plan(self.samplers(dataset, max_tokens, batch_size))
-        plan = [batch_spec for batch_spec in plan if batch_spec.objective == "clm"]
-        if shard_id >= len(plan):
-            raise UserError(f"--shard-id {shard_id}: the text has {len(plan)} batches only")
-        plan = plan[shard_id::num_shards]
-        samples = (self._scoring_sample(dataset, batch_spec) for batch_spec in plan)
-        return iterators.CountingIterator(samples, total=len(plan))
-
-    def _scoring_sample(self, dataset, batch_spec):
-        sample = dataset[batch_spec]
-        batch = sample["batch"]
-        target = torch.full_like(batch["tokens"], self.dictionary.pad())
-        target.view(-1)[batch["predicted_positions"]] = batch["target"]
-        return {
-            "id": torch.from_numpy(batch_spec.examples),
-            "ntokens": len(batch["target"]),
-            "target": target,
-            "net_input": {"compute": self.objectives["clm"].scores, "batch": batch},
-        }
+        text = EvaluationDataset(self.objectives, {"clm": dataset.corpora["clm"]})
+        limits = {"max_tokens": max_tokens, "max_sentences": batch_size}
+        return self.shard(text, num_shards, shard_id, **limits).next_epoch_itr(shuffle=False)
 
 
 def merge_options(identity, options, objectives=None):

@@ -64,10 +64,6 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         """The class of the data set of a split; fairseq's generator evaluates."""
         return PlannedBatches if trains else EvaluationDataset
 
-    def validation_limit(self, objective):
-        """Maximum number of examples of a corpus in a validation of training; else 0: all."""
-        return super().validation_limit(objective) if self.training_begun else 0
-
     @property
     def inference_pair(self):
         """Source and target language of fairseq-generate and fairseq-interactive."""
@@ -94,10 +90,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         shards, shard = (OmegaConf.select(run, f"dataset.{name}") for name in ("num_shards", "shard_id"))
         if shards in (None, 1):  # None: a checkpoint without this section
             return super().get_batch_iterator(dataset, **kwargs)
-        epochs = super().get_batch_iterator(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
-        if shard >= len(epochs.specs):
-            raise UserError(f"--shard-id {shard}: the text has {len(epochs.specs)} batches only")
-        return epochs
+        return self.shard(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
 
     def check_longest(self, dataset, max_tokens, description, advice=""):
         """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""

@@ -1,7 +1,7 @@
 """Supervised translation from pre-trained encoders and decoders."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -14,7 +14,12 @@ from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
 from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
-from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights, transfer_weights
+from fairseq_xl.engine.initial_weights import (
+    initial_weights,
+    transfer_initial_weights,
+    transfer_weights,
+    without_cross_attention,
+)
 from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
@@ -137,14 +142,8 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     def adapt_pretrained(self, pretrained, model):
         """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""
-        if not self.cfg.random_cross_attention or pretrained.path != self.cfg.init_decoder_from:
-            return pretrained
-        state = {key: value for key, value in pretrained.state.items() if ".cross_attention" not in key}
-        if len(state) == len(pretrained.state):
-            raise UserError(
-                f"--random-cross-attention: {pretrained.path} has no cross-attention, which is random anyway"
-            )
-        return replace(pretrained, state=state)
+        is_random = self.cfg.random_cross_attention and pretrained.path == self.cfg.init_decoder_from
+        return without_cross_attention(pretrained) if is_random else pretrained
 
     def checkpoint_of(self, path):
         """Converts XLM's published translation model, the file `path`, to a checkpoint; None for any other file.
@@ -187,17 +186,34 @@ class XLTranslationTask(XLSeq2SeqTask):
     def _has_own_criterion(self):
         return run_option(self.cfg, "criterion._name", self.criterion) == self.criterion
 
+    def load_dataset(self, split, *args, **kwargs):
+        """Opens the pairs; those of validation and tests have their sizes in memory, since they are truncated.
+
+        Validation leaves out pairs with an empty side.
+        """
+        super().load_dataset(split, *args, **kwargs)
+        if split == "train" and not self.evaluates:
+            return
+        corpora, validates = self.datasets[split].corpora["translation"], split.startswith(("train", "valid"))
+        for name, pairs in corpora.items():
+            corpora[name] = pairs.in_memory(pairs.filled if validates else None)
+
     def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
         """fairseq hook: the batches of the plan, of pairs of at most `max_positions` tokens on each side.
 
         Longer pairs of training text are left out, other text is truncated; a warning says how many. Raises `UserError`
         for a line above --max-tokens, or if no training pair is short enough.
         """
-        corpora = dataset.corpora["translation"]
-        if not all(isinstance(corpus, TextPairs) for corpus in corpora.values()):
+        corpora = dataset.corpora["translation"].values()
+        if not all(isinstance(corpus, TextPairs) for corpus in corpora):
             longest = min(max_positions or (LONGEST, LONGEST))
-            smaller = f"the smaller of --max-tokens {max_tokens} and --max-positions"
-            self.objective.check_any_fits(corpora, longest, f"{max_positions} tokens (source, target), {smaller}")
+            try:
+                sum(corpus.mean_size(longest) for corpus in corpora)
+            except UserError as error:
+                raise UserError(
+                    f"no training pair fits {max_positions} tokens (source, target), the smaller of --max-tokens "
+                    f"{max_tokens} and --max-positions: raise the smaller one ({error})"
+                ) from None
             return super().get_batch_iterator(dataset, max_tokens=max_tokens, longest=longest, **kwargs)
         truncated = [] if max_positions is None else self.truncate(dataset, max_positions)
         if len(truncated) and dataset not in self.reported_truncations:

@@ -85,12 +85,12 @@ class TrainingTask(PlannedTask, XLTask):
                 if not objective.training_examples:
                     objective.learn(self.first_folder)
 
-    def validation_limit(self, objective):
+    def validation_limit(self, objective, dataset):
         """As the base class; files are read in full for predictions and in evaluations."""
         reads_files = isinstance(self.objectives[objective], FilesObjective)
         if reads_files and (self.cfg.predictions_to or not self.training_begun):
             return 0
-        return super().validation_limit(objective)
+        return super().validation_limit(objective, dataset)
 
     def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
         """The batches of the plan; raises `UserError` for a labelled example longer than --max-tokens."""

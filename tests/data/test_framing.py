@@ -52,13 +52,13 @@ def test_generation(data_bin):
     from fairseq_xl.data.plan.epoch_plan import BatchSpec
     from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
     from fairseq_xl.objectives.generation import Generation, GenerationConfig
-    from fairseq_xl.objectives.sequence import net_input
 
     dictionary = XLDictionary.load(data_bin / "dict.txt")
     german = dictionary.language_symbol("de")
     pairs = TextPairs([[5, END]], [[6, 7, END]], [[2, 3]], ("en", "de"))
     spec = BatchSpec("generation", "en-de", np.arange(1), np.zeros(1, dtype=np.uint64))
-    batch = net_input(Generation(GenerationConfig(), dictionary, Framing.of("xl", dictionary)).collate(spec, pairs))
+    objective = Generation(GenerationConfig(), dictionary, Framing.of("xl", dictionary))
+    batch = objective.net_input(objective.collate(spec, pairs))
     assert batch["net_input"]["src_tokens"].tolist() == [[S, 5, END]]
     assert batch["net_input"]["prev_output_tokens"].tolist() == [[german, 6, 7]]
     assert batch["target"].tolist() == [[6, 7, END]]

@@ -65,6 +65,15 @@ def test_rehearse_counts_what_is_trained_and_shared_between_processes(tmp_path):
     assert (sharded.updates, sharded.read_tokens, sharded.read_bytes) == (10, 10 * 4 * 3 * 256, 2 * 10 * 4 * 3 * 256)
 
 
+def test_rehearse_writes_pairs_of_the_directions(tmp_path):
+    """Neither language is one of the default pair."""
+    options = "translation.directions=fr-ru translation.length=30 translation.batch_sentences=4"
+    found = counted(
+        tmp_path, *("--objectives", "translation", "--arch", "xl_unmt_tiny", "--objective-options", options)
+    )
+    assert found.batches["translation"].examples == 4
+
+
 def test_rehearse_counts_lamb(tmp_path):
     found = counted(tmp_path, "--optimizer", "xl_lamb")
     assert (found.master_weights, found.optimizer) == (0, 8 * parameters())

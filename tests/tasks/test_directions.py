@@ -19,7 +19,9 @@ from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_json
-from fairseq_xl.objectives.translation import _shares
+from fairseq_xl.io.inputs import Inputs
+from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.translation import Translation, TranslationConfig, _shares
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import denoising, run_generate, run_interactive, run_train, translation
@@ -121,6 +123,17 @@ def test_directions_that_do_not_fit(data, tmp_path):
         ]
     )
     assert "translation.sampling_temperature=5.0 (it is for --updates-per-epoch auto" in output.log
+
+
+def test_a_direction_that_is_not_trained_may_have_no_text(data):
+    dictionary = XLDictionary.load(data / "dict.txt")
+    folder = DataFolder(data, dictionary, Inputs(), str(data), None, None, ("train",))
+    trained, logged = (
+        Translation(TranslationConfig(directions="en-de,de-fr", weight=weight), dictionary, None) for weight in "10"
+    )
+    assert list(logged.open(folder, "valid", trains=False)) == ["en-de"]
+    with pytest.raises(UserError, match="no bitext de-fr or fr-de for the split 'valid'"):
+        trained.open(folder, "valid", trains=False)
 
 
 def test_a_direction_has_one_share():

@@ -1,7 +1,7 @@
 """Sources and targets of translation and generation. n examples."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,6 +33,11 @@ class DirectedPairs(SentencePairs):
     def blocks(self) -> Iterator[tuple[int, Numbers]]:
         """Yields the first line of each block of the text, and the `sides_of` its lines: (b, 2)."""
         return ((first, self._framed(sizes)) for first, sizes in super().blocks())
+
+    def in_memory(self, lines: Numbers | None = None) -> "TextPairs":
+        """The pairs, or those of lines (n,), with sizes in memory, which can be truncated."""
+        sources, targets = cast(Any, self.sides)
+        return TextPairs(sources, targets, self.sizes, (self.codes[0], self.codes[1]), lines)
 
     def _framed(self, sizes: Numbers) -> Numbers:
         return sizes + self.added * np.array([1, 0]) * (sizes > 1)

@@ -10,7 +10,6 @@ from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.sampling import permutation
 from fairseq_xl.data.plan.balance import balanced_order
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, ObjectiveSampler
-from fairseq_xl.errors import UserError
 
 ORDER, PARTIAL, BATCHES = 1, 2, 3  # purposes of random numbers
 CHUNK = 1 << 18  # positions whose examples are sorted by length together
@@ -43,6 +42,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         ((self.name, self.corpus),) = sampler.corpora.items()
         self.sampler, self.batches_per_update = sampler, batches_per_update
         self.key = (seed, epoch, number)
+        self.corpus.mean_size(self.length)  # warns of longer texts; raises `UserError` if a corpus has no other
         parts = self.corpus.parts if isinstance(self.corpus, MixedCorpus) else {self.name: self.corpus}
         self.parts = list(parts.values())
         self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
@@ -53,8 +53,6 @@ class ObjectivePass(Sequence[BatchSpec]):
         chunks = -(-sum(self.counts) // CHUNK)
         counts = [len(self.chunk(0))] if chunks == 1 else map(self._count, range(chunks))
         self.ends = np.cumsum(list(counts))  # (chunks,) in batches
-        if not len(self):
-            raise UserError(f"{sampler.objective}: no example of {', '.join(parts)} has at most {self.length} tokens")
 
     @property
     def length(self) -> int:

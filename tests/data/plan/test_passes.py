@@ -94,9 +94,16 @@ def test_a_corpus_that_almost_vanishes_keeps_an_example(pairs):
     assert sum(line >= pairs.lines for line in examples(one_pass(mixed, repeats={"b": 1e-9}))) == 1
 
 
+def test_a_pass_names_the_texts_that_it_leaves_out(pairs, caplog):
+    filled = [sizes for sizes in pairs.sizes if sizes.min() > 1]
+    one_pass(pairs)
+    too_long = sum(sizes.max() > LONGEST for sizes in filled)
+    assert f"{too_long} of {len(filled)} pairs have a side of more than {LONGEST} tokens" in caplog.text and too_long
+
+
 def test_texts_that_are_all_too_long(pairs):
     short = ObjectiveSampler("translation", {"all": pairs}, InputLength(1, 2, 3), 60, None, 1)
-    with pytest.raises(UserError, match="translation: no example of all has at most 1 tokens"):
+    with pytest.raises(UserError, match=r"train\.en-de: every pair has a side of more than 1 tokens"):
         ObjectivePass(short, 3, 1, 1)
 
 

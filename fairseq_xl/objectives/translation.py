@@ -52,8 +52,9 @@ class DirectionOptions:
 class TranslationConfig(DirectionOptions, ObjectiveConfig):
     """Options of `translation`."""
 
-    # maximum length of a sentence, in tokens, without <s>; of sources with it if there are `directions`
-    length: int = 99  # pairs with a longer sentence are left out
+    # maximum length of a sentence, in tokens, without <s> (of a source with it, if there are `directions`); pairs with a
+    # longer one are left out
+    length: int = 99
     # directions, separated by commas, which batches mix: en-de,en-fr (default: each pair in both, in the same batch)
     directions: Optional[str] = None
     label_smoothing: float = 0.0  # total probability of all symbols but the target
@@ -92,9 +93,9 @@ class Translation(SourceTargetObjective):
 
     @property
     def input_length(self) -> InputLength:
-        """`InputLength` of a sentence; that of `directions` counts the ``<s>`` of sources."""
-        length = self.cfg.length
-        return InputLength(text=length, symbols=0, positions=length) if self.directions else super().input_length
+        """`InputLength` of a pair; that of `directions` counts the ``<s>`` of the source among its tokens."""
+        whole = super().input_length
+        return whole._replace(positions=whole.text) if self.directions else whole
 
     @property
     def mixes(self) -> bool:

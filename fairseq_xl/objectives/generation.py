@@ -98,7 +98,7 @@ class Generation(FilesObjective, SourceTargetObjective):
         Test files may be missing.
         """
         languages_of_files = {}
-        for split in dict.fromkeys((*["train"] * self.is_trained, *splits, "test")):
+        for split in dict.fromkeys((*["train"] * self.reads_training_files, *splits, "test")):
             for language in self.languages_of(split):
                 prefix = self._prefix(split, language)
                 if split != "test" or stored(f"{prefix}.src").is_file():

@@ -76,6 +76,9 @@ class LabelledObjective(FilesObjective):
         if trained is not None and self.statistics[: 1 + len(trained)] != ("examples", *trained):
             raise ValueError(f"{self.type.name}: `statistics` must begin with `training_statistics`")
 
+    #: its labels are those of the training files
+    reads_training_files = True
+
     @property
     def input_length(self) -> InputLength:
         """`InputLength` of a framed and truncated input."""

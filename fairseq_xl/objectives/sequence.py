@@ -41,8 +41,11 @@ class SequenceObjective(Objective):
         return translated
 
 
-class ScoredObjective(SequenceObjective):
-    """Base of objectives that predict the target of a source; validation may score greedy translations."""
+class SourceTargetObjective(SequenceObjective):
+    """Base of objectives that predict the target of a source, with label smoothing.
+
+    Perplexities are those of the negative log-likelihood. Validation may score greedy translations.
+    """
 
     def batch(self, sources: Any, targets: Any, languages: torch.Tensor, target_languages: torch.Tensor) -> Batch:
         """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""
@@ -82,10 +85,6 @@ class ScoredObjective(SequenceObjective):
             return {}
         translations = model(compute=self.translations, batch=batch)
         return {STATISTICS: self.scorer.counted(batch, translations, translations)}
-
-
-class SourceTargetObjective(ScoredObjective):
-    """Base of objectives with label smoothing; perplexities are those of the negative log-likelihood."""
 
     @property
     def terms(self) -> tuple[str, ...]:

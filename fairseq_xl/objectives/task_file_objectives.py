@@ -91,6 +91,11 @@ class FilesObjective(Objective):
         """The files of a split, which need not exist."""
         raise NotImplementedError(f"{type(self).__name__}.files_of")
 
+    @property
+    def reads_training_files(self) -> bool:
+        """Whether a run reads the files of `train`."""
+        return self.is_trained
+
     def input_name(self, path: Path) -> str:
         """The name of a file among the inputs of a run."""
         return f"{self.name}/{path.name}" if self.named else path.name
@@ -98,8 +103,14 @@ class FilesObjective(Objective):
 
 def check_files_exist(objectives: Iterable[FilesObjective], splits: Sequence[str]) -> None:
     """Raises one `UserError` for all files of these splits that are missing, with the names of their objectives."""
-    files = [(path, objective) for objective in objectives for split in splits for path in objective.files_of(split)]
-    missing = [f"{path} of {objective.name}" for path, objective in files if not path.is_file()]
+    missing = [
+        f"{path} of {objective.name}"
+        for objective in objectives
+        for split in splits
+        if split != "train" or objective.reads_training_files
+        for path in objective.files_of(split)
+        if not path.is_file()
+    ]
     if missing:
         rest = f" and {len(missing) - LISTED} more" if len(missing) > LISTED else ""
         raise UserError(f"missing files: {', '.join(missing[:LISTED])}{rest}")

@@ -52,7 +52,7 @@ class DirectionOptions:
 class TranslationConfig(DirectionOptions, ObjectiveConfig):
     """Options of `translation`."""
 
-    # maximum length of a sentence, in tokens, without <s> (of a source with it, if there are `directions`); pairs with a
+    # maximum length of a sentence, in tokens, without <s> (of a source with it if there are `directions`); pairs with a
     # longer one are left out
     length: int = 99
     # directions, separated by commas, which batches mix: en-de,en-fr (default: each pair in both, in the same batch)

@@ -7,7 +7,6 @@ from typing import Optional
 
 from fairseq.tasks import register_task
 
-from fairseq_xl.engine.initial_weights import initial_weights, transfer_initial_weights
 from fairseq_xl.engine.interfaces import run_option
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
@@ -72,7 +71,6 @@ class XLGenerationTask(XLSeq2SeqTask):
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
         self.denoiser = self._denoiser() if cfg.denoise else None
         self.build_objectives()
-        self.weight_files = initial_weights(cfg)
         if cfg.init_from:
             self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
 
@@ -129,20 +127,17 @@ class XLGenerationTask(XLSeq2SeqTask):
         """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""
         return ["ppl", "loss", *(f"ppl_{language}" for language in self.valid_languages)]
 
-    def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model, with the weights of the --init-* checkpoints at the start of a run."""
-        self.check_architecture(cfg)
+    def check_architecture(self, cfg):
+        """As the base class; sets the lengths to which texts are truncated, and compares them with the model's."""
+        super().check_architecture(cfg)
         self.objective.check_model(cfg)
-        model = super().build_model(cfg, from_checkpoint)
+        if self.denoiser is not None:
+            self.denoiser.check_model(cfg)
+
+    def check_model(self, model):
+        """Raises `UserError` unless objectives train the model."""
         if not isinstance(model, XLDenoisingModel):
             raise UserError(f"xl_generation needs {XLDenoisingModel.description}")
-        if self.denoiser is not None and self.denoiser.input_length.positions > cfg.max_positions:
-            raise UserError(
-                f"{self.cfg.denoise}.length={self.denoiser.cfg.length} is more than the model's --max-positions "
-                f"{cfg.max_positions}: lower it with --objective-options"
-            )
-        transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
-        return model
 
     # --- data --------------------------------------------------------------------------------------------------
 

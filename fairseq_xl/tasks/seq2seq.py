@@ -14,7 +14,7 @@ from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.vocabulary import tokenizers
-from fairseq_xl.engine.initial_weights import InitialWeightsConfig
+from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
@@ -55,10 +55,24 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     #: origins of the checkpoints of fairseq-generate, with --results-path
     origins = ()
 
+    def __init__(self, cfg, dictionary):
+        super().__init__(cfg, dictionary)
+        self.weight_files = initial_weights(cfg)  # of a new model
+
     @property
     def objective(self):
         """The objective."""
         return self.objectives[self.objective_name]
+
+    def build_model(self, cfg, from_checkpoint=False):
+        """Builds the model; a new one starts from the weights of --init-*."""
+        model = super().build_model(cfg, from_checkpoint)
+        self.check_model(model)
+        transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
+        return model
+
+    def check_model(self, model):
+        """Raises `UserError` for a model that the task cannot use."""
 
     def dataset_class(self, trains):
         """The class of the data set of a split; fairseq's generator evaluates."""

@@ -15,8 +15,6 @@ from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.engine.initial_weights import (
-    initial_weights,
-    transfer_initial_weights,
     transfer_weights,
     without_cross_attention,
 )
@@ -132,13 +130,11 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    def build_model(self, cfg, from_checkpoint=False):
-        """Builds the model; a new one starts from the weights of --init-*-from."""
+    def check_architecture(self, cfg):
+        """As the base class; raises `UserError` for an encoder."""
+        super().check_architecture(cfg)
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
-        model = super().build_model(cfg, from_checkpoint)
-        transfer_initial_weights(self, model, initial_weights(self.cfg), from_checkpoint)
-        return model
 
     def adapt_pretrained(self, pretrained, model):
         """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""

@@ -1,5 +1,6 @@
 """Same-language generation as an objective: files, truncation, names in the log."""
 
+import contextlib
 import math
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.inputs import Inputs
 from fairseq_xl.objectives.generation import Generation, GenerationConfig
+from fairseq_xl.objectives.task_file_objectives import check_files_exist
 
 
 def made(dictionary, named=True, **options):
@@ -34,6 +36,19 @@ def test_files_are_read_and_truncated(dictionary, tmp_path, caplog):
     assert [source.tolist() for source, _ in corpus.texts([0, 1], None)] == [[4, 5, 6, 7, 8, 9, 2], [4, 2]]
     assert "train: 1 of 2 examples have more than 8 tokens of the source (--length) or 20 of the target" in caplog.text
     assert folder.inputs.read["train"].keys() == {"train.en.src", "train.en.tgt"}
+
+
+@pytest.mark.parametrize("weight, missing", [("0", None), ("1", "train.en.src")])
+def test_files_of_training_are_read_if_it_is_trained(dictionary, tmp_path, weight, missing):
+    for side in ("src", "tgt"):
+        (tmp_path / f"valid.en.{side}").write_text("a\n")
+    objective = made(dictionary, task_files=str(tmp_path), weight=weight)
+    for check in (
+        lambda: check_files_exist([objective], ["train", "valid"]),
+        lambda: objective.check_files(None, ["valid"]),
+    ):
+        with pytest.raises(UserError, match=missing) if missing else contextlib.nullcontext():
+            check()
 
 
 def test_names_in_the_log(dictionary):

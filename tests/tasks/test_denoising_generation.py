@@ -148,7 +148,7 @@ def test_mistakes_are_one_sentence(data_bin, texts, pretrained, tmp_path):
     refused("was trained with xdae, not with xfnp, which --denoise names", objective="xfnp")
     refused("test.fr: no such file of raw text", language="fr")
     refused("fairseq-generate takes one language at a time", language="en,de")
-    refused("xdae.length=99 is more than the model's --max-positions 40", length=99)
+    refused("xdae.length=99 needs 99 positions, the model has --max-positions 40", length=99)
     refused("test.de: no line of at most 1 tokens (xdae.length)", length=3)
     (tmp_path / "test.de").write_bytes(b"Haus\n\xff\n")
     refused("test.de, line 2: not UTF-8", files=tmp_path)

@@ -254,8 +254,7 @@ def unlabelled(model_class=None):
     return sorted(
         name
         for name, each in ours.items()
-        if each.corpus_type not in ("labelled", "source_target")
-        and (model_class is None or issubclass(model_class, each.model_class))
+        if each.corpus_class.num_languages and (model_class is None or issubclass(model_class, each.model_class))
     )
 
 

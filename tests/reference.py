@@ -84,7 +84,7 @@ def objectives():
     rows = [
         (
             code(name),
-            code(kind.corpus_type),
+            code(kind.corpus_class.__name__),
             inspect.cleandoc(kind.__doc__).splitlines()[0],
             kind.model_class.description,
         )

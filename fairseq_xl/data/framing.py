@@ -96,24 +96,3 @@ def find_padding(tokens, pad):
     """Bool tensor (B, T), True at padding, of an array of tokens (B, T); None if there is no padding."""
     padding = tokens == pad
     return torch.from_numpy(padding) if padding.any() else None
-
-
-def decoder_target(target, pad):
-    """Entries of a batch whose decoder predicts `target` (B, T), padded on the right.
-
-    Returns: ``target``; ``predicted_positions`` (N,), the positions of its tokens in the flattened target, in
-    time-major order; ``target_lengths`` (B,), an array that stays on the host, so that no loss waits for a GPU to know
-    N.
-    """
-    is_token = target.numpy() != pad
-    steps, rows = np.nonzero(is_token.T)
-    positions = torch.from_numpy(rows * is_token.shape[1] + steps)
-    return {"target": target, "predicted_positions": positions, "target_lengths": is_token.sum(axis=1)}
-
-
-def decoder_input(target, starts):
-    """Decoder input ``[xx] y`` (B, T) for the target ``y </s>`` (B, T), with the language symbols `starts` (B, 1).
-
-    Padded rows keep ``</s>`` before their padding, which changes no loss: the target there is padding.
-    """
-    return torch.cat((starts, target[:, :-1]), dim=1)

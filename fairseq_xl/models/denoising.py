@@ -19,7 +19,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     ``languages``             (B, 1)  ids of the source languages
     ``prev_output_tokens``    (B, T)  input of the decoder, ``[xx] y``
     ``target``                (B, T)  predicted tokens, ``y </s>``
-    ``predicted_positions``   (N,)    positions of these tokens, as `fairseq_xl.data.framing.decoder_target` has them
+    ``predicted_positions``   (N,)    positions of these tokens in the flattened target, in time-major order
     ``target_lengths``        (B,)    lengths of the targets, a NumPy array
     ========================= ======= =============================================================================
 

@@ -1,8 +1,10 @@
-"""Pre-training objectives, one file each; importing the package registers all of them.
+"""Objectives, one file each; importing the package registers all of them, and the corpora that they select by name.
 
-Other packages add objectives with entry points of the group `fairseq_xl.objectives`, one for each module.
+Other packages add objectives and corpora with entry points of the groups `fairseq_xl.objectives` and
+`fairseq_xl.data.corpora`, one for each module.
 """
 
+from fairseq_xl.data import corpora
 from fairseq_xl.io.plugins import import_modules
 from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig, Term, build_objectives, settings_as_text
 
@@ -18,7 +20,8 @@ __all__ = [
 
 
 def load_all() -> None:
-    """Imports the objectives of this package and of installed ones; logs a warning where an installed one fails."""
+    """Imports corpora and objectives of this package and of installed ones; warns of an installed one that fails."""
+    import_modules(corpora.__name__, corpora.__path__, "corpus")
     import_modules(__name__, __path__, "objective")
 
 

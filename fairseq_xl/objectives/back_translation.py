@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.data.corpora.base import Texts
-from fairseq_xl.data.framing import Framing, InputLength, decoder_input, decoder_target, find_padding, pad_rows
+from fairseq_xl.data.corpora.sentences import Sentences
+from fairseq_xl.data.framing import Framing, InputLength, find_padding, pad_rows
 from fairseq_xl.data.noise.randomness import SOURCE_LANGUAGE, uniforms
 from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import STATISTICS, Batch, Objective, ObjectiveConfig, Term
-from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
+from fairseq_xl.objectives.sequence import SequenceObjective, decoder_input, decoder_target, sequence_terms
 
 
 @dataclass
@@ -40,7 +41,7 @@ class BackTranslation(SequenceObjective):
 
     Config = BackTranslationConfig
     name = "back_translation"
-    corpus_type = "sentences"
+    corpus_class = Sentences
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing) -> None:
         super().__init__(cfg, dictionary, framing)

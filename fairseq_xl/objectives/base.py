@@ -1,6 +1,6 @@
 """The base class of objectives, and their common options.
 
-An objective names the type of its corpus, collates examples into a batch of inputs and targets, and computes its loss
+An objective names the class of its corpus, collates examples into a batch of inputs and targets, and computes its loss
 as named terms. Adding one takes one file in this package or in another one (`fairseq_xl/README.md`).
 """
 
@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 from yaml import YAMLError
 
-from fairseq_xl.data.corpora.base import Corpus, Texts
+from fairseq_xl.data.corpora.base import BREAK_MODES, Corpus, Texts
 from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
 from fairseq_xl.data.framing import Framing, InputLength, pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
@@ -34,9 +34,6 @@ from fairseq_xl.objectives.data_folder import DataFolder
 
 #: name -> class of every registered objective
 OBJECTIVES: dict[str, type["Objective"]] = {}
-
-#: values of `sample_break_mode`, as in fairseq -> type of corpus
-BREAK_MODES = {"none": "monolingual", "complete": "sentence_blocks", "eos": "sentences"}
 
 #: tensors and other inputs of a loss, by name
 Batch = dict[str, Any]
@@ -141,11 +138,8 @@ class Objective:
     Config: type[ObjectiveConfig] = ObjectiveConfig
     #: name in --objectives and in the log
     name: str
-    #: `monolingual` (blocks of a token stream; with `sample_break_mode` it becomes `sentence_blocks` or `sentences`),
-    #: `documents` (pairs of adjacent segments), `parallel` (sentence pairs) or `parallel_documents` (documents whose
-    #: sentences alternate between two languages), `labelled` (files of a task type) or `source_target` (files of
-    #: sources and targets)
-    corpus_type: str
+    #: class of the corpus that it reads; an option `sample_break_mode` selects another one
+    corpus_class: type[Corpus]
     #: class of its models
     model_class: type = XLEncoderModel
     #: whether it restores corrupted text, which `xl_generation --denoise` scores
@@ -163,7 +157,7 @@ class Objective:
         self.name, self.named = name or self.name, named
         self.weight_schedule = _weight_schedule(cfg.weight)
         if hasattr(cfg, "sample_break_mode"):
-            self.corpus_type = BREAK_MODES[cfg.sample_break_mode]
+            self.corpus_class = BREAK_MODES[cfg.sample_break_mode]
 
     @classmethod
     def register(cls, objective: ObjectiveClass) -> ObjectiveClass:
@@ -184,10 +178,8 @@ class Objective:
         Sentences end in ``</s>`` already. Of a stream, `length` counts all tokens and ``<s>``. Of a pair, it counts the
         tokens of each text with its ``</s>``; framing adds one more symbol to each text.
         """
-        length = self.cfg.length
-        if self.corpus_type in ("monolingual", "sentence_blocks", "sentences", "parallel_documents"):
-            return InputLength(text=length - 1, symbols=1, positions=length)
-        return InputLength(text=length, symbols=2, positions=length + 1)
+        length, texts = self.cfg.length, self.corpus_class.num_texts
+        return InputLength(text=length + texts - 2, symbols=texts, positions=length + texts - 1)
 
     def input_length_at(self, update: int) -> InputLength:
         """`input_length` in an epoch of training that begins at an update, counted from 0."""
@@ -234,7 +226,7 @@ class Objective:
 
     def corpora(self, folder: DataFolder, split: Optional[str] = None) -> list[str]:
         """Names of its corpora of a split, languages or pairs; None: of any split."""
-        return folder.names(self.corpus_type, split, self.name, self.cfg.leave_out)
+        return folder.names(self.corpus_class, split, self.name, self.cfg.leave_out)
 
     def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Corpus]:
         """Opens the corpora of a split: {language or pair: corpus}.
@@ -246,14 +238,12 @@ class Objective:
 
         Raises `UserError` if there are none, unless it is computed in validation only, and as `check` does.
         """
-        corpora = {name: folder.open(self.corpus_type, split, name) for name in self.corpora(folder, split)}
+        corpora = {name: folder.open(self.corpus_class, split, name) for name in self.corpora(folder, split)}
         if not corpora and self.is_trained:
-            text = "parallel text" if self.corpus_type.startswith("parallel") else "monolingual text"
-            text += " of documents" if self.corpus_type.endswith("documents") else ""
             raise UserError(
-                f"{folder.folder}: no {text} for the split {split!r}, which the objective {self.name} reads: add it to "
-                "the corpus description and run `python -m preprocess`, or leave the objective out with "
-                f"--objective-options {self.name}.weight=0"
+                f"{folder.folder}: no {self.corpus_class.described_text} for the split {split!r}, which the objective "
+                f"{self.name} reads: add it to the corpus description and run `python -m preprocess`, or leave the "
+                f"objective out with --objective-options {self.name}.weight=0"
             )
         for corpus in corpora.values():
             self.check(corpus)
@@ -483,7 +473,7 @@ def _parse_name(part: str) -> tuple[str, str]:
 
 def _name_error(name: str, kind: str) -> Optional[str]:
     """The reason why an objective of this kind cannot have the name; None if it can."""
-    if OBJECTIVES[kind].corpus_type not in ("labelled", "source_target"):
+    if OBJECTIVES[kind].corpus_class.num_languages:
         return f"{kind} reads no files of its own, and has no other name than {kind}"
     if name in OBJECTIVES:
         return f"{name} is an objective: choose another name"

@@ -5,6 +5,7 @@ Legend: B batch, T time, V vocabulary, N predicted tokens.
 
 import torch
 
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import BlockConfig, Objective
@@ -16,7 +17,7 @@ class CLM(Objective):
 
     Config = BlockConfig
     name = "clm"
-    corpus_type = "monolingual"
+    corpus_class = TokenStream
 
     def collate(self, batch_spec, corpus):
         """Tokens (B, T-1), languages (B, 1), predicted positions and targets (N,), the next tokens."""

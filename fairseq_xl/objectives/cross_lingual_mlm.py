@@ -6,6 +6,7 @@ Legend: B batch, T time, N predicted tokens.
 import numpy as np
 import torch
 
+from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives.base import Objective
@@ -17,14 +18,15 @@ class CrossLingualMLM(MaskedObjective):
     """Masked language modeling on documents in which every other sentence is replaced by its translation."""
 
     name = "cross_lingual_mlm"
-    corpus_type = "parallel_documents"
+    corpus_class = ParallelDocuments
 
     def check(self, corpus):
         """Raises `UserError` for bitext without document boundaries."""
-        if not corpus.has_documents:
+        if not any((sizes <= 1).all(axis=1).any() for _, sizes in corpus.pairs.blocks()):
             raise UserError(
-                f"{corpus.prefix}: no line is empty on both sides, so {self.name} would read one single document: "
-                f"put empty lines between documents, or leave out the pair with {self.name}.leave_out={corpus.name}"
+                f"{corpus.prefix}: no line is empty on both sides, so {self.name} would read one single document: put "
+                f"empty lines between documents, or leave out the pair with {self.name}.leave_out="
+                f"{'-'.join(corpus.codes)}"
             )
 
     def collate(self, batch_spec, corpus):

@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.corpora.base import Corpus
-from fairseq_xl.data.corpora.documents import AdjacentSegments
-from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
-from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
-from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.corpora.sentences import Sentences
-from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.store.binarized_text import files_of, is_begun
 from fairseq_xl.data.store.manifest import stored_fingerprint
 from fairseq_xl.data.store.shards import folder_of_epoch
@@ -25,14 +19,6 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.fingerprints import binarized_fingerprint
 from fairseq_xl.io.inputs import Inputs
 
-# type of corpus -> its class
-ONE_LANGUAGE: dict[str, Any] = {
-    "monolingual": TokenStream,
-    "sentence_blocks": SentenceBlocks,
-    "sentences": Sentences,
-    "documents": AdjacentSegments,
-}
-TWO_LANGUAGES: dict[str, Any] = {"parallel": SentencePairs, "parallel_documents": ParallelDocuments}
 logger = logging.getLogger(__name__)
 
 PAIR = re.compile(r"(\w+)-(\w+)")
@@ -64,21 +50,20 @@ class DataFolder:
         self.first = folder_of_epoch(self.data, 1)
         self.options, self.pair_splits = {"--langs": langs, "--pairs": pairs}, pair_splits
         self.pair_languages: list[str] | None = None  # languages that pairs may have; None: all
-        self._opened: dict[tuple[str, str, str], Corpus] = {}
+        self._opened: dict[tuple[type[Corpus], str, str], Corpus] = {}
 
     @cached_property
     def encode(self) -> TextEncoder:
         """Text -> token ids, with the sub-words of the folder."""
         return TextEncoder(self.folder, self.dictionary)
 
-    def open(self, corpus_type: str, split: str, name: str) -> Corpus:
-        """The corpus of a language or pair in a split."""
-        key = corpus_type, split, name
+    def open(self, kind: Any, split: str, name: str) -> Corpus:
+        """The corpus of class `kind` of a language or pair in a split."""
+        key = kind, split, name
         if key not in self._opened:
-            if corpus_type in ONE_LANGUAGE:
-                kind, prefix, codes, prefixes = ONE_LANGUAGE[corpus_type], split, [name], [split]
-            else:
-                kind, prefix, codes = TWO_LANGUAGES[corpus_type], f"{split}.{name}", name.split("-")
+            prefix, codes, prefixes = split, [name], [split]
+            if kind.num_languages == 2:
+                prefix, codes = f"{split}.{name}", name.split("-")
                 prefixes = [f"{prefix}.{code}" for code in codes]
             self._opened[key] = kind(self.folder / name / prefix, *codes, len(self.dictionary))
             self.add_inputs(split, *files_of(self.folder / name, prefixes))
@@ -90,22 +75,22 @@ class DataFolder:
             entry = stored_fingerprint(path.parent.parent, f"{path.parent.name}/{path.name}")
             self.inputs.add(split, name_of_file(self.data, path), path, binarized_fingerprint(path, entry))
 
-    def names(self, corpus_type: str, split: str | None, owner: str = "", left_out: str | None = None) -> list[str]:
-        """The languages or pairs of a type of corpus in a split; None: in any split.
+    def names(self, kind: type[Corpus], split: str | None, owner: str = "", left_out: str | None = None) -> list[str]:
+        """The languages or pairs with text of the corpus class `kind` in a split; None: in any split.
 
         Args:
             owner: name of the objective, for messages.
             left_out: its `leave_out`; raises `UserError` if it names one without text.
         """
         excluded = names_of(f"{owner}.leave_out", left_out) if left_out else []
-        available = self._languages if corpus_type in ONE_LANGUAGE else self._pairs
+        listed = (self.languages, self._languages) if kind.num_languages == 1 else (self.pairs, self._pairs)
+        names, available = listed
         for name in excluded:
             if name not in available:
                 raise UserError(
                     f"--objective-options {owner}.leave_out={left_out}: {self.first} has no text of {name}; expected "
                     f"one of {', '.join(available) or 'none'}"
                 )
-        names = self.languages if corpus_type in ONE_LANGUAGE else self.pairs
         return [name for name in names(split) if name not in excluded]
 
     def languages(self, split: str | None = "train") -> list[str]:

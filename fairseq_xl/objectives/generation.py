@@ -53,7 +53,7 @@ class Generation(FilesObjective, SourceTargetObjective):
 
     Config = GenerationConfig
     name = "generation"
-    corpus_type = "source_target"
+    corpus_class = TextPairs
     longest = (LONGEST, LONGEST)  # of source and target, in tokens
 
     @property

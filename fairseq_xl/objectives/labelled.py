@@ -57,7 +57,7 @@ class LabelledObjective(FilesObjective):
     Args: as of `Objective`; the options are those of `LabelledConfig` and of the task type.
     """
 
-    corpus_type = "labelled"
+    corpus_class = LabelledExamples
     #: class of the task type
     type_class: type[TaskType]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.noise.masking import choose_positions, corrupt
 from fairseq_xl.modules.packing import find_packing
@@ -79,7 +80,7 @@ class MLM(MaskedObjective):
 
     Config = MLMConfig
     name = "mlm"
-    corpus_type = "monolingual"
+    corpus_class = TokenStream
 
     def collate(self, batch_spec, corpus):
         """Tokens (B, T), languages (B, 1), predicted positions and targets (N,)."""

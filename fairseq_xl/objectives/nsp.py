@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.framing import InputLength, pad_rows
 from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.modules.initialization import init_weights
@@ -44,7 +45,7 @@ class NextSentence(MaskedObjective):
 
     Config = NSPConfig
     name = "nsp"
-    corpus_type = "documents"
+    corpus_class = AdjacentSegments
     model_class = XLMonoTransModel
 
     @property

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fairseq_xl.data.corpora.negatives import negatives_file
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.packing import find_packing
@@ -39,7 +40,7 @@ class ParaphraseClassification(Objective):
 
     Config = ParaphraseConfig
     name = "paraphrase"
-    corpus_type = "parallel"
+    corpus_class = SentencePairs
     language_modeling = ()
 
     def heads(self, model_cfg):

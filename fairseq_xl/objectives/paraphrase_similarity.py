@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.models.dan import XLDANModel
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
@@ -38,7 +39,7 @@ class ParaphraseSimilarity(Objective):
 
     Config = SimilarityConfig
     name = "paraphrase_similarity"
-    corpus_type = "parallel"
+    corpus_class = SentencePairs
     model_class = XLDANModel
     language_modeling = ()
 

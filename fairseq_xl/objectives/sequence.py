@@ -11,7 +11,7 @@ import torch
 from fairseq.utils import get_perplexity
 
 from fairseq_xl.data.corpora.base import Texts
-from fairseq_xl.data.framing import decoder_input, decoder_target, find_padding, pad_rows
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.denoising import XLDenoisingModel
@@ -166,3 +166,24 @@ def sequence_losses(model: Any, batch: Dict[str, Any], label_smoothing: float = 
 def sequence_terms(model: Any, batch: Dict[str, Any]) -> List[Term]:
     """A `Term` for each predicting stream of the decoder; arguments as in `sequence_losses`."""
     return [Term(loss, count) for loss, _, count in sequence_losses(model, batch)]
+
+
+def decoder_target(target: torch.Tensor, pad: int) -> Batch:
+    """Entries of a batch whose decoder predicts `target` (B, T), padded on the right.
+
+    Returns: ``target``; ``predicted_positions`` (N,), the positions of its tokens in the flattened target, in
+    time-major order; ``target_lengths`` (B,), an array that stays on the host, so that no loss waits for a GPU to know
+    N.
+    """
+    is_token = target.numpy() != pad
+    steps, rows = np.nonzero(is_token.T)
+    positions = torch.from_numpy(rows * is_token.shape[1] + steps)
+    return {"target": target, "predicted_positions": positions, "target_lengths": is_token.sum(axis=1)}
+
+
+def decoder_input(target: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+    """Decoder input ``[xx] y`` (B, T) for the target ``y </s>`` (B, T), with the language symbols `starts` (B, 1).
+
+    Padded rows keep ``</s>`` before their padding, which changes no loss: the target there is padding.
+    """
+    return torch.cat((starts, target[:, :-1]), dim=1)

@@ -6,6 +6,7 @@ each half has its own language embedding. Legend: B batch, T time, N predicted t
 
 import numpy as np
 
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.objectives.base import Objective
 from fairseq_xl.objectives.mlm import MaskedObjective
 
@@ -15,7 +16,7 @@ class TLM(MaskedObjective):
     """Masked language modeling on the concatenation of a sentence and its translation."""
 
     name = "tlm"
-    corpus_type = "parallel"
+    corpus_class = SentencePairs
 
     def collate(self, batch_spec, corpus):
         """Tokens, positions and languages (B, T), predicted positions and targets (N,).

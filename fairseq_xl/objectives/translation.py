@@ -10,6 +10,7 @@ import numpy as np
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
 from fairseq_xl.data.corpora.sampling import smoothed_shares
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.text_pairs import DirectedPairs
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
@@ -81,7 +82,7 @@ class Translation(SourceTargetObjective):
 
     Config = TranslationConfig
     name = "translation"
-    corpus_type = "parallel"
+    corpus_class = SentencePairs
     #: the only direction of splits other than train and valid; None: all
     test_direction: Optional[str] = None
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from fairseq_xl.data.corpora.documents import AdjacentSegments
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import InputLength
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.modules.packing import find_packing
@@ -127,7 +129,7 @@ class VecoMonolingual(VecoObjective):
 
     Config = VecoMonolingualConfig
     name = "veco_mono"
-    corpus_type = "documents"
+    corpus_class = AdjacentSegments
 
     def check(self, corpus):
         """Raises `UserError` if no document has two sentences."""
@@ -140,7 +142,7 @@ class VecoBilingual(VecoObjective):
 
     Config = VecoBilingualConfig
     name = "veco_bi"
-    corpus_type = "parallel"
+    corpus_class = SentencePairs
 
     def __init__(self, cfg, dictionary, framing):
         super().__init__(cfg, dictionary, framing)

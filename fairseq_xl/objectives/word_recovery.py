@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import Objective, ObjectiveConfig
@@ -50,7 +51,7 @@ class WordRecovery(Objective):
 
     Config = WordRecoveryConfig
     name = "word_recovery"
-    corpus_type = "parallel"
+    corpus_class = SentencePairs
 
     def heads(self, model_cfg):
         """The attention matrix."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from fairseq_xl.data.framing import InputLength, decoder_input, decoder_target, find_padding, pad_rows
+from fairseq_xl.data.corpora.token_stream import TokenStream
+from fairseq_xl.data.framing import InputLength, find_padding, pad_rows
 from fairseq_xl.data.noise.text_noise import dropped, infilled, masked, shuffled, split_into_words
 from fairseq_xl.data.vocabulary.joint_dictionary import BPE, UNMARKED
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.packing import find_packings
 from fairseq_xl.objectives.base import BlockConfig, Objective
-from fairseq_xl.objectives.sequence import SequenceObjective, sequence_terms
+from fairseq_xl.objectives.sequence import SequenceObjective, decoder_input, decoder_target, sequence_terms
 
 #: kinds of noise, in the order in which they are applied; the first three change words, the last one changes pieces
 NOISES = ("shuffle", "drop", "mask", "infill")
@@ -59,7 +60,7 @@ class XDAE(SequenceObjective):
 
     Config = XDAEConfig
     name = "xdae"
-    corpus_type = "monolingual"
+    corpus_class = TokenStream
     restores_text = True
 
     def __init__(self, cfg, dictionary, framing):

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
-from fairseq_xl.data.framing import decoder_input, decoder_target, find_padding, pad_rows
+from fairseq_xl.data.corpora.token_stream import TokenStream
+from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.noise.masking import choose_spans, corrupt
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import BlockConfig, Objective
 from fairseq_xl.objectives.mlm import require_shares
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import decoder_input, decoder_target, sequence_terms
 
 
 @dataclass
@@ -59,7 +60,7 @@ class XFNP(Objective):
 
     Config = XFNPConfig
     name = "xfnp"
-    corpus_type = "monolingual"
+    corpus_class = TokenStream
     restores_text = True
     model_class = XLNgramDecoderModel
 

@@ -12,6 +12,7 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import open_dict
 
+from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
@@ -210,18 +211,19 @@ def _size(cfg: Any, dictionary: XLDictionary, languages: Any, pairs: Any, settin
         tokens = limits.batch_tokens or (None if limits.batch_sentences else cfg.dataset.max_tokens)
         sentences = limits.batch_sentences or cfg.dataset.batch_size
         examples = min(filter(None, (sentences, tokens and -(-tokens // length))), default=64)
-        if objective.corpus_type == "sentences":
+        kind = objective.corpus_class
+        if issubclass(kind, LineCorpus) and kind.num_languages == 1:
             line = length if line == LINE else min(line, length)
-        if objective.corpus_type == "documents":  # so that windows of whole lines are full
-            line = min(range(LINE // 2, 4 * LINE), key=lambda size: length % size)
-        if objective.corpus_type == "parallel":
+        elif issubclass(kind, LineCorpus):
             framed = isinstance(objective, Translation) and bool(objective.directions)  # `length` counts <s>
             sides.add(setting.line_tokens or length - framed)
-        most = max(most, 2 * examples * (length if "parallel" not in objective.corpus_type else 1))
+        elif kind.num_texts == 2:  # so that windows of whole lines are full
+            line = min(range(LINE // 2, 4 * LINE), key=lambda size: length % size)
+        most = max(most, 2 * examples * (length if kind.num_languages == 1 else 1))
     if not objectives:
         tokens = cfg.dataset.max_tokens or 64 * LINE
         most = 2 * tokens // (setting.line_tokens or LINE)
-    bitext = [objective for objective in objectives if objective.corpus_type.startswith("parallel")]
+    bitext = [objective for objective in objectives if objective.corpus_class.num_languages == 2]
     return Size(
         languages=languages,
         pairs=pairs if bitext or not objectives else (),

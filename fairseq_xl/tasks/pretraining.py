@@ -19,7 +19,6 @@ from fairseq_xl.io.options import AUTO, UPDATES, option
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.task_language_module import matching_parameters
 from fairseq_xl.objectives import build_objectives, settings_as_text
-from fairseq_xl.objectives.data_folder import ONE_LANGUAGE, TWO_LANGUAGES
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
@@ -253,7 +252,7 @@ class XLPretrainingTask(TrainingTask):
                 value, field = getattr(objective.cfg, key, None), objective.Config.__dataclass_fields__.get(key)
                 if field is not None and value != field.default:
                     unused[f"--objective-options {name}.{key}={value}"] = "it is for --updates-per-epoch auto"
-        kinds = {objective.corpus_type for objective in self.objectives.values()}
+        counts = {objective.corpus_class.num_languages for objective in self.objectives.values()}
         for name in ("max_tokens", "batch_size"):
             limited = {
                 key: [f"{key}.{limit}" for limit in LIMITS if getattr(objective.cfg, limit) is not None]
@@ -270,9 +269,9 @@ class XLPretrainingTask(TrainingTask):
                 logger.info("--max-tokens %d is not used: the size of a batch is %s", run.dataset[name], limits)
             else:
                 unused[f"--{name.replace('_', '-')} {run.dataset[name]}"] = f"the size of a batch is {limits}"
-        if self.cfg.langs and not kinds & ONE_LANGUAGE.keys():
+        if self.cfg.langs and 1 not in counts:
             unused[f"--langs {self.cfg.langs}"] = "no objective reads monolingual text"
-        if self.cfg.pairs and not kinds & TWO_LANGUAGES.keys():
+        if self.cfg.pairs and 2 not in counts:
             unused[f"--pairs {self.cfg.pairs}"] = "no objective reads parallel text"
         if self.cfg.tokens_per_sample:
             unused[f"--tokens-per-sample {self.cfg.tokens_per_sample}"] = "the option length of each objective is used"

@@ -82,8 +82,9 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
     """
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-    from fairseq_xl.data.framing import decoder_input, pad_rows
+    from fairseq_xl.data.framing import pad_rows
     from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
+    from fairseq_xl.objectives.sequence import decoder_input
 
     loaded = fairseq_xl.load(checkpoint, data=data)
     dictionary, framing = loaded.task.dictionary, loaded.task.framing

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.noise.masking import choose_positions, corrupt
 from fairseq_xl.objectives import Objective, ObjectiveConfig, Term
@@ -32,7 +33,7 @@ class ReplacedTokens(Objective):
 
     Config = ReplacedTokensConfig
     name = "replaced_tokens"
-    corpus_type = "monolingual"
+    corpus_class = TokenStream
     language_modeling = ()  # its term does not count in `ppl`
 
     def heads(self, model_cfg):

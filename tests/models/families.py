@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from tiny_models import DENSE, SIZES
 
-from fairseq_xl.data.framing import decoder_input, pad_rows
+from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder import XLEncoderModel, XLVecoModel
@@ -16,6 +16,7 @@ from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.packing import find_packing, find_packings
 from fairseq_xl.modules.stack import Stack
+from fairseq_xl.objectives.sequence import decoder_input
 
 PAD, EOS = 1, 2
 

@@ -5,11 +5,10 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import nn
 
-from fairseq_xl.data.framing import decoder_target
 from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import SourceEncoder
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import decoder_target, sequence_terms
 
 PAD, EOS = 1, 2
 SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, encoder_layers=2, decoder_layers=1, max_positions=12)

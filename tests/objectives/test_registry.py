@@ -7,19 +7,23 @@ from pathlib import Path
 import pytest
 
 from fairseq_xl import objectives
+from fairseq_xl.data.corpora.base import Corpus
+from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
+from fairseq_xl.data.corpora.sentences import Sentences
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.objectives import OBJECTIVES, Objective, build_objectives
-from fairseq_xl.objectives.data_folder import ONE_LANGUAGE, TWO_LANGUAGES
 
 NEW = """
+from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.objectives.base import Objective
 
 @Objective.register
 class Copying(Objective):
     name = "copying"
-    corpus_type = "monolingual"
+    corpus_class = TokenStream
 """
 
 
@@ -71,7 +75,7 @@ def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):
     try:
         # what importing the package does, in a folder that has one more file
         exec(compile(Path(objectives.__file__).read_text(), "objectives", "exec"), vars(objectives))
-        assert OBJECTIVES["copying"].corpus_type == "monolingual"
+        assert OBJECTIVES["copying"].corpus_class is TokenStream
     finally:
         OBJECTIVES.pop("copying", None)
         sys.modules.pop("fairseq_xl.objectives.copying", None)
@@ -87,7 +91,7 @@ def test_a_name_is_registered_once():
 def test_every_objective_says_what_it_is():
     for name, objective in OBJECTIVES.items():
         assert objective.name == name
-        assert objective.corpus_type in (*ONE_LANGUAGE, *TWO_LANGUAGES, "labelled", "source_target")
+        assert issubclass(objective.corpus_class, Corpus)
         assert objective.collate is not Objective.collate and objective.loss is not Objective.loss
         assert objective.__doc__
 
@@ -140,10 +144,10 @@ def test_values_of_other_types(refusal, setting, expected):
 @pytest.mark.parametrize("name", [name for name in OBJECTIVES if name != "copying"])
 def test_objectives_on_blocks_may_end_them_at_sentences(build, refusal, name):
     option = f"{name}.sample_break_mode=complete"
-    if OBJECTIVES[name].corpus_type == "monolingual":
+    if OBJECTIVES[name].corpus_class is TokenStream:
         whole, cut = build(name, option)[name], build(name, "")[name]
         single = build(name, f"{name}.sample_break_mode=eos")[name]
-        assert [each.corpus_type for each in (whole, cut, single)] == ["sentence_blocks", "monolingual", "sentences"]
+        assert [each.corpus_class for each in (whole, cut, single)] == [SentenceBlocks, TokenStream, Sentences]
         assert whole.input_length == cut.input_length == single.input_length
     else:
         assert f"{option}: {name} has no option sample_break_mode; " in refusal(name, option)

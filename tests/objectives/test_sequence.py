@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from fairseq_xl.data.framing import decoder_target
 from fairseq_xl.models.config import BackboneConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
-from fairseq_xl.objectives.sequence import sequence_losses, sequence_terms
+from fairseq_xl.objectives.sequence import decoder_target, sequence_losses, sequence_terms
 
 TARGET = torch.tensor([[3, 4, 2], [4, 2, 1]])  # 1 is padding
 

@@ -5,9 +5,9 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_xl.data.framing import decoder_input, decoder_target, pad_rows
+from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.store.binarized_text import open_text
-from fairseq_xl.objectives.sequence import sequence_terms
+from fairseq_xl.objectives.sequence import decoder_input, decoder_target, sequence_terms
 
 
 def check_all_trained(before, after):

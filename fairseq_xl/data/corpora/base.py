@@ -5,10 +5,16 @@ An example is identified by a number: the start of a block, the line of a senten
 of a text.
 """
 
+from typing import TypeVar
+
 import numpy as np
 
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.sampling import draw_passes
+
+CorpusClass = TypeVar("CorpusClass", bound=type["Corpus"])
+#: value of the option `sample_break_mode` -> class of the corpus that objectives on blocks read with it
+BREAK_MODES: dict[str, type["Corpus"]] = {}
 
 
 class Texts:
@@ -32,8 +38,20 @@ class Corpus(Texts):
     A subclass defines `texts`, `mean_size`, `number_of_examples`, `examples_at`, and `codes` or `languages`.
     """
 
+    break_mode: str  # value of `sample_break_mode` that selects a registered corpus
+    num_languages = 1  # of its text in a data folder; 0: it is read from other files
+    num_texts = 1  # texts of an example, of at most `length` tokens each
+    described_text = "monolingual text"  # for messages
     #: number of sentences or pairs (estimated for a long text), from which sampling shares of languages are computed
     sentences: int
+
+    @classmethod
+    def register(cls, corpus: CorpusClass) -> CorpusClass:
+        """Class decorator that registers a corpus of blocks of one language under its `break_mode`."""
+        if corpus.break_mode in BREAK_MODES:
+            raise ValueError(f"a corpus with sample_break_mode={corpus.break_mode} is registered twice")
+        BREAK_MODES[corpus.break_mode] = corpus
+        return corpus
 
     def mean_size(self, length: int) -> float:
         """Mean number of tokens of an example, all its texts together."""
@@ -77,6 +95,8 @@ class ListedExamples(Corpus):
     Args:
         numbers: (n,) ascending.
     """
+
+    num_languages = 0
 
     def __init__(self, numbers: Numbers):
         self.numbers = numbers

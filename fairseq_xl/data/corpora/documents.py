@@ -122,7 +122,7 @@ class AdjacentSegments(OneLanguageWindows):
     adjacent. Windows of a single sentence are left out.
     """
 
-    columns = 4
+    num_texts, columns, described_text = 2, 4, "monolingual text of documents"
 
     def __init__(self, path, language, symbols=None):
         super().__init__(path, language, symbols)

@@ -19,7 +19,7 @@ class ParallelDocuments(Reopened, Windows):
     Args: as those of `SentencePairs`.
     """
 
-    columns = 5
+    num_languages, columns, described_text = 2, 5, "parallel text of documents"
 
     def __init__(self, prefix, first, second, symbols=None):
         super().__init__()
@@ -27,16 +27,6 @@ class ParallelDocuments(Reopened, Windows):
         self.prefix, self.codes, self.sentences = self.pairs.prefix, self.pairs.codes, self.pairs.sentences
         self.path, self.lines = self.prefix, self.pairs.lines
         self.table_prefixes = self.pairs.table_prefixes
-
-    @property
-    def name(self):
-        """The name of the pair, ``en-de``."""
-        return "-".join(self.codes)
-
-    @property
-    def has_documents(self):
-        """Whether any line is empty on both sides, which ends a document."""
-        return any((sizes <= 1).all(axis=1).any() for _, sizes in self.pairs.blocks())
 
     def rows_of(self, length):
         """Yields windows (n, 5): first line and end, language at odd positions (0 or 1), size in tokens, sentences.

@@ -10,6 +10,7 @@ from fairseq_xl.data.store.binarized_text import BLOCK_LINES
 from fairseq_xl.errors import UserError
 
 
+@OneLanguageWindows.register
 class SentenceBlocks(OneLanguageWindows):
     """Blocks of as many consecutive sentences as fit into `length` tokens: fairseq's ``--sample-break-mode complete``.
 
@@ -17,7 +18,7 @@ class SentenceBlocks(OneLanguageWindows):
     is left begins the next block. Blocks may contain several documents and are the same in every pass.
     """
 
-    columns = 2
+    break_mode, columns = "complete", 2
 
     def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out.

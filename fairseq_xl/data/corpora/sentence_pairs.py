@@ -23,6 +23,7 @@ class SentencePairs(Reopened, LineCorpus):
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
+    num_languages, num_texts, described_text = 2, 2, "parallel text"
     described = ("pair", "a side of more than")
 
     def __init__(self, prefix, first, second, symbols=None):

@@ -7,11 +7,14 @@ from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.store.binarized_text import Reopened, open_text
 
 
+@LineCorpus.register
 class Sentences(Reopened, LineCorpus):
     """The sentences of one language; empty lines and sentences of more than `length` tokens are left out.
 
     An example is a line. Arguments are those of `fairseq_xl.data.corpora.token_stream.TokenStream`.
     """
+
+    break_mode = "eos"
 
     def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         self.text, self.language, self.codes = open_text(path, language, symbols), language, (language,)

@@ -11,6 +11,7 @@ from fairseq_xl.data.store.binarized_text import Reopened, is_begun, open_text
 from fairseq_xl.errors import UserError
 
 
+@Corpus.register
 class TokenStream(Reopened, Corpus):
     """The binarized text of one language as a stream of sentences, each of which ends in ``</s>``.
 
@@ -23,6 +24,8 @@ class TokenStream(Reopened, Corpus):
         language: code of the language.
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
+
+    break_mode = "none"
 
     def __init__(self, path, language, symbols=None):
         self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)

@@ -49,7 +49,7 @@ def test_every_file_registers_an_objective():
     shared = {
         "__init__",
         "base",
-        "corrupted_test",
+        "corrupted_lines",
         "data_folder",
         "log_values",
         "predictions",

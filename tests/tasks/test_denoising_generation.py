@@ -10,7 +10,7 @@ from fairseq_xl.commands import score_generation
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
-from fairseq_xl.objectives import corrupted_test
+from fairseq_xl.objectives import corrupted_lines
 from tests.command_line import cli
 from tests.commands import denoising, generation, run_generate, run_train
 from tests.tasks.test_same_language_generation import write_titles
@@ -117,13 +117,13 @@ def test_lines_that_are_left_out_change_no_noise(data_bin, texts, pretrained, tm
 def test_an_xfnp_keeps_what_was_not_masked(data_bin, texts, pretrained, tmp_path, monkeypatch):
     """Beam search writes the spans only; a line is the source with the spans in their places."""
     seen = []
-    original = corrupted_test.fill_masks
+    original = corrupted_lines.fill_masks
 
     def recorded(*given):
         seen.append((*given, original(*given)))
         return seen[-1][-1]
 
-    monkeypatch.setattr(corrupted_test, "fill_masks", recorded)
+    monkeypatch.setattr(corrupted_lines, "fill_masks", recorded)
     output = denoise(data_bin, texts, pretrained["xfnp"], "xfnp", "de", "--nbest", 1, "--beam", 1)
     lines = output.lines("D")
     assert len(seen) == len(lines) == TEST_LINES - 2

@@ -12,7 +12,7 @@ from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.objectives.corrupted_test import Lines
+from fairseq_xl.objectives.corrupted_lines import Lines
 
 LINES = {
     "en": [[4, 5, 6, 2], [7, 2], [2], [8, 9, 2], [10, 2]],

@@ -5,7 +5,7 @@ import pytest
 
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.objectives import build_objectives
-from fairseq_xl.objectives.corrupted_test import LINES_PER_BATCH, Lines, corrupt_lines, fill_masks
+from fairseq_xl.objectives.corrupted_lines import LINES_PER_BATCH, Lines, corrupt_lines, fill_masks
 
 
 @pytest.fixture(scope="module")

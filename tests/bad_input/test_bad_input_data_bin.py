@@ -321,16 +321,6 @@ def test_other_shards_are_not_kept_open(place, tmp_path):
         assert f"{other}/en-de/train.en-de.de.bin" in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.parametrize("end", ["bin", "idx"])
-@pytest.mark.parametrize("split", READERS)
-def test_binarized_text_lacks_a_file(place, tmp_path, split, end):
-    name = READERS[split][-1]
-    wrong = place.copy_of_data(tmp_path)
-    file = files_of(name, split, end)
-    write(file, lambda _: None)(wrong.data)
-    fails(lambda: COMMANDS[name](wrong, tmp_path / "out"), wrong.data / file, "no binarized text of language")
-
-
 @pytest.mark.parametrize("lacking", ["en", "de"])
 @pytest.mark.parametrize("split", READERS)
 def test_bitext_with_one_side_only(place, tmp_path, split, lacking):

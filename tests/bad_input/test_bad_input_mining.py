@@ -66,22 +66,6 @@ def test_data(network, data, mistake):
     fails(lambda: mine_negatives.main([str(network), str(data), "--pairs", "en-de", "--splits", "train"]), data, *parts)
 
 
-@pytest.mark.parametrize(
-    "spoil, part",
-    [
-        (lambda path: path.unlink(), "Model file not found"),
-        (lambda path: path.write_bytes(b""), "it is empty"),
-        (cut, "is not a checkpoint, or it is damaged"),
-        (lambda path: path.write_text("text"), "is not a checkpoint"),
-    ],
-    ids=["missing", "empty", "cut short", "text"],
-)
-def test_checkpoint(network, data, tmp_path, spoil, part):
-    wrong = shutil.copy(network, tmp_path / "wrong.pt")
-    spoil(wrong)
-    fails(lambda: mine_negatives.main([str(wrong), str(data)]), wrong, part)
-
-
 def test_disk_that_gets_full(network, data):
     line = [str(network), str(data), "--pairs", "en-de", "--splits", "train"]
     status, shown = with_small_files(lambda: (logging.disable(), mine_negatives.main(line)), 200)

@@ -129,30 +129,6 @@ def test_numbers_that_cannot_be(data_bin, tmp_path, option):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "line, option, value",
-    [
-        (one_direction, "--encoder-layers", 0),
-        (one_direction, "--decoder-layers", -1),
-        (dan, "--dropout", 1.5),
-        (dan, "--max-positions", -1),
-        (pretraining, "--arch xl_monotrans_tiny --adapters", -1),
-        (pretraining, "--arch xl_monotrans_tiny --embedding-noise", "nan"),
-        (pretraining, "--optimizer xl_lamb --weight-decay", -1),
-        (pretraining, "--optimizer xl_lamb --lamb-eps", "nan"),
-    ],
-)
-def test_numbers_of_other_models_and_of_lamb(data_bin, tmp_path, line, option, value):
-    *chosen, option = option.split()
-    command = line(data_bin, tmp_path)
-    if chosen:
-        command = changed(command, *chosen)
-    refused([*command, option, value], f"{option} {float(value) if option in FLOATS else value}: ", "is needed")
-
-
-FLOATS = ("--dropout", "--embedding-noise", "--weight-decay", "--lamb-eps")
-
-
 def test_every_number_of_ours_has_a_range():
     """Except lengths, whose minimum the task checks, and an option that is refused elsewhere."""
     found = set()
@@ -274,28 +250,12 @@ def test_run_that_goes_on_with_another_model(data_bin, trained, other_data, tmp_
     assert len(run_train(line).updates) in (1, 2)
 
 
-def test_checkpoint_of_another_program(data_bin, trained, tmp_path):
-    state = torch.load(trained / "pretraining" / "checkpoint_last.pt", weights_only=True)
-    del state["task_state"]
-    (tmp_path / "run").mkdir()
-    torch.save(state, tmp_path / "run" / "checkpoint_last.pt")
-    refused(
-        pretraining(data_bin, tmp_path / "run"), tmp_path / "run" / "checkpoint_last.pt", "not written by fairseq_xl"
-    )
-
-
 def another_dictionary(data):
     """Reverses the pieces of a copy's dict.txt: the same symbols in another order."""
     for file in data.rglob("dict*.txt"):
         lines = file.read_text().splitlines()
         pieces = [line for line in lines if not line.startswith(("<", "["))]
         file.write_text("\n".join(pieces[::-1] + lines[len(pieces) :]) + "\n")
-
-
-def test_dictionary_that_the_text_was_not_binarized_with(data_bin, tmp_path):
-    shutil.copytree(data_bin, tmp_path / "data")
-    another_dictionary(tmp_path / "data")
-    refused(pretraining(tmp_path / "data", tmp_path / "run"), tmp_path / "data" / "dict.txt", "not the dictionary")
 
 
 def test_shards_with_different_dictionaries(data_bin, tmp_path):
@@ -339,13 +299,6 @@ def test_translation_with_a_pretraining_checkpoint_or_architecture(data_bin, tmp
         run_generate([data_bin, *line, "--path", trained / "pretraining" / "checkpoint_last.pt"])
     rest = ["--arch", "xl_xlm_tiny", "--criterion", "label_smoothed_cross_entropy", "--optimizer", "adam", "--lr", 0.1]
     refused([data_bin, *line, *rest, "--max-tokens", 256, "--save-dir", tmp_path], "--arch", "xl_mt_tiny")
-
-
-def test_perplexity_of_a_model_that_is_not_causal(data_bin, trained):
-    line = ["--task", "xl_pretraining", "--user-dir", "fairseq_xl", "--objectives", "clm", "--gen-subset", "valid"]
-    options = ["--objective-options", "clm.length=32", "--path", trained / "pretraining" / "checkpoint_last.pt"]
-    with pytest.raises(UserError, match="trained with mlm,tlm, not with clm"):
-        run_eval_lm([data_bin, *line, *options])
 
 
 @pytest.mark.parametrize("objective", ["mlm", "tlm"])
@@ -477,20 +430,6 @@ def test_translation_without_a_task(data_bin, name):
     line = [data_bin, "-s", "en", "-t", "de", "--user-dir", "fairseq_xl", "--path", "x.pt"]
     run, _ = EVALUATION[name]
     fails(lambda: run(line), f"--task translation (the default) does not read {data_bin}", "use --task xl_translation")
-
-
-def test_validation_without_a_task(data_bin, capsys):
-    with pytest.raises(SystemExit) as ended:
-        run_validate([data_bin, "--path", "x.pt", "--batch-size", 8, "--user-dir", "fairseq_xl"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2 and line.endswith("error: the following arguments are required: --task")
-
-
-def test_training_without_an_architecture(data_bin, capsys):
-    with pytest.raises(SystemExit) as ended:
-        run_train([data_bin, "--task", "xl_pretraining", "--user-dir", "fairseq_xl"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert ended.value.code == 2 and line.endswith("error: the following arguments are required: --arch/-a")
 
 
 def test_criterion_that_is_forgotten(data_bin, tmp_path):

@@ -16,16 +16,6 @@ from tests.commands import pretraining, run_train
 from tests.tasks.tiny_text import WORDS, sentences
 
 
-def test_nearest_sentences_are_those_of_all_similarities():
-    rng = np.random.default_rng(1)
-    source, target = rng.normal(size=(23, 5)), rng.normal(size=(17, 5))
-    values, numbers = nearest(source, target, 3, block=4)
-    similarity = cosine(source, target)
-    assert np.array_equal(numbers, np.argsort(-similarity, axis=1)[:, :3])
-    assert np.allclose(values, np.take_along_axis(similarity, numbers, 1), atol=1e-6)
-    assert nearest(source, target[:2], 3)[1].shape == (23, 2)
-
-
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 15])
 def test_blocks_of_both_sides_give_the_neighbors_of_all_pairs(tmp_path, block):
     """Also from memory maps, and with zeros, whose cosine is 0; of equal cosines the lower number is first."""
@@ -84,26 +74,6 @@ def test_mined_pairs_are_those_of_all_margins(block):
     found = list(mine(source, target.astype(np.float32), block=block))
     assert [(each.source, each.target) for each in found] == expected and len(found) > 25
     assert [each.margin for each in found] == pytest.approx([margins[pair] for pair in expected], abs=1e-5)
-
-
-def test_margins_are_those_of_retrieval():
-    rng = np.random.default_rng(2)
-    source = rng.uniform(size=(12, 6))
-    target = source[::-1] + rng.normal(scale=0.02, size=(12, 6))
-    pairs = list(mine(source, target, block=5))
-    expected = margin(cosine(source, target))
-    assert sorted(pair.source for pair in pairs) == list(range(12)) == sorted(pair.target for pair in pairs)
-    assert all(pair.source == 11 - pair.target for pair in pairs)
-    for pair in pairs:
-        assert pair.margin == pytest.approx(expected[pair.source, pair.target], abs=1e-5)
-    assert [pair.margin for pair in pairs] == sorted((pair.margin for pair in pairs), reverse=True)
-
-
-def test_a_sentence_is_in_one_pair():
-    """Both source sentences are nearest to the first target sentence; the nearer one gets it."""
-    source, target = np.array([[1.0, 0.0], [0.9, 0.1]]), np.array([[1.0, 0.01], [0.0, 1.0]])
-    pairs = list(mine(source, target, neighbors=1))
-    assert len({pair.target for pair in pairs}) == len(pairs) and (pairs[0].source, pairs[0].target) == (0, 0)
 
 
 def test_sentences_without_neighbors_are_in_no_pair():

@@ -231,12 +231,9 @@ def test_folders_may_be_relative(corpus, tmp_path, fairseq_in_process, monkeypat
     [
         ({"longst": "3"}, "clean: unknown key 'longst'; valid keys: longest, length_ratio, token_ratio, copies"),
         ({"longest": "-1"}, "clean: longest must be 0 or more, found -1"),
-        ({"longest": "many"}, "clean: longest must be of type int, found 'many'"),
         ({"length_ratio": "0.5"}, "clean: length_ratio must be 0 or more than 1, found 0.5"),
         ({"token_ratio": "0.5"}, "clean: token_ratio must be 0, or 1 or more, found 0.5"),
         ({"token_ratio": "nan"}, "clean: token_ratio must be 0, or 1 or more, found nan"),
-        ({"copies": "perhaps"}, "clean: copies must be of type bool, found 'perhaps'"),
-        (["longest"], "clean: expected a mapping"),
     ],
 )
 def test_mistakes_in_the_description(corpus, value, message):

@@ -71,15 +71,6 @@ def test_a_terminal_shows_rate_and_time_left(corpus, tmp_path):
     assert re.search(r"encode:.*\[\d\d:\d\d<.*lines/s\]", shown), shown
 
 
-def test_problems_are_one_message(corpus, tmp_path):
-    (corpus.parent / "train.en").unlink()
-    result = command(corpus, tmp_path / "data-bin")
-    assert result.returncode == 1
-    assert "1 problem(s) in the description and its files:\n  - train.en: there is no such file" in result.stderr
-    assert "Traceback" not in result.stderr
-    assert content(tmp_path / "data-bin") == {}
-
-
 def test_check_only(corpus, tmp_path, capsys, caplog):
     with caplog.at_level(logging.INFO, logger="preprocess"):
         assert main([str(corpus), "--check-only"]) == 0

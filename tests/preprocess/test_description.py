@@ -67,10 +67,8 @@ def test_meaning(tmp_path):
         ("bitext:", "vocabulary: {size: big}\nbitext:", "vocabulary: size must be of type int, found 'big'"),
         ("bitext:", "vocabulary: {model: wordpiece}\nbitext:", "model must be unigram or bpe, found 'wordpiece'"),
         ("bitext:", "vocabulary: {alpha: -1}\nbitext:", "alpha must be from 0 to 1, found -1.0"),
-        ("bitext:", "vocabulary: {alpha: .inf}\nbitext:", "alpha must be of type float, found '.inf'"),
         ("bitext:", "vocabulary: {alpha: inf}\nbitext:", "alpha must be from 0 to 1, found inf"),
         ("bitext:", "vocabulary: {alpha: nan}\nbitext:", "alpha must be from 0 to 1, found nan"),
-        ("bitext:", "vocabulary: {alpha: 1e400}\nbitext:", "alpha must be from 0 to 1, found inf"),
         (
             "bitext:",
             "vocabulary: {size: 99999999}\nbitext:",
@@ -78,7 +76,6 @@ def test_meaning(tmp_path):
         ),
         ("bitext:", "vocabulary: {coverage: 0}\nbitext:", "coverage must be more than 0 and at most 1, found 0.0"),
         ("bitext:", "vocabulary: {coverage: nan}\nbitext:", "coverage must be more than 0 and at most 1, found nan"),
-        ("bitext:", "vocabulary: {coverage: null}\nbitext:", "coverage must be of type float, found 'null'"),
         (
             "bitext:",
             "vocabulary: {normalization: none}\nbitext:",
@@ -101,8 +98,6 @@ def test_meaning(tmp_path):
         ("[en, de, no]", "[en, de, no, pt-br]", "'pt-br' is not a language code of letters, digits and _"),
         ("[en, de, no]", "en", "languages: expected a list such as [en, de], found 'en'"),
         ("train: a.no", "", "monolingual no: expected one or more of train, valid, test"),
-        ("bitext:", "vocabulary: {model: [bpe]}\nbitext:", "vocabulary: model must be of type str, found ['bpe']"),
-        ("bitext:", "tokenizer: {en: [moses]}\nbitext:", "tokenizer en: unknown ['moses']"),
         ("train: a.no", "train: {a: b}", "train must be a file or a list of files"),
         ("{train: a.no}", "a.no", "monolingual no: expected a mapping (key: value), found 'a.no'"),
         ("bitext:", "bitext:\n  de-en: {train: u}", "the pair is named twice"),
@@ -145,9 +140,6 @@ LAUGHS = "".join(f"  - &a{level} [{', '.join([f'*a{level - 1}' if level else 'ha
 
 
 def test_aliases_of_aliases_are_no_sentence_of_megabytes(tmp_path):
-    with pytest.raises(UserError, match="in line 7: it holds more than 100000 values") as refused:
-        problems(tmp_path, f"languages:\n{LAUGHS}")
-    assert len(str(refused.value)) < 300
     few = "".join(LAUGHS.splitlines(keepends=True)[:4])  # 8,303 values
     for key in ("languages", "vocabulary", "tokenizer", "monolingual", "bitext"):
         found = problems(tmp_path, f"{key}:\n{few}")

@@ -32,22 +32,6 @@ def append(path, data):
     path.write_bytes(path.read_bytes() + data)
 
 
-def test_good_corpus(corpus):
-    prepare(corpus, None, check_only=True)
-    assert sorted(path.name for path in corpus.parent.iterdir() if path.is_dir()) == []
-
-
-def test_missing_file(corpus):
-    (corpus.parent / "valid.en").unlink()
-    assert "valid.en: there is no such file" in problem(corpus)
-
-
-def test_unequal_line_counts(corpus):
-    append(corpus.parent / "valid.en-de.de", b"noch eine Zeile\n")
-    english = (corpus.parent / "valid.en-de.en").read_bytes().count(b"\n")
-    assert (f"valid.en-de.en has {english} lines and valid.en-de.de has {english + 1}") in problem(corpus)
-
-
 def test_a_last_line_without_newline_is_a_line(corpus):
     append(corpus.parent / "valid.en-de.de", b"noch eine")
     english = (corpus.parent / "valid.en-de.en").read_bytes().count(b"\n")

@@ -53,8 +53,7 @@ def reported(caplog):
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("block", [8, 1 << 20])
+@pytest.mark.parametrize("workers, block", [(1, 1 << 20), (2, 8)])
 def test_lines_are_counted_and_the_first_are_named(leaking, caplog, monkeypatch, workers, block):
     monkeypatch.setattr(files, "BLOCK", block)
     prepare(leaking, None, workers, check_only=True)

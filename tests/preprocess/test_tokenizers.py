@@ -2,12 +2,10 @@
 
 import json
 import sys
-import types
 
 import pytest
 import sentencepiece
 from fairseq.data import Dictionary, data_utils
-from sacremoses import MosesTokenizer
 from tiny_corpus import change
 
 from fairseq_xl.data.vocabulary import tokenizers
@@ -16,56 +14,12 @@ from preprocess.__main__ import main
 from preprocess.pipeline import prepare
 
 
-@pytest.fixture(autouse=True)
-def nothing_loaded():
-    splitter = tokenizers._splitter
-    splitter.cache_clear()
-    yield
-    splitter.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "language, line, expected",
-    [
-        ("en", 'He said: "It\'s <b>, Mr. X."', 'He said : " It \'s < b > , Mr. X. "'),
-        ("fr", "L'eau, c'est 3,5 kg.", "L' eau , c' est 3,5 kg ."),
-        (
-            "xx",
-            "It's, Mr. X. too",
-            "It ' s , Mr. X. too",
-        ),  # English abbreviations where Moses knows none of the language
-        ("de", "", ""),
-    ],
-)
-def test_moses(language, line, expected):
-    assert tokenizers.tokenize(line, "moses", language) == expected
-    assert expected == MosesTokenizer(lang=language).tokenize(line, return_str=True, escape=False)
-
-
 def test_jieba():
     assert tokenizers.tokenize("我来到北京清华大学 hello 3.5。", "jieba", "zh") == "我 来到 北京 清华大学 hello 3.5 。"
 
 
 def test_pythainlp():
     assert tokenizers.tokenize("ผมรักคุณนะครับ hello", "pythainlp", "th") == "ผม รัก คุณ นะ ครับ hello"
-
-
-@pytest.mark.parametrize("name", ["jieba", "pythainlp"])
-def test_segmenters_are_called_as_their_packages_are(name, monkeypatch):
-    """Modules with the functions that are used replace the packages."""
-    jieba, thai, tokenize = (types.ModuleType(module) for module in ("jieba", "pythainlp", "pythainlp.tokenize"))
-    levels = []
-    jieba.setLogLevel, jieba.lcut = levels.append, lambda line: [line[:2], " ", line[2:]]
-    tokenize.word_tokenize = lambda line, engine, keep_whitespace: [line[:2], line[2:]]
-    for module in (jieba, thai, tokenize):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert tokenizers.tokenize("北京大学", name, "zh") == "北京 大学"
-    assert bool(levels) == (name == "jieba")
-
-
-def test_a_line_without_tokens_stays(monkeypatch):
-    monkeypatch.setattr(tokenizers, "_splitter", lambda name, language: lambda line: [])
-    assert tokenizers.tokenize("\u200b", "moses", "en") == "\u200b"
 
 
 def text_of(data_bin, folder, name, language):
@@ -113,7 +67,6 @@ def test_another_tokenizer_makes_the_stages_run_again(corpus, tmp_path, fairseq_
     [
         ({"en": "mosess"}, "tokenizer en: unknown 'mosess'; valid: moses, jieba, pythainlp"),
         ({"fr": "moses"}, "tokenizer: unknown key 'fr'; valid keys: en, de"),
-        ("moses", "tokenizer: expected a mapping"),
     ],
 )
 def test_wrong_choices_are_reported(corpus, chosen, message, capsys):

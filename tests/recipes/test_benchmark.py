@@ -19,7 +19,7 @@ from recipes.benchmark import back_translation, beam_search, measure, systems
 from recipes.benchmark.breakdown import KINDS
 from recipes.benchmark.measure import cases
 from recipes.benchmark.systems import NANO, OUTPUT_LOSSES, SYSTEMS, Trainer, batch_of
-from recipes.benchmark.worker import failure, is_out_of_memory
+from recipes.benchmark.worker import is_out_of_memory
 from tests.command_line import cli
 from tests.commands import run_train, unsupervised
 
@@ -92,18 +92,6 @@ def test_everything_is_reported(finished):
     assert case["profile"]["fairseq_xl"]["kinds"]["cross-entropy"] > 0
     assert (folder / "benchmark.png").read_bytes().startswith(b"\x89PNG")
     assert all(kind in (folder / "profile.txt").read_text() for kind in KINDS)
-
-
-def test_cases_of_a_gpu():
-    """Three shapes in two precisions; --compile in the first only, to end within minutes."""
-    found = cases("cuda", [])
-    assert [case.name for case in found[:3]] == [
-        "12 x 768, 64 x 512 tokens, vocabulary 32,000, bfloat16",
-        "12 x 768, 64 x 512 tokens, vocabulary 250,000, bfloat16",
-        "6 x 512, 256 x 256 tokens, vocabulary 32,000, bfloat16",
-    ]
-    assert [case.precision for case in found] == ["bfloat16"] * 3 + ["float32"] * 3
-    assert [case.systems == list(SYSTEMS) for case in found] == [True] * 3 + [False] * 3
 
 
 class Failing:
@@ -218,12 +206,6 @@ def test_any_error_of_a_system_is_its_first_line_and_the_next_request_gets_a_new
     worker.process.wait()
     assert worker.ask("step", batch=0) == {"failed": "the process ended with status -15, see log"}
     assert worker.process is None
-
-
-def test_an_error_has_a_first_line():
-    assert failure(torch.OutOfMemoryError("CUDA")) == "out of memory"
-    assert failure(RuntimeError("no compiler\nfound")) == "RuntimeError: no compiler"
-    assert failure(AssertionError()) == "AssertionError:"
 
 
 def test_a_worker_is_ended_at_the_deadline(tmp_path):
@@ -433,14 +415,6 @@ def test_beam_search_goes_on_after_an_error_and_stops_at_the_deadline(monkeypatc
     # one round, which does not count
     beam_search.main(["--rounds", "9", "--deadline", "1", "--cases", "short", "--shape", *sizes])
     assert json.loads(capsys.readouterr().out)["cases"]["short"]["failed"] == "not done within --deadline"
-
-
-@pytest.mark.parametrize("device, quick, layers", [("cpu", False, 6), ("cpu", True, 2), ("cuda", True, 6)])
-def test_cases_of_beam_search(device, quick, layers):
-    """The long case has a small model with --quick on CPU, where a batch takes minutes else."""
-    short, long = beam_search.cases(device, quick, ["beam=4"]).values()
-    assert (short.layers, short.length, short.sentences, short.beam) == (6, 25, 32, 4)
-    assert (long.layers, long.length, long.longest, long.beam) == (layers, 250, 250, 4)
 
 
 def test_scores_of_beam_search_are_fairseqs():

@@ -3,16 +3,13 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
 
-from fairseq_xl.errors import UserError
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment
 
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,39 +107,6 @@ def test_lohelp_has_a_baseline_of_untrained_weights(comparison):
     _, output, _ = comparison
     assert json.loads((output / "random/retrieval/scores.json").read_text())["test"]["en-de"]["pairs"] > 50
     assert "--max-update 1 --lr 0" in (output / "random/untrained/out.log").read_text()
-
-
-def test_lohelp_does_not_take_figures_of_other_settings_for_its_own(comparison, corpus):
-    arguments, output, _ = comparison
-    with pytest.raises(
-        UserError, match=r"/mlm was made with other settings or weights \(then --max-update 3, now .* 4\)"
-    ):
-        experiment.main([*arguments, "models=mlm", "--only", "translate", "--updates", "4"])
-    (output / "mlm/checkpoint_last.pt").rename(output / "mlm/kept.pt")
-    shutil.copy(output / "random/untrained/checkpoint_last.pt", output / "mlm/checkpoint_last.pt")
-    with pytest.raises(UserError, match=r"mlm/nc-1 was made with .* \(.*mlm/checkpoint_last.pt has changed\)"):
-        experiment.main([*arguments, "models=mlm", "--only", "classify/mlm/nc"])
-    (output / "mlm/kept.pt").rename(output / "mlm/checkpoint_last.pt")
-
-
-@pytest.mark.parametrize("name", ["experiment", "smoke"])
-def test_lohelp_writes_nothing_into_a_folder_that_is_no_corpus(tmp_path, name):
-    for task in ("nc", "qam"):
-        (tmp_path / "mine/tasks" / task).mkdir(parents=True)
-    (tmp_path / "mine/corpus.yaml").write_text("languages: [en]\n")
-    arguments = [f"recipes/lohelp/{name}.yaml", f"corpus={tmp_path}/mine", "--output", str(tmp_path / "out")]
-    with pytest.raises(UserError, match=f"step text failed: {tmp_path}/mine is not a corpus of en,de"):
-        experiment.main([str(ROOT / arguments[0]), *arguments[1:], "--only", "text"])
-    assert sorted(path.name for path in (tmp_path / "mine").rglob("*")) == ["corpus.yaml", "nc", "qam", "tasks"]
-
-
-def test_lohelp_run_again_does_nothing_that_is_done(comparison, capsys):
-    arguments, output, printed = comparison
-    before = {path: path.stat().st_mtime_ns for path in (output / "mlm").rglob("*") if path.suffix in (".json", ".pt")}
-    experiment.main([*arguments, "models=mlm"])
-    shown = capsys.readouterr()
-    assert shown.err == f"--- 0:00 done: {output}\n" and shown.out == printed
-    assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
 def test_lohelp_refuses_wrong_arguments_in_one_sentence():

@@ -274,38 +274,6 @@ def compare(corpus, output, *arguments):
     experiment.main([str(COMPARISON), f"corpus={corpus}", "others=de", "--output", str(output), *arguments])
 
 
-@pytest.mark.parametrize(
-    "value, message",
-    [
-        ("seeds=1,x", "seeds=1,x: whole numbers above 0 are needed"),
-        ("vocabulary=0", "vocabulary=0: a whole number above 0 is needed"),
-        ("vocabulary=8,9", "vocabulary=8,9: a whole number above 0 is needed"),
-        ("pretraining-seed=x", "pretraining-seed=x: a whole number above 0 is needed"),
-        ("others=de,ru,de", "others de,ru,de: de is named twice"),
-        ("others=de,en", "languages en,de,en: en is named twice"),
-        ("models=tokens,mulit", "models=tokens,mulit: mulit is not among tokens, positions, noise, adapters, joint"),
-    ],
-)
-def test_a_wrong_value_is_one_sentence(tmp_path, value, message):
-    with pytest.raises(UserError, match=message):
-        compare(tmp_path, tmp_path / "out", value)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_corpus_needs_text_of_each_language_alone(tmp_path):
-    for task in ("nc", "qam", "wpr", "ui"):
-        (tmp_path / "tasks" / task).mkdir(parents=True)
-    message = f"step descriptions failed: {tmp_path} is not a corpus of en: it has no mono/train.en"
-    with pytest.raises(UserError, match=message):
-        compare(tmp_path, tmp_path / "out")
-
-
-def test_a_corpus_needs_tasks_before_anything_is_trained(nano, tmp_path):
-    with pytest.raises(UserError, match="step descriptions: qam: no such file in .*/sample/tasks"):
-        compare(nano / "sample", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_an_argument_that_is_left_out():
     """What follows it, a configuration or a flag, does not take its place."""
     for command in (["joint.sh", "data", "out", "files", "en", "body", TOY], ["pretrain.sh", "data", "--lr", "1"]):
@@ -476,15 +444,6 @@ def test_comparison_on_a_corpus_folder(nano, tmp_path, capsys):
     assert language_modules.read(output / "body/multi/checkpoint_last.pt").languages == ["en", "de"]
     vectors = language_modules.read(output / "modules/clwe/de/language-module.pt").state[language_modules.TOKENS]
     assert vectors.shape[1] == 128 and vectors[4:-2].norm(dim=1).min() > 0.9 * vectors.norm(dim=1).max()
-
-
-@pytest.mark.slow
-def test_smoke_ends_with_its_scores(tmp_path):
-    done = succeed("smoke.sh", "--output", tmp_path, "--updates", 2)
-    scores = json.loads((tmp_path / "zero-shot/scores.json").read_text())
-    last = done.stdout.splitlines()[-1]
-    assert last == f"monotrans zero-shot={scores['accuracy']} majority={scores['majority']}"
-    assert scores["languages"].keys() == {"de", "fr"}
 
 
 def configuration(*files):

@@ -86,30 +86,6 @@ def test_quickstart_shows_the_validations_of_each_training(quickstart):
     assert [len(lines) for lines in shown] == [2, 1]
 
 
-def test_quickstart_does_not_resume_with_other_settings(quickstart):
-    folder, *_ = quickstart
-    done = start(folder, updates=5)
-    assert done.returncode == 1
-    assert (
-        f"{folder}/pretrain was made with other settings or weights (then --max-update 4, now --max-update 5)"
-        in done.stderr.splitlines()[-1]
-    )
-
-
-@pytest.mark.parametrize("name, step", [("bitext/train.en-de.de", "data-bin"), ("bitext/test.en-de.de", "data-bin")])
-def test_quickstart_does_not_resume_with_other_text(quickstart, name, step):
-    folder, *_ = quickstart
-    path = folder.parent / "sample" / name
-    before, reference = path.read_text(), (folder / "test-set/reference.de").read_text()
-    path.write_text(before.replace("\n", " x\n", 1))
-    done = start(folder)
-    path.write_text(before)
-    assert done.returncode == 1
-    message = f"{folder}/{step} was made with other settings or weights ({path} has changed)"
-    assert message in done.stderr.splitlines()[-1]
-    assert (folder / "test-set/reference.de").read_text() == reference
-
-
 def test_quickstart_runs_outside_the_repository(quickstart):
     folder, _, resumed = quickstart
     given = ["--corpus", "corpus.yaml", "--output", "out", "--updates", "4"]
@@ -122,22 +98,6 @@ def test_quickstart_runs_outside_the_repository(quickstart):
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0 and done.stdout == resumed.stdout, done.stderr
-
-
-def test_quickstart_does_not_resume_from_other_weights(quickstart, warm):
-    """A translation model that was begun from other weights than those that pre-training has now."""
-    folder, *_ = quickstart
-    copy = folder.with_name("copy")
-    for name in ("data-bin", "pretrain", "test-set"):
-        shutil.copytree(folder / name, copy / name)
-    (copy / "pretrained").mkdir()
-    for name in ("step.json", "checkpoint_last.pt"):
-        shutil.copy(folder / "pretrained" / name, copy / "pretrained" / name)
-    with open(copy / "pretrain/checkpoint_best.pt", "ab") as file:
-        file.write(b"other")
-    done = start(copy)
-    assert done.returncode == 1
-    assert f"{copy}/pretrained was made with other settings or weights" in done.stderr.splitlines()[-1]
 
 
 def test_quickstart_prints_the_bleu_of_its_files(quickstart):
@@ -337,26 +297,18 @@ def test_launch_names_a_missing_configuration(tmp_path):
     assert done.returncode == 1 and done.stderr == "launch.py: absent.yaml: no such file\n"
 
 
-BOMB = "".join(f"a{n}: &a{n} [{f'*a{n - 1}, ' * 9 if n else 'x'}]\n" for n in range(9))
-
-
 @pytest.mark.parametrize(
     "content, sentence",
     [
         (b"- a\n", ": expected lines 'flag: value', found ['a']"),
         (b"only text\n", ": expected lines 'flag: value', found 'only text'"),
         (b"# nothing\n", ": expected lines 'flag: value', found an empty file"),
-        (b"\xff\xfe\0", " is not UTF-8: it has the byte 0xff"),
         (b"save-dir: ${oc.env:HOME}/x\n", ": save-dir: expected a value, found the reference '${oc.env:HOME}/x'"),
         (b"lr: ${a\n", ": lr: expected a value, found the reference '${a'"),
         (b"lr: ???\n", ": lr: expected a value, found the reference '???'"),
         (b"lr: 1\nlangs: [en]\n", ": langs: a flag has one value, found ['en']: write \"en\""),
         (b"adam-betas: [0.9, 0.98]\n", ': adam-betas: a flag has one value, found [0.9, 0.98]: write "(0.9,0.98)"'),
         (b"? [a, b]\n: 1\n", " is not YAML in line 1: a key must be one value"),
-        (b"[" * 3000, " is not YAML: its values are nested too deeply"),
-        (BOMB.encode(), " is not YAML in line 6: it holds more than 100000 values"),
-        (b"lr: 1\nlr: 2\n", " is not YAML in line 2: 'lr' is named twice"),
-        (b"lr: '\n", " is not YAML in line 2: found unexpected end of stream"),
     ],
 )
 def test_launch_names_what_is_no_list_of_flags(tmp_path, monkeypatch, content, sentence):

@@ -101,25 +101,6 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
     }
 
 
-def test_the_grid_of_translate_train_all_is_trained(tmp_path, capsys):
-    """V9's second setting: one point, trained on English and its translation."""
-    data = write_encoded(tmp_path)
-    for name in ("train.en", "valid.en", "valid.de", "test.en", "test.de", "translate_train/train.de"):
-        path = tmp_path / f"files/{name}.tsv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("0\tthe river\n1\twater\n", encoding="utf-8")
-    small = f"--length 32 --max-positions {MAX_POSITIONS} --layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
-    values = {
-        **{"data": data, "files": f"{tmp_path}/files:{tmp_path}/files/translate_train", "languages": "en,de"},
-        **{"rates": "3e-6", "epochs": 1, "batches": 2, "settings": f"{RECIPES}/xlm/config/finetune-toy.yaml {small}"},
-    }
-    file, output = str(SWEEP.with_name("sweep-translate-train-all.yaml")), str(tmp_path / "out")
-    experiment.main([file, *(f"{name}={value}" for name, value in values.items()), "--output", output])
-    assert "| best point | " in capsys.readouterr().out
-    log = (tmp_path / "out/grid/3e-6-1-2/train.log").read_text(encoding="utf-8")
-    assert "'train_langs': 'en,de'" in log
-
-
 @pytest.mark.parametrize("kind", ["ranking", "tagging", "question-answering"])
 def test_the_grid_of_every_type(tmp_path, kind):
     """Only the type, its metric and, in question answering, references and their normalization differ."""

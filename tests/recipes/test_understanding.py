@@ -185,26 +185,6 @@ def test_questions_of_the_small_releases_need_more_than_the_beginning():
     assert [len(paragraph["context"].split()) > longest for paragraph in paragraphs] == [*[False] * 7, True] * 3
 
 
-@pytest.mark.slow
-def test_smoke_ends_with_its_scores(tmp_path):
-    done = run("bash", "recipes/xglue/smoke-understanding.sh", "--output", tmp_path, "--updates", 3)
-    _, printed = succeeded(done)
-    names = "NER POS NC MLQA XNLI PAWSX QADSM WPR QAM avg".split()
-    figures = " ".join(rf"{name}=\d+\.\d+" for name in names)
-    assert re.fullmatch(rf"xglue tasks=9 {figures}", printed.splitlines()[-1])
-    assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 2 + 9 + 1
-    assert (tmp_path / "page/page.html").read_text(encoding="utf-8").count("<h3 id=") == 9
-
-
-@pytest.mark.slow
-def test_xtreme_ends_with_its_scores(tmp_path):
-    done = run("bash", "recipes/xtreme/smoke.sh", "--output", tmp_path, "--updates", 3)
-    _, printed = succeeded(done)
-    figures = " ".join(rf"{name}=\d+\.\d+" for name in [*xtreme_scores.LANGUAGES, "avg"])
-    assert re.fullmatch(rf"xtreme tasks=9 {figures}", printed.splitlines()[-1])
-    assert (tmp_path / "scores/table.md").read_text(encoding="utf-8").count("\n") == 2 + 9 + 5
-
-
 NANO = "--layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --cpu"
 
 

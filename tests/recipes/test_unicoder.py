@@ -12,7 +12,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import overridden
 from preprocess.__main__ import main as preprocess
 from preprocess.sample.__main__ import main as write_sample
-from recipes import experiment, experiment_file, report
+from recipes import experiment, experiment_file
 from recipes.experiment_file import Experiment
 from recipes.settings import Digests
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
@@ -20,7 +20,7 @@ from tests.recipes.test_lohelp import run, write_pairs
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
-COMPARISON, FINETUNE, SMOKE = (RECIPES / f"unicoder/{name}.yaml" for name in ("experiment", "finetune", "smoke"))
+COMPARISON, FINETUNE = (RECIPES / f"unicoder/{name}.yaml" for name in ("experiment", "finetune"))
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
 CLASSIFICATION = {
@@ -90,69 +90,6 @@ def accuracies(**languages):
     return {"languages": {code: {"accuracy": accuracy} for code, accuracy in languages.items()}}
 
 
-def test_the_tables_of_the_studies(tmp_path, capsys):
-    for name, accuracy in (("en", 61.25), ("en,de", 70.0)):
-        scores = accuracies(en=accuracy, de=accuracy + 8)
-        for each in scores["languages"].values():
-            each["accuracy_interval"] = [each["accuracy"] - 3, each["accuracy"] + 4]
-        write(tmp_path / f"numbers/{name}/scores.json", scores)
-    write(tmp_path / "cross-lingual/scores.json", scores)
-    report.write(Experiment(FINETUNE, ["others=de", "files=nc"], tmp_path))
-    assert capsys.readouterr().out.splitlines() == [
-        "accuracy; in parentheses the 95 % bootstrap interval over the test examples. translate-test is scored against "
-        "the labels of the translated files.",
-        "",
-        "| nc | en | de | average |",
-        "| --- | --- | --- | --- |",
-        "| cross-lingual | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
-        "",
-        "accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
-        "",
-        "| numbers: trained on | en | de | average |",
-        "| --- | --- | --- | --- |",
-        "| en | 61.2 (58.2–65.2) | 69.2 (66.2–73.2) | 65.2 |",
-        "| en,de | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
-        "",
-        "accuracy; in parentheses the 95 % bootstrap interval over the test examples.",
-        "",
-        "| languages of training | en | de | average |",
-        "| --- | --- | --- | --- |",
-        "| 1, together | 61.2 (58.2–65.2) | 69.2 (66.2–73.2) | 65.2 |",
-        "| 2, together | 70.0 (67.0–74.0) | 78.0 (75.0–82.0) | 74.0 |",
-    ]
-
-
-def test_differences_and_tokens_of_the_comparison(tmp_path, capsys):
-    """1, 2, 3 points: their mean, and with Student's t 4.303 / sqrt 3, though either model's seeds differ by 20."""
-    for seed, base in enumerate((40.0, 60.0, 50.0), start=1):
-        write(tmp_path / f"unicoder/nc-cross-lingual-{seed}/scores.json", accuracies(en=base, de=base))
-        write(tmp_path / f"xlm/nc-cross-lingual-{seed}/scores.json", accuracies(en=base + 2 * seed, de=base))
-        write(tmp_path / f"xlm/qam-cross-lingual-{seed}/scores.json", accuracies(en=base, de=base))
-    for model, sizes in (("xlm", (5000.0, 5030.0)), ("unicoder", (5010.0,))):
-        entries = [
-            {"epoch": number, "train_wpb": str(size), "train_num_updates": str(100 * number)}
-            for number, size in enumerate(sizes, start=1)
-        ]
-        lines = ["| INFO | begin", json.dumps({"epoch": 1, "wpb": "1.0"}), *map(json.dumps, [entries[0], *entries])]
-        (tmp_path / model / "train.log").write_text("\n".join(lines) + "\n")
-    values = ["others=de", "modes=cross-lingual", "models=random,xlm,unicoder"]
-
-    def printed(*more):
-        report.write(Experiment(COMPARISON, [*values, *more], tmp_path))
-        return capsys.readouterr().out
-
-    tables = printed()
-    assert "| minus Unicoder | nc-cross-lingual | qam-cross-lingual |\n" in tables
-    assert "| XLM (MLM + TLM) | +2.0 ± 2.5 |  |\n" in tables and "| random weights |  |  |\n" in tables
-    assert "mean over 3 fine-tuning seeds, one pre-training run, and 95 % interval" in tables
-    assert "| XLM (MLM + TLM) | 200 | 5,015 | 1.00 |\n| Unicoder | 100 | 5,010 | 0.50 |\n" in tables
-    assert "| Unicoder | -2.0 ± 2.5 |  |\n" in printed("against=XLM (MLM + TLM)")
-    assert "minus" not in printed("against=what all go on from") and "minus" not in printed("models=xlm")
-    minus = tables[tables.index("| minus") :].split("\n\n")[0].splitlines()
-    models = [line.split(" |")[0] for line in minus[2:]]
-    assert models == ["| random weights", "| XLM (MLM + TLM)"]  # no baselines
-
-
 def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, capsys):
     """A passage is told by its word: English by itself, German by itself alone, so that zero-shot is half right."""
     write(tmp_path / "out/unicoder/nc-cross-lingual-1/scores.json", accuracies(en=70.0, de=50.0))
@@ -200,39 +137,14 @@ def files(tmp_path):
     return folder
 
 
-def test_arguments_are_looked_at_before_anything_begins(tmp_path, files):
-    save, data, known = tmp_path / "save", f"data={tmp_path}/data", [f"files={files}", "others=de"]
-    assert refused(data, *known, output=save, only="any").startswith("--only any: there is no such step; expected ")
-    assert refused(*known, "data=absent", output=save) == "step cross-lingual: dict.txt: no such file in absent"
-    missing = f"step cross-lingual: no.pt: no such file in {tmp_path}"
-    assert refused(data, *known, f"init={tmp_path}/no.pt", output=save) == missing
-    for others in ("de, fr", "de,"):
-        words = [data, f"files={files}", f"others={others}"]
-        assert refused(*words, output=save).startswith(f"others {others!r}: expected names joined by commas")
-    assert refused(data, f"files={files}", "others=de,de", output=save) == "others de,de: de is named twice"
-    for number, sentence in (
-        ("3", "numbers: 3: expected numbers from 1 to 2 (languages)"),
-        ("0", "numbers=1,0: whole numbers above 0 are needed"),
-        ("all", "numbers=1,all: whole numbers above 0 are needed"),
-    ):
-        assert refused(data, *known, f"numbers=1,{number}", output=save, only="numbers") == sentence
-    assert "others=: expected name=value" in refused(data, "others=", output=save, only="pairs")
-
-
 @pytest.mark.parametrize(
     "step, missing",
     [
-        ("cross-lingual", "train.en"),
         ("cross-lingual", "test.de"),
-        ("multi-language", "train.de"),
         ("multi-language", "valid.de"),
         ("translate-train", "train.de"),
-        ("translate-train", "test.en"),
         ("translate-test", "valid.en"),
         ("matrix", "train.de"),
-        ("pairs", "train.de"),
-        ("pairs", "valid.en"),
-        ("numbers", "test.de"),
     ],
 )
 def test_task_files_are_looked_for_before_anything_begins(tmp_path, files, step, missing):
@@ -312,21 +224,6 @@ def test_what_is_trained_for_the_comparison_is_bound_to_its_configurations(tmp_p
         assert found == expected
 
 
-@pytest.mark.parametrize(
-    "step, name",
-    [
-        ("classify/cross-lingual", "recipes/xlm/config/finetune.yaml"),
-        ("classify/multi-language", "recipes/unicoder/config/finetune.yaml"),
-        ("text", "recipes/sample.yaml"),
-        ("mine", "recipes/unicoder/config/dan.yaml"),
-        ("pretrain", "recipes/unicoder/config/toy.yaml"),
-        ("pretrain", "recipes/unicoder/config/pretrain.yaml"),
-    ],
-)
-def test_the_smoke_test_is_bound_to_its_configurations(tmp_path, step, name):
-    assert name in inputs(SMOKE, step, tmp_path)
-
-
 def test_models_read_as_much_in_an_update(tmp_path):
     """The limits of the tasks of each model, as the factors that were measured have it."""
     reads = {"mlm": 100, "tlm": 106, "word_recovery": 210, "paraphrase": 108, "cross_lingual_mlm": 104}
@@ -351,21 +248,6 @@ def test_models_read_as_much_in_an_update(tmp_path):
     without = {f"pretrain/without-{task}": {*FIVE} - {task} for task in left_out}
     two = {"mlm", "tlm"}
     assert found == {"start": two, "pretrain/xlm": two, "pretrain/unicoder": {*FIVE}} | without
-
-
-@pytest.mark.parametrize(
-    "script, sentence",
-    [
-        ("quickstart.sh", ": argument --updates: {}: a whole number above 0 is needed\n"),
-        ("veco/smoke.sh", ": argument --updates: {}: a whole number above 0 is needed\n"),
-        ("unicoder/smoke.sh", ": argument --updates: {}: a whole number above 0 is needed\n"),
-    ],
-)
-@pytest.mark.parametrize("number", ["0", "x", "-1"])
-def test_no_number_of_updates(tmp_path, script, sentence, number):
-    done = run("bash", f"recipes/{script}", "--output", str(tmp_path / "out"), "--updates", number)
-    assert done.returncode == 2 and done.stderr.endswith(sentence.format(number))
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_start_that_is_missing(tmp_path):
@@ -469,34 +351,6 @@ def test_translate_test_equals_source_with_perfect_translations(finetune):
     assert predictions(folder / "translate-test", "de") == predictions(folder / "cross-lingual", "en")
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [{"languages": "de,en"}, {"init": ""}, {"settings": "recipes/xlm/config/finetune-toy.yaml"}, {"updates": 3}],
-    ids=["languages", "weights", "configuration", "flag"],
-)
-def test_what_was_made_with_something_else_is_refused(finetune, changed):
-    folder = finetune("cross-lingual") / "cross-lingual"
-    before = (folder / "scores.json").read_bytes()
-    with pytest.raises(UserError, match=f"{folder} was made with other settings or weights .*: remove it or choose"):
-        finetune("cross-lingual", **changed)
-    assert (folder / "scores.json").read_bytes() == before
-
-
-def test_other_text_and_other_weights_of_the_same_name_are_refused(nano, finetune, pretrained):
-    """What is finished is not done again with the same ones."""
-    scores = finetune("cross-lingual") / "cross-lingual/scores.json"
-    before = scores.stat().st_mtime_ns
-    for path in (pretrained, nano / "sample/tasks/nc/train.en.tsv"):
-        kept = path.read_bytes()
-        with open(path, "ab") as file:
-            file.write(b"more")
-        with pytest.raises(UserError, match="was made with other settings or weights"):
-            finetune("cross-lingual")
-        path.write_bytes(kept)
-    finetune("cross-lingual")
-    assert scores.stat().st_mtime_ns == before
-
-
 #: study -> its rows
 STUDIES = {"numbers": ["en", "en,de"], "pairs": ["en,de"], "matrix": ["en", "de"]}
 
@@ -522,15 +376,6 @@ def test_studies_fill_their_tables_and_go_on(nano, finetune, capsys):
         study("numbers", evaluate="de,en", numbers="1")
     shutil.rmtree(nano / "studies/numbers")
     assert "| numbers: trained on | de | en | average |" in study("numbers", evaluate="de,en", numbers="1")
-
-
-@pytest.mark.slow
-def test_smoke_ends_with_its_scores(tmp_path):
-    done = succeed("bash", "recipes/unicoder/smoke.sh", "--output", tmp_path, "--updates", 2)
-    last = done.stdout.splitlines()[-1]
-    found = [json.loads((tmp_path / mode / "scores.json").read_text()) for mode in ("cross-lingual", "multi-language")]
-    zero_shot, together = (scores["accuracy"] for scores in found)
-    assert last == f"unicoder zero-shot={zero_shot} multi-language={together} majority={found[0]['majority']}"
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import pytest
 
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from tests.recipes.test_configurations import RECIPES, build, configuration, objectives_of
-from tests.recipes.test_lohelp import run
 
 CONFIG = RECIPES / "xglue/config"
 SIZES = {"paper": [CONFIG / "xfnp.yaml"], "toy": [CONFIG / "xfnp.yaml", CONFIG / "xfnp-toy.yaml"]}
@@ -35,13 +34,3 @@ def test_the_papers_values(dictionary):
     assert (model.heads, model.predicting_streams, model.relative_buckets, model.relative_distance) == (16, 2, 32, 128)
     assert update.update_freq[0] * objective.cfg.batch_sentences == 1024
     assert (update.lr, update.max_update, objective.cfg.length, model.max_positions) == ([1e-4], 120_000, 512, 512)
-
-
-def test_training_through_the_script_goes_on(warm, data_bin, tmp_path):
-    size = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --heads 2 --max-positions 128 --cpu"
-    command = ["bash", "recipes/xglue/pretrain.sh", data_bin, tmp_path, "random", *SIZES["toy"], *size.split()]
-    for updates in (1, 2):
-        done = run(*map(str, command), "--warmup-updates", "1", "--max-update", str(updates))
-        assert done.returncode == 0, done.stderr
-    assert "Loaded checkpoint" in done.stdout and "@ 1 updates" in done.stdout
-    assert (tmp_path / "checkpoint_last.pt").exists()

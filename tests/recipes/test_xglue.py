@@ -61,9 +61,3 @@ def test_pretraining_through_the_script_goes_on(warm, data_bin, tmp_path):
     told = pretrain("second", path, "--max-update", "1", "--lr", "0")
     assert f"decoder from {path}" in told and os.path.exists(tmp_path / "second/checkpoint_last.pt")
     assert load(path).keys() == load(tmp_path / "second/checkpoint_last.pt").keys()
-
-
-def test_without_a_configuration_the_script_says_what_it_takes(tmp_path):
-    done = run("bash", "recipes/xglue/pretrain.sh", "data", str(tmp_path / "save"), "random")
-    assert done.returncode == 2 and done.stderr.startswith("usage: pretrain.sh DATA SAVE_DIR INIT CONFIG.yaml")
-    assert not list(tmp_path.iterdir())

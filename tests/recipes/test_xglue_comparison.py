@@ -14,7 +14,6 @@ from recipes import experiment
 from recipes.experiment_file import Experiment
 from recipes.report import Report
 from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
-from tests.recipes.test_xglue_generation import succeed
 from tests.tasks.conftest import data_bin  # noqa: F401
 
 XGLUE, LOHELP = RECIPES / "xglue", RECIPES / "lohelp"
@@ -166,19 +165,6 @@ def test_ten_outputs_beside_source_and_reference(tmp_path):
 
 
 @pytest.mark.slow
-def test_smoke_ends_with_its_scores(warm, tmp_path):
-    done = succeed("bash", "recipes/xglue/smoke-generation.sh", "--output", tmp_path, "--updates", 2)
-    denoised = json.loads((tmp_path / "denoise/scores.json").read_text())
-    titles = {
-        name: json.loads((tmp_path / f"ntg-{name}/scores.json").read_text()) for name in ("xdae", "xfnp", "random")
-    }
-    assert done.stdout.splitlines()[-2:] == [
-        f"denoise BLEU={denoised['average']['bleu']} copy={denoised['copy']['average']['bleu']}",
-        "ntg BLEU " + " ".join(f"{name}={found['average']['bleu']}" for name, found in titles.items()),
-    ]
-
-
-@pytest.mark.slow
 def test_comparison_on_a_corpus_folder(warm, tmp_path, capsys):
     corpus, output = tmp_path / "corpus", tmp_path / "out"
     write_sample([str(corpus), "--documents", "40"])
@@ -323,16 +309,3 @@ def test_summaries_at_nano_size(warm, data_bin, official, tmp_path):  # noqa: F8
     log = (tmp_path / "out/pivots/en/train.log").read_text()
     assert "'train_langs': 'en'" in log and "'valid_langs': 'en'" in log
     assert re.search(r"\| en \| \d+\.\d \(.*\) \| \d+\.\d \(", (tmp_path / "out/report.md").read_text())
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (["--only", "any"], "--only any: there is no such step; expected pretrain, noise, pivots, modes, each, report"),
-        (["noise=infill"], "noise=infill: expected name=value, with one of the names data, files, languages"),
-    ],
-)
-def test_unknown_study(tmp_path, arguments, message):
-    with pytest.raises(UserError, match=re.escape(message)):
-        experiment.main([str(XGLUE / "sweep.yaml"), *arguments, "--output", str(tmp_path / "out")])
-    assert not list(tmp_path.iterdir())

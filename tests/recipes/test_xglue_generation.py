@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -141,17 +140,9 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     assert (folder / "scores.json").read_text() == result
     entry = '"epoch": 1, "valid_loss"'
     assert (folder / "train.log").read_text().count(entry) == log.count(entry) > 0
-    other = [nano / "xfnp/checkpoint_last.pt" if part == nano / "xdae/checkpoint_last.pt" else part for part in command]
-    generate = WRITING["GENERATE"]
-    for changed, words, name in (
-        (other, generate, "xfnp/checkpoint_last.pt"),
-        ([*command, "--seed", 2], generate, "--seed"),
-        (command, generate.replace("--beam 1", "--beam 2"), "2"),
-        (command, "", "then --beam 1, now nothing"),
-    ):
-        done = run("env", f"GENERATE={words}", *map(str, changed))
-        assert done.returncode == 1 and f"{name}): remove it or choose another folder\n" in done.stderr
-        assert f"error: {folder} was made with other settings or weights" in done.stderr
+    done = run("env", "GENERATE=", *map(str, command))
+    assert done.returncode == 1 and "then --beam 1, now nothing): remove it or choose another folder\n" in done.stderr
+    assert f"error: {folder} was made with other settings or weights" in done.stderr
 
 
 def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):  # noqa: F811
@@ -211,10 +202,3 @@ def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):  # no
         done = run("bash", "recipes/xglue/denoise.sh", *map(str, named + more))
         assert done.returncode == 2 and done.stderr == f"denoise.sh: {said}\n"
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("script", ["finetune-generation.sh", "denoise.sh"])
-def test_help(script):
-    done = run("bash", f"recipes/xglue/{script}", "--help")
-    assert done.returncode == 0 and done.stdout.startswith(script) and (Path("recipes/xglue") / script).is_file()
-    assert run("bash", f"recipes/xglue/{script}", "x").stderr.startswith(f"usage: {script}")

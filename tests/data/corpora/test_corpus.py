@@ -1,18 +1,15 @@
 """Every corpus has the interface of `Corpus`, and its numbers agree with its texts."""
 
-import inspect
-
 import numpy as np
 import pytest
 from tiny_data import write_items
 
-from fairseq_xl.data.corpora.base import Corpus, Texts
+from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.objectives.corrupted_lines import Lines
 
 LINES = {
     "en": [[4, 5, 6, 2], [7, 2], [2], [8, 9, 2], [10, 2]],
@@ -67,28 +64,3 @@ def test_a_sample_of_all_examples_has_each_at_most_once_and_in_order(corpora, ki
             assert [every[example] for example in drawn.tolist()] == their_sizes.tolist()
             seen |= set(drawn.tolist()) if count == 1 else set()
     assert drawn.tolist() == examples.tolist() and (len(seen) > 1 or len(examples) == 1)
-
-
-def parameters(function):
-    """Names of the parameters that callers give, in order."""
-    return [name for name, part in inspect.signature(function).parameters.items() if part.default is part.empty]
-
-
-def test_methods_take_the_arguments_of_the_base(corpora):
-    for corpus in corpora.values():
-        for name, method in inspect.getmembers(Corpus, inspect.isfunction):
-            if not name.startswith("_"):
-                expected = len(parameters(method)) - 1  # self
-                inspect.signature(getattr(corpus, name)).bind(*range(expected))
-
-
-def test_which_corpora_have_negatives(corpora):
-    having = {kind for kind, corpus in corpora.items() if hasattr(corpus, "negatives")}
-    assert having == {"documents", "parallel", "mixed"}
-    mined = {kind for kind, corpus in corpora.items() if hasattr(corpus, "prepare_negatives")}
-    assert mined == {"parallel"}
-
-
-def test_lines_of_a_corrupted_test_set_are_texts():
-    lines = Lines([np.array([4, 2])], "en")
-    assert isinstance(lines, Texts) and not isinstance(lines, Corpus)

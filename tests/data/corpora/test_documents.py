@@ -8,7 +8,6 @@ import pytest
 from tiny_data import write_items
 
 from fairseq_xl.data.corpora.documents import AdjacentSegments
-from fairseq_xl.errors import UserError
 
 #: a document of three sentences, one of a single short sentence, one that is one long sentence, two empty lines between
 ITEMS = [[5, 6, 2], [7, 2], [8, 9, 10, 2], [2], [11, 2], [2], [2], [12, 13, 14, 15, 16, 17, 18, 2]]
@@ -59,40 +58,11 @@ def test_two_sentences_are_a_pair_however_long_they_are(tmp_path):
     assert first == [[15, 16, 17, 2], [35, 36, 37, 2]] and second == [[20, 21, 22, 23], [40, 41, 42, 43]]
 
 
-@pytest.mark.parametrize("items, cut", [([[4, 2], [5, 2], [6, 7, 8, 9, 2]], 4), ([[4, 5, 6, 7, 2], [8, 2], [9, 2]], 5)])
-def test_the_cut_is_the_sentences_end_nearest_to_the_middle(tmp_path, items, cut):
-    """Of 9 tokens, on either side of 4.5; the end before and the end behind the middle win once each."""
-    text = AdjacentSegments(write_items(tmp_path / "both", items), "en")
-    ((first, second),) = text.texts(np.array([0]), 8)
-    assert (len(first), len(second)) == (cut, 9 - cut)
-
-
 def test_text_without_an_empty_line_is_one_document_with_a_warning(tmp_path, caplog):
     text = AdjacentSegments(write_items(tmp_path / "lines", [[4, 2], [5, 2]]), "en")
     with caplog.at_level(logging.WARNING):
         assert len(text.all_examples(4)[0]) == 1
     assert "lines: no empty line, so the whole text is one document" in caplog.text
-
-
-def test_windows_go_through_documents_in_order(tmp_path):
-    rng = np.random.default_rng(3)
-    documents = [[[*rng.integers(4, 60_000, size).tolist(), 2] for size in rng.integers(1, 12, 40)] for _ in range(7)]
-    items = [sentence for document in documents for sentence in ([2], *document)]
-    text = AdjacentSegments(write_items(tmp_path / "long", items), "en")
-    examples, sizes = text.all_examples(16)
-    first, second = as_lists(text.texts(examples, 16))
-    assert [len(x) + len(y) for x, y in zip(first, second)] == sizes.tolist()
-    for x, y in zip(first, second):
-        assert len(x) <= 16 and len(y) <= 16
-        assert sum(contains(document, x + y) for document in documents) == 1  # adjacent
-        assert x[-1] == 2 and (y[-1] == 2 or len(y) == 16)
-    assert sizes.sum() > 0.9 * sum(map(len, items))
-
-
-def contains(document, tokens):
-    """Whether the tokens occur consecutively in a document."""
-    text = ",".join(str(token) for sentence in document for token in sentence)
-    return ",".join(map(str, tokens)) in text
 
 
 def test_a_pass_takes_every_pair_once(tmp_path):
@@ -108,9 +78,3 @@ def test_workers_open_the_file_anew(segments):
     again = pickle.loads(pickle.dumps(segments))
     assert (again.sentences, again.language) == (5, "en")
     assert as_lists(again.texts(np.array([0]), 6)) == as_lists(segments.texts(np.array([0]), 6))
-
-
-def test_text_without_documents_of_two_sentences_is_refused(tmp_path):
-    text = AdjacentSegments(write_items(tmp_path / "single", [[4, 2], [2], [5, 2]]), "en")
-    with pytest.raises(UserError, match="no document of language 'en' has two sentences; documents are separated by"):
-        text.all_examples(8)

@@ -47,13 +47,6 @@ def test_the_last_sentence_is_truncated_and_the_next_window_begins_behind_it(tmp
     assert documents(tmp_path).all_examples(4)[1].tolist() == [4] * len(found)
 
 
-def test_windows_go_through_a_document(tmp_path):
-    sentences = [[[start + number, 2] for number in range(9)] for start in (10, 30)]
-    found = read(documents(tmp_path, *sentences), 6)
-    firsts = [text[0][0] for _, text in found]
-    assert sorted(firsts) == [10, 13, 16, 30, 33, 36] and {len(text) for _, text in found} == {3}
-
-
 def test_languages_are_known_without_reading_a_sentence(tmp_path, monkeypatch):
     corpus = documents(tmp_path)
     examples, _ = corpus.all_examples(100)

@@ -1,6 +1,5 @@
 """Blocks of whole sentences: values by hand, fairseq's TokenBlockDataset, sampling, files that are refused."""
 
-import itertools
 import pickle
 
 import numpy as np
@@ -54,26 +53,6 @@ def test_the_blocks_are_fairseqs(tmp_path, length):
     )
     corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
     assert blocks(corpus, length) == [block.tolist() for block in theirs if len(block) > 1]
-
-
-@pytest.mark.parametrize("length", [2, 7, 30, 64])
-def test_the_blocks_are_the_text_in_order(tmp_path, length):
-    items = random_items(length, 60)
-    corpus = SentenceBlocks(write_items(tmp_path / "train", items), "en")
-    found = blocks(corpus, length)
-    text, place = [token for item in items for token in item], 0
-    for block in found:
-        place += text[place : place + len(block)] != block and text[place] == EOS  # one left out
-        assert text[place : place + len(block)] == block
-        place += len(block)
-    assert text[place:] in ([], [EOS])
-    assert min(map(len, found)) > 1
-    assert max(map(len, found)) <= length
-    for block, following in itertools.pairwise(found):
-        if block[-1] != EOS:  # part of a longer sentence
-            assert len(block) == length
-        elif EOS in following and length > 2:  # the next sentence did not fit
-            assert len(block) + following.index(EOS) + 1 > length
 
 
 def test_a_pass_draws_each_block_once(tmp_path):

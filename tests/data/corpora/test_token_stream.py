@@ -110,11 +110,6 @@ def test_a_new_process_reads_the_same(long, monkeypatch):
     assert torch.cat(list(loader)).tolist() == long.tokens[:20].tolist()
 
 
-def test_a_missing_text_is_reported(tmp_path):
-    with pytest.raises(UserError, match="no/train.idx: no binarized text of language 'en'"):
-        TokenStream(tmp_path / "no" / "train", "en")
-
-
 def test_a_text_without_its_index_is_reported(tmp_path):
     prefix = write_items(tmp_path / "train", ITEMS)
     prefix.with_suffix(".idx").unlink()

@@ -90,6 +90,15 @@ def built(debs, tmp_path_factory):
     return build(tmp_path_factory.mktemp("built") / "help", debs)
 
 
+@pytest.fixture(scope="module")
+def limited(debs, tmp_path_factory):
+    """The same with fewer passages, shorter bodies and fewer pairs."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("CLASS_PASSAGES", 4), ("BODY", (20, 30)), ("PAIRS", 7)):
+            patch.setattr(tasks, name, value)
+        return build(tmp_path_factory.mktemp("limited") / "help", debs)
+
+
 def lines(path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
@@ -145,9 +154,8 @@ def test_passages_are_labeled_with_their_application(built):
             assert "Cell" not in passage and WORDS["en"][1] not in passage
 
 
-def test_training_passages_of_an_application_are_limited(built, debs, tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "CLASS_PASSAGES", 4)
-    limited, whole = every(build(tmp_path / "help", debs), "nc"), every(built, "nc")
+def test_training_passages_of_an_application_are_limited(built, limited):
+    limited, whole = every(limited, "nc"), every(built, "nc")
     assert Counter(label for label, _ in limited["train", "en"]) == {"swriter": 4, "scalc": 4}
     assert all(row in whole["train", "en"] for row in limited["train", "en"])
     assert limited["test", "de"] == whole["test", "de"] and limited["valid", "en"] == whole["valid", "en"]
@@ -193,13 +201,11 @@ def test_titles_have_the_text_of_their_page(built):
                 assert marks(body) == [mark(number, section) for section in range(1, sections_of(number) + 1)]
 
 
-def test_a_body_ends_with_the_paragraph_that_is_enough(debs, tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "BODY", (20, 30))
-    folder = build(tmp_path / "help", debs)
-    assert {len(marks(line)) for line in lines(folder / "tasks/ntg/train.en.src")} == {1, 2}
+def test_a_body_ends_with_the_paragraph_that_is_enough(limited):
+    assert {len(marks(line)) for line in lines(limited / "tasks/ntg/train.en.src")} == {1, 2}
 
 
-def test_retrieval_has_unique_sentences_of_test_pages(built, debs, tmp_path, monkeypatch):
+def test_retrieval_has_unique_sentences_of_test_pages(built, limited):
     test_pages = {page_of(line) for line in lines(built / "mono/test.en") if marks(line)}
     for language in ("de", "ru"):
         english, own = (lines(built / f"tasks/retrieval/en-{language}.{side}") for side in ("en", language))
@@ -207,9 +213,7 @@ def test_retrieval_has_unique_sentences_of_test_pages(built, debs, tmp_path, mon
         assert len(english) == len(set(english)) == len(set(own)) > 20
         assert {page_of(line) for line in english if marks(line)} == test_pages
         assert english.count(REPEATED["en"]) == 1  # once, of all the pages that have it
-    monkeypatch.setattr(tasks, "PAIRS", 7)
-    fewer = build(tmp_path / "help", debs)
-    assert lines(fewer / "tasks/retrieval/en-de.de") == lines(built / "tasks/retrieval/en-de.de")[:7]
+    assert lines(limited / "tasks/retrieval/en-de.de") == lines(built / "tasks/retrieval/en-de.de")[:7]
 
 
 def test_counts_are_those_of_the_files(built):

@@ -5,7 +5,6 @@ import zipfile
 
 import pytest
 
-from fairseq_xl.io import bounds
 from preprocess.__main__ import main as preprocess
 from preprocess.readers.opus import main
 from preprocess.readers.text import letters_and_digits
@@ -81,23 +80,6 @@ def test_a_small_corpus_gives_a_tenth(archive, tmp_path):
     assert main([str(tmp_path / "out"), str(archive), "--pair", "en-de"]) == 0
     found = read(tmp_path / "out")
     assert len(found["valid"]) == len(found["test"]) == 30
-
-
-def test_long_lines_and_files_that_grow_are_refused(archive, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(bounds, "LONGEST_LINE", 28)
-    assert main([str(tmp_path / "out"), str(archive), "--pair", "en-de"]) == 1
-    assert "books.zip, Books.de-en.de, line 101: a line of more than" in capsys.readouterr().err
-    monkeypatch.setattr(bounds, "FREE_GROWTH", -(10**9))
-    assert main([str(tmp_path / "out"), str(archive), "--pair", "en-de"]) == 1
-    assert "books.zip is refused" in capsys.readouterr().err
-
-
-def test_a_second_run_does_nothing(archive, tmp_path):
-    command = [str(tmp_path / "out"), str(archive), "--pair", "en-de"]
-    assert main(command) == 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
-    assert main(command) == 0
-    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*") if path.is_file()}
 
 
 @pytest.mark.parametrize(

@@ -88,23 +88,6 @@ def lines(path):
     return path.read_text(encoding="utf-8").split("\n")[:-1]
 
 
-def test_the_official_archives_are_those_of_the_shared_task():
-    assert [archive.name for archive in WMT14] == [
-        "training-parallel-europarl-v7.tgz",
-        "training-parallel-commoncrawl.tgz",
-        "training-parallel-nc-v9.tgz",
-    ]
-    assert [archive.name for archive in WMT14_FRENCH] == ["training-parallel-un.tgz", "training-giga-fren.tar"]
-    assert [archive.name for archive in WMT16] == ["training-parallel-ep-v8.tgz", "setimes-v2.en-ro.tmx.gz"]
-    assert all(len(archive.sha256) == 64 for archive in WMT14 + WMT14_FRENCH + WMT16)
-    assert WMT14[1].members("en-de") == {"en": "commoncrawl.de-en.en", "de": "commoncrawl.de-en.de"}
-    assert [archive.members("en-fr")["en"] for archive in WMT14_FRENCH] == [
-        "un/undoc.2000.fr-en.en",
-        "giga-fren.release2.fixed.en",
-    ]
-    assert WMT16[0].members("en-ro")["ro"] == "training-parallel-ep-v8/europarl-v8.ro-en.ro"
-
-
 @pytest.mark.parametrize("name", PAIRS)
 def test_sacrebleu_has_the_test_sets(name):
     for test_set in (*PAIRS[name].validation, PAIRS[name].test):
@@ -168,12 +151,6 @@ def test_romanian_letters():
     cedilla, comma = "\u015f\u0163\u015e\u0162", "\u0219\u021b\u0218\u021a"
     assert romanian.normalize(cedilla) == comma and romanian.normalize(f"{comma} ăâîĂÂÎ ç") == f"{comma} ăâîĂÂÎ ç"
     assert romanian.normalize(f"{cedilla}{comma}ăâîĂÂÎ ç", remove_diacritics=True) == "stSTstSTaaiAAI ç"
-
-
-def test_a_check_of_what_is_not_utf_8(tmp_path, capsys):
-    (tmp_path / "text").write_bytes(b"unu\ndoi\nsi a\xfea\n")
-    assert romanian.main(["--check", str(tmp_path / "text")]) == 1
-    assert f"{tmp_path}/text, line 3: not UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -378,10 +355,3 @@ def test_a_damaged_archive_of_compressed_members_is_one_sentence(tmp_path, damag
     with pytest.raises(UserError, match=r"giga-fren.tar is damaged \(.*\): remove it and run the same command"):
         archive.extract(path, {"giga-fren.release2.fixed.en": tmp_path / "en"})
     assert not (tmp_path / "en").exists()
-
-
-def test_unknown_pairs_are_refused(tmp_path, capsys):
-    assert main([str(tmp_path / "wmt"), "--pairs", "en-de,de-fr"]) == 1
-    (error,) = capsys.readouterr().err.splitlines()
-    assert error.startswith("wmt: ") and "--pairs" in error and "'de-fr'" in error
-    assert error.endswith(" en-de, en-fr, en-ro")

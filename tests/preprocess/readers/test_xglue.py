@@ -181,7 +181,6 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
     [
         ("QAM/xglue.qam.de.dev", None, "{path}: there is no such file"),
         ("QAM/xglue.qam.de.dev", b"", "{path}, line 1: the file is empty"),
-        ("QAM/xglue.qam.de.dev", b"was\tDas .\tGood\n", "{path}, line 1: label 'Good' is not one of 0, 1"),
         ("QAM/xglue.qam.de.dev", b"was\tDas\n", "{path}, line 1: expected 2 texts and a label, found 2 fields"),
         ("QAM/xglue.qam.en.train", b"7\ta\tb\t1\n", "{path}, line 1: expected 2 texts and a label, found 4 fields"),
         (
@@ -190,14 +189,7 @@ def test_no_line_is_lost_for_an_empty_text(source, tmp_path, caplog):
             "{path}, line 2: expected 3 fields as in the first line, found 2",
         ),
         ("QAM/xglue.qam.de.test", b"was\tDas .\t1\n\nwas\tDie .\t0\n\n", "{path}, line 2: the line is empty"),
-        ("NER/de.dev", b"Das O\nHaus\n", "{path}, line 2: expected a word and a tag, found 'Haus'"),
-        ("NER/de.dev", b"Sch\xf6n O\n", "{path}, line 1: not UTF-8"),
         ("WPR/xglue.wpr.de.dev", b"q\tt\ts\t5\n", "{path}, line 1: label '5' is not one of 0, 1, 2, 3, 4"),
-        (
-            "MLQA/MLQA_V1/dev/dev-context-de-question-de.json",
-            json.dumps(QUESTIONS).replace("16", "15").encode(),
-            "{path}, line 1, question 'a': the answer 'Elbe' is not at 15, where there is ' Elb'",
-        ),
     ],
 )
 def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):

@@ -101,31 +101,6 @@ def test_empty_words_and_empty_lines_of_pan_x(source, tmp_path, caplog):
     assert f"{source}/panx/test-de.tsv: left out 1 empty lines" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("panx/dev-de.tsv", None, "{path}: there is no such file"),
-        ("panx/dev-de.tsv", "Haus\n", "{path}, line 1: expected a word and a tag, found 'Haus'"),
-        ("xnli/dev-de.tsv", "a\tb\n", "{path}, line 1: expected two texts and a label, found 2 fields"),
-        (
-            "xnli/dev-de.tsv",
-            "a\tb\tyes\n",
-            "{path}, line 1: label 'yes' is not one of contradiction, entailment, neutral",
-        ),
-        ("xnli/dev-de.tsv", "", "{path}, line 1: the file is empty"),
-        ("xquad/xquad.de.json", "{", "{path}, line 1: not JSON: Expecting property name enclosed in double quotes"),
-    ],
-)
-def test_problems_are_one_sentence(name, content, message, source, tmp_path, capsys):
-    path = source / name
-    path.unlink()
-    if content is not None:
-        path.write_text(content, encoding="utf-8")
-    assert read(source, tmp_path / "out", "--langs", "en,de", "--tasks", "panx,xnli,xquad") == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "xtreme: " + message.format(path=path)
-    assert not (tmp_path / "out/manifest.json").exists() and not list(tmp_path.rglob("*.tmp"))
-
-
 def test_all_problems_are_listed(source, tmp_path, capsys):
     """A test file has no labels: a line with two columns is wrong. Lines of csv are those of the file."""
     names = ("panx/test-de.tsv", "panx/dev-de.tsv", "udpos/dev-de.tsv", "xnli/dev-de.tsv")
@@ -247,8 +222,3 @@ def test_a_translated_test_file_keeps_its_lines(tmp_path, source, capsys, conten
         assert capsys.readouterr().err.splitlines()[-1] == f"xtreme: {path}, {written}"
     else:
         assert (tmp_path / "out/pawsx/translate_test/de/test.en.tsv").read_text(encoding="utf-8") == written
-
-
-def test_an_unknown_task_is_one_sentence(source, tmp_path, capsys):
-    assert read(source, tmp_path / "out", "--tasks", "tatoeba") == 1
-    assert "xtreme: --tasks tatoeba: tatoeba is not one of xnli, pawsx, udpos" in capsys.readouterr().err

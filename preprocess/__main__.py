@@ -10,7 +10,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
-from fairseq_xl.io.files import SIZE_LIMIT, no_room, room_problem
+from fairseq_xl.io.files import SIZE_LIMIT, room_problem
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.text import use_utf8
 from preprocess.fingerprints import verify
@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (UserError, OSError) as error:
         if room_problem(error) == SIZE_LIMIT:
             message = f"{options.data_bin}: {SIZE_LIMIT}: raise it, and run the same command to continue"
-        elif no_room(error):
+        elif room_problem(error):
             message = f"The disk of {options.data_bin} is full: make room, and run the same command to continue"
         else:
             message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -32,7 +32,8 @@ def test_all_commands_are_listed(words, capsys):
     with pytest.raises(SystemExit) as ended:
         commands.main(words)
     shown = capsys.readouterr().out
-    assert all(name in shown and described in shown for name, described in commands.COMMANDS.items())
+    assert all(f"  {name} " in shown and commands.description(name) in shown for name in commands.COMMANDS)
+    assert {"average", "score bleu", "probe wic", "trim-vocabulary"} < commands.COMMANDS.keys()
     assert ended.value.code == (0 if words else 2)
 
 
@@ -123,11 +124,6 @@ def test_numbers_have_a_range(name, monkeypatch):
         for text in {int: ["9" * 12], float: ["nan", "inf", "1e12"]}.get(action.type, []):
             with pytest.raises(UserError, match=f"{action.option_strings[0]} "):
                 action(parsers[0], argparse.Namespace(), action.type(text), action.option_strings[0])
-
-
-def test_every_module_is_a_command():
-    names = {path.stem for path in (ROOT / "fairseq_xl" / "commands").glob("*.py")} - {"__init__"}
-    assert names == {name.replace(" ", "_").replace("-", "_") for name in commands.COMMANDS}
 
 
 def test_help_and_scores_import_neither_torch_nor_fairseq():

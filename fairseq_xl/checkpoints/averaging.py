@@ -28,18 +28,12 @@ INITIAL = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddin
 
 
 def last_checkpoints(folder: str, count: int, by_update: bool = False) -> list[str]:
-    """Lists the newest checkpoints of a run.
+    """Paths of the newest `count` checkpoints of the ``--save-dir`` of a run, oldest first.
 
     Args:
-        folder: the run's ``--save-dir``.
-        count: number of checkpoints.
         by_update: list checkpoints of ``--save-interval-updates`` (``checkpoint_E_U.pt``), not of epochs.
 
-    Returns:
-        paths, oldest first.
-
-    Raises:
-        UserError: the folder is missing or holds fewer.
+    Raises `UserError` if the folder is missing or holds fewer.
     """
     try:
         names = os.listdir(folder)
@@ -66,12 +60,8 @@ def average(paths: list[str]) -> dict:
     Args:
         paths: checkpoints of one model, oldest first: of one run, or of runs that start from one model.
 
-    Returns:
-        a checkpoint that fairseq loads.
-
-    Raises:
-        UserError: a file is not a checkpoint, or they are not of one model: parameters, dictionary, labels, directions,
-            objectives, framing or options that change the meaning of weights differ.
+    Raises `UserError` for a file that is no checkpoint, and for checkpoints that are not of one model: parameters,
+    dictionary, labels, directions, objectives, framing or options that change the meaning of weights differ.
     """
     if not paths:
         raise UserError("there are no checkpoints to average")
@@ -83,8 +73,8 @@ def average(paths: list[str]) -> dict:
         meaning = _meaning(state, path)
         first = first or meaning
         _check_meaning(first, meaning, paths[0], path)
-        if totals:
-            _check_same(totals, state["model"], paths[0], path)
+        if problem := _problem(totals or state["model"], state["model"], paths[0], path):
+            raise UserError(f"{paths[0]} and {path} are not of one model: {problem}")
         key = tuple(value.sum(dtype=torch.float64).item() for value in state["model"].values())
         if key in sums:
             logger.warning("%s and %s have the same weights, which count twice", sums[key], path)
@@ -103,17 +93,16 @@ def average(paths: list[str]) -> dict:
     return state
 
 
-def _check_same(expected: dict, state: dict, first: str, path: str) -> None:
-    different = sorted(expected.keys() ^ state.keys())
-    if different:
-        where = first if different[0] in expected else path
-        raise UserError(f"{first} and {path} are not of one model: only {where} has {different[0]}")
+def _problem(expected: dict, state: dict, first: str, path: str) -> str | None:
+    """The first difference between the parameters of two models."""
+    if different := sorted(expected.keys() ^ state.keys()):
+        return f"only {first if different[0] in expected else path} has {different[0]}"
     for name, value in state.items():
-        shapes = tuple(expected[name].shape), tuple(value.shape)
-        if shapes[0] != shapes[1]:
-            raise UserError(f"{first} and {path} are not of one model: {name} has shapes {shapes[0]} and {shapes[1]}")
+        if expected[name].shape != value.shape:
+            return f"{name} has shapes {tuple(expected[name].shape)} and {tuple(value.shape)}"
         if expected[name].is_floating_point() != value.is_floating_point():
-            raise UserError(f"{first} and {path} are not of one model: {name} is floating-point in only one of them")
+            return f"{name} is floating-point in only one of them"
+    return None
 
 
 def _meaning(state: dict, path: str) -> dict[str, Any]:

@@ -2,15 +2,16 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from fairseq_xl.checkpoints.layouts.base import Counterpart
 from fairseq_xl.checkpoints.layouts.counterparts import counterpart, sentence_encoder
-from fairseq_xl.checkpoints.layouts.exported_folders import write_fairseq, write_transformers
+from fairseq_xl.checkpoints.layouts.exported_folders import (
+    write_fairseq,
+    write_sentence_transformers,
+    write_transformers,
+)
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages, read_own
-from fairseq_xl.checkpoints.layouts.sentence_transformers import write_sentence_transformers
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
 from fairseq_xl.data.vocabulary.subwords import FILES, vocabulary_kind
@@ -22,64 +23,42 @@ logger = logging.getLogger(__name__)
 (SENTENCEPIECE,) = FILES["sentencepiece"]
 
 
-@dataclass(frozen=True)
-class Export:
-    """What to write of a checkpoint."""
-
-    kind: str = "transformers"  # or fairseq, or sentence-transformers
-    #: the language of the text, or the direction as in en-de. Language embeddings are then added to the position
-    #: embeddings, and the direction gives the first symbol of the decoder's input
-    language: str | None = None
-    #: file of a language module that replaces the checkpoint's; from an archive, the module of `language`
-    language_module: str | None = None
-    head: bool = True  # as in `counterpart`, like `layout`
-    layout: str | None = None
-    dtype: str = "float32"  # type of the weights in the file
-    layer: int | None = None  # of sentence-transformers: the layer that is pooled; None: the last one
-    pooling: Literal["mean", "first"] = "mean"  # of sentence-transformers
-    tokenizer: bool = True  # whether to write the tokenizer
-
-
-def export_model(checkpoint: str, data: Path, output: Path, export: Export) -> None:
+def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: Any) -> None:
     """Writes a checkpoint of this package as a folder for another program, with its tokenizer.
 
     Args:
-        checkpoint: its file.
         data: data folder with its dict.txt and its sub-words.
-        output: the folder to write.
+        kind: transformers, fairseq or sentence-transformers.
+        options: `lang`, `language_module`, `no_head`, `no_tokenizer`, `layout`, `dtype`, `layer` and `pooling` of
+            `fairseq-xl convert`.
 
     Raises `UserError` for a model without counterpart, and for a language or direction that the model does not have.
     """
-    archive = export.language if export.language_module else None
-    model = read_own(checkpoint, data, export.language_module, archive)
-    source, target = _languages(model, export.language)
-    if export.language:
+    archive = options.lang if options.language_module else None
+    model = read_own(checkpoint, data, options.language_module, archive)
+    source, target = _languages(model, options.lang)
+    if options.lang:
         model = for_languages(model, source or "", target)
     with new_folder(output) as folder:
-        if export.kind == "fairseq":
+        if kind == "fairseq":
             pieces = data / SENTENCEPIECE
             has_pieces = vocabulary_kind(data) == "sentencepiece" and pieces.is_file()
-            left_out = write_fairseq(folder, model, export.dtype, pieces if has_pieces else None)
+            left_out = write_fairseq(folder, model, options.dtype, pieces if has_pieces else None)
         else:
-            pooled = export.kind == "sentence-transformers"
-            result = sentence_encoder(model, export.layer) if pooled else counterpart(model, export.head, export.layout)
+            pooled, head = kind == "sentence-transformers", not options.no_head
+            result = sentence_encoder(model, options.layer) if pooled else counterpart(model, head, options.layout)
             left_out = result.left_out
-            write_transformers(folder, result, export.dtype, _start(model, target))
-            if export.tokenizer:
-                _write_tokenizer(folder, data, model, result, source)
+            write_transformers(folder, result, options.dtype, _start(model, target))
+            if not options.no_tokenizer:
+                segments, framing = result.config.get("type_vocab_size") == 2, model.options["framing"]
+                write_tokenizer(folder, data, model.dictionary, framing, model.longest, source, segments)
+                if vocabulary_kind(data) == "xlm" and model.type_state.get("num_texts", 1) > 1:
+                    remark = "XLMTokenizer puts one </s> between two texts, and this package two"
+                    logger.warning("%s was fine-tuned on pairs: %s", model.path, remark)
             if pooled:
-                write_sentence_transformers(folder, export.pooling, model.longest, model.options["embed_dim"])
+                write_sentence_transformers(folder, options.pooling, model.longest, model.options["embed_dim"])
     if left_out:
         logger.info("%s: not exported: %s", checkpoint, ", ".join(left_out))
-
-
-def _write_tokenizer(folder: Path, data: Path, model: Own, exported: Counterpart, source: str | None) -> None:
-    segments = exported.config.get("type_vocab_size") == 2
-    write_tokenizer(folder, data, model.dictionary, model.options["framing"], model.longest, source, segments)
-    if vocabulary_kind(data) == "xlm" and model.type_state.get("num_texts", 1) > 1:
-        logger.warning(
-            "%s was fine-tuned on pairs: XLMTokenizer puts one </s> between two texts, and this package two", model.path
-        )
 
 
 def _languages(model: Own, language: str | None) -> tuple[str | None, str | None]:
@@ -118,9 +97,7 @@ def _start(model: Own, target: str | None) -> int | None:
     if not model.has_decoder:
         return None
     if target is None:
-        logger.warning(
-            "%s: no direction is named (--lang XX-YY), so generate() needs decoder_start_token_id, the id of [YY]",
-            model.path,
-        )
+        remark = "so generate() needs decoder_start_token_id, the id of [YY]"
+        logger.warning("%s: no direction is named (--lang XX-YY), %s", model.path, remark)
         return None
     return model.dictionary.language_symbol(target)

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
-from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.layouts.published_files import CONFIG, has_weights
 from fairseq_xl.checkpoints.layouts.weight_checks import check_tables
 from fairseq_xl.checkpoints.parameter_names import POSITIONS, TOKENS
@@ -17,14 +17,13 @@ from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, open_subwords, vocabulary_kind
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import CHECKPOINTS, check_checkpoint, refuse_hub_name
-from fairseq_xl.io.configuration import check_configuration
+from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, refuse_hub_name
 from fairseq_xl.io.files import json_object
 from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.options import option_name
 
 Description = dict[str, Any]
 
-DICTIONARY = "dict.txt"
 ONNX_DESCRIPTION = "model.json"
 
 IS_DICTIONARY = re.compile(r"dict(\..+)?\.txt")  # dict.txt, and dict.de.txt of fairseq
@@ -95,17 +94,15 @@ def _folder(path: Path) -> Description:
 
 
 def _published(model: published_models.Published) -> Description:
-    depths = model.depths
-    layers = {f"{stack}_layers": depth for stack, depth in depths.items()} if "decoder" in depths else {}
-    options = model.options | (layers or {"layers": depths["encoder"]})
-    options = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    layers = {f"{stack}_layers": depth for stack, depth in model.depths.items()}
+    options = model.options | (layers if "decoder" in model.depths else {"layers": model.depths["encoder"]})
     return {
         "kind": f"published model, layout {model.layout.name}",
         **_sizes(model.state),
         "vocabulary": {"symbols": len(model.symbols), "from": str(model.symbols_from)},
         "languages": model.languages,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "options": options,
+        "options": {option_name(name): value for name, value in options.items()},
     }
 
 
@@ -122,13 +119,9 @@ def _sizes(state: dict[str, Tensor]) -> Description:
 
 
 def _own(content: Any, path: Path) -> Description:
-    content = check_configuration(check_checkpoint(content, path), path)
-    identity = (content.get("task_state") or {}).get("fairseq_xl")
-    if not isinstance(identity, dict):
-        raise UserError(f"{path} was not written by fairseq_xl, and is no published model that is known here")
-    check_identity(identity, path, None, path)
-    cfg = content.get("cfg") or {}
-    model, task = cfg.get("model") or {}, cfg.get("task") or {}
+    checkpoint = open_checkpoint(path, content=content, finite=False)
+    identity, model, task = checkpoint.identity, checkpoint.options, checkpoint.task
+    content = checkpoint.content
     history, state = (content.get("optimizer_history") or [{}])[-1], content["model"]
     try:
         check_tables(state)
@@ -170,16 +163,17 @@ def _labels(state: dict[str, Any]) -> Any:
 def _data(folder: Path) -> Description:
     """Describes a data folder with a dict.txt; raises `UserError` for damaged files."""
     dictionary, manifest = XLDictionary.load(folder / DICTIONARY), read_manifest(folder)
-    description: Description = {"kind": "data folder of fairseq_xl", "languages": dictionary.languages}
-    kind = vocabulary_kind(folder)
-    description["vocabulary"] = {"symbols": len(dictionary), "sha256": dictionary.digest()}
+    kind, subwords = vocabulary_kind(folder), None
     if any((folder / name).is_file() for name in FILES[kind]):
-        opened = open_subwords(folder)
-        description["sub-words"] = {"kind": kind, "pieces": len(opened.symbols)}
-    else:
-        description["sub-words"] = f"none (missing: {', '.join(FILES[kind])})"
+        subwords = {"kind": kind, "pieces": len(open_subwords(folder).symbols)}
     datasets = _datasets(folder, manifest)
-    return description | ({"datasets": datasets} if datasets else {})
+    return {
+        "kind": "data folder of fairseq_xl",
+        "languages": dictionary.languages,
+        "vocabulary": {"symbols": len(dictionary), "sha256": dictionary.digest()},
+        "sub-words": subwords or f"none (missing: {', '.join(FILES[kind])})",
+        **({"datasets": datasets} if datasets else {}),
+    }
 
 
 def _datasets(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:

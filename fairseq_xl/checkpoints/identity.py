@@ -7,17 +7,20 @@ It has the format, the task, a hash of the dictionary, the languages, the framin
 import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fairseq_xl.checkpoints.language_modules import check_languages
+from torch import Tensor
+
 from fairseq_xl.data.framing import FRAMINGS
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.data.vocabulary.encoding import TOKENIZER, encoding_of
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.data.vocabulary.subwords import FILES
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.configuration import check_values
+from fairseq_xl.io.checkpoints import check_checkpoint, check_finite, load_plain
+from fairseq_xl.io.configuration import check_configuration, check_values
 from fairseq_xl.io.format_numbers import check_format
 
 #: keys of every identity beside "format", with their types
@@ -42,6 +45,45 @@ OPTIONAL = {
 }
 
 
+class Checkpoint(NamedTuple):
+    """A checkpoint of this package."""
+
+    content: dict[str, Any]  # of its file
+    state: dict[str, Tensor]  # its parameters
+    options: dict[str, Any]  # of its model, checked by `check_configuration`, like `task`; {} if it has none
+    task: dict[str, Any]
+    identity: dict[str, Any]
+
+
+def open_checkpoint(path, dictionary=None, dictionary_file=None, content=None, finite=True) -> Checkpoint:
+    """Reads a checkpoint of this package as plain data, and checks all of it: nothing in the file is run.
+
+    Args:
+        dictionary, dictionary_file: as in `check_identity`.
+        content: the content of the file, if it has been read with `load_plain`.
+        finite: whether its parameters must be finite numbers.
+
+    Raises `UserError` as `load_plain`, `check_checkpoint`, `check_configuration`, `check_finite` and `check_identity`.
+    """
+    content = check_checkpoint(load_plain(path) if content is None else content, path)
+    checked = check_configuration(content, path)
+    if finite:
+        check_finite(content, path)
+    identity = (content.get("task_state") or {}).get("fairseq_xl")
+    check_identity(identity, path, dictionary, dictionary_file)
+    model, task = ((checked.get("cfg") or {}).get(section) or {} for section in ("model", "task"))
+    return Checkpoint(content, content["model"], model, task, identity)
+
+
+def check_languages(languages, path):
+    """Raises `UserError` unless `languages`, read from the file `path`, is a list of one or more language codes."""
+    if not isinstance(languages, (list, tuple)) or not languages:
+        raise UserError(f"{path} is damaged: it names no languages")
+    for language in languages:
+        if not isinstance(language, str) or not PUBLISHED_LANGUAGE.fullmatch(language):
+            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
+
+
 def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
     """Raises `UserError` for an identity that is missing, damaged, or of another format, dictionary or sub-words.
 
@@ -55,16 +97,15 @@ def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
     if not isinstance(identity, dict) or "format" not in identity:
         raise UserError(f"{origin} was not written by fairseq_xl")
     check_format("checkpoint", identity, origin)
-    missing = REQUIRED.keys() - identity.keys()
-    if missing:
+    if missing := REQUIRED.keys() - identity.keys():
         raise UserError(f"{origin} is damaged: its identity lacks {', '.join(sorted(missing))}")
     check_values(identity, REQUIRED | OPTIONAL, "task_state.fairseq_xl", origin)
     if identity["languages"]:
         check_languages(identity["languages"], origin)
     if dictionary is not None and identity["dictionary"] != dictionary.digest():
+        folder = f"data folder {trained}, " if trained else ""
         raise UserError(
-            f"{origin} was trained with another dictionary ({f'data folder {trained}, ' if trained else ''}languages "
-            f"{', '.join(identity['languages'])}) than "
+            f"{origin} was trained with another dictionary ({folder}languages {', '.join(identity['languages'])}) than "
             f"{dictionary_file} ({len(dictionary)} symbols, languages {', '.join(dictionary.languages)}); "
             "`python -m preprocess … --spm-model FILE --dict FILE` with the checkpoint's own files encodes text for it,"
             " and `fairseq-xl extend-vocabulary` makes a checkpoint for another dictionary"
@@ -76,10 +117,7 @@ def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
 def check_encoding(stored: dict[str, Any], origin: str, folder: Path) -> None:
     """Raises `UserError` unless a data folder has a checkpoint's sub-words and tokenizers, as far as both are known.
 
-    Args:
-        stored: `encoding_of` the data folder that the checkpoint was trained with.
-        origin: the checkpoint's file, for messages.
-        folder: the data folder.
+    `stored` is `encoding_of` the data folder that the checkpoint, the file `origin`, was trained with.
     """
     current = encoding_of(folder) if stored else {}
     for name, value in stored.items():
@@ -99,7 +137,6 @@ def check_framing(framing, origin, before, framing_option):
 
     Args:
         before: framing of the checkpoint that was loaded before it, or None.
-        framing_option: --framing, or None.
     """
     if before not in (None, framing):
         raise UserError(f"{origin} was trained with --framing {framing}, the checkpoint before it with {before}")
@@ -114,9 +151,8 @@ def check_data_folder(options, trained, identity, path):
 
     Args:
         options: options of the task.
-        trained: DATA of the checkpoint's training.
+        trained: DATA of the training of the checkpoint, the file `path`.
         identity: the checkpoint's identity; {} if it has none.
-        path: the checkpoint's file.
     """
     if not options.data:
         return  # `setup_task` says that it is missing

@@ -25,7 +25,6 @@ def initial_rows(
     """Returns the old rows of each symbol and language of a new dictionary, and logs their numbers.
 
     Args:
-        old, new: the dictionaries.
         segment: function that returns the old pieces of a new piece, without unknown ones.
         like: old language whose rows new languages get; None: the mean over all.
 

@@ -29,11 +29,9 @@ def with_languages(
     """Changes the languages of weights to those of a run: rows of ``[xx]`` and language embeddings, matched by name.
 
     Args:
-        state: state dict of the checkpoint.
         model: state dict of the new model, which gives the rows of languages that the checkpoint lacks; their output
             bias is 0, as with published weights.
         before: languages of the checkpoint.
-        dictionary: the run's dictionary.
         path: the checkpoint's file, for messages.
 
     Logs a line with the new rows. Raises `UserError` if a table has another number of rows than the dictionary.
@@ -48,9 +46,14 @@ def with_languages(
         pieces = dictionary.first_language if has_symbols else 0
         if len(value) != pieces + len(before):
             raise UserError(f"{path} is damaged: {name} has {len(value)} rows, expected {pieces + len(before)}")
-        fresh = _fresh(name, value, model, pieces, len(languages))
-        if fresh is None:  # the new model has no such table
-            continue
+        if value.dim() == 1:  # an output bias (V,)
+            fresh = value.new_zeros(len(languages))
+        else:
+            shared = name.replace("decoder.", "encoder.") if has_symbols else name  # both may share their tokens
+            table = model.get(name, model.get(shared))
+            if table is None:  # the new model has no such table
+                continue
+            fresh = table[pieces:].to(value, copy=True)  # (L, C)
         for row, code in enumerate(languages):
             if code in before:
                 fresh[row] = value[pieces + before.index(code)]
@@ -62,12 +65,3 @@ def with_languages(
         *(path, ", ".join(new) or "none", ", ".join(left_out) or "none"),
     )
     return changed
-
-
-def _fresh(name: str, value: Tensor, model: dict[str, Tensor], pieces: int, languages: int) -> Tensor | None:
-    """New rows (L, C) or (L,) for all languages: the new model's rows, or zeros for an output bias (V,)."""
-    if value.dim() == 1:
-        return value.new_zeros(languages)
-    shared = name.replace("decoder.", "encoder.") if pieces else name  # encoder and decoder may share their tokens
-    table = model.get(name, model.get(shared))
-    return None if table is None else table[pieces:].to(value, copy=True)

@@ -21,14 +21,12 @@ from pathlib import Path
 
 import torch
 
+from fairseq_xl.checkpoints.identity import check_languages, open_checkpoint
 from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS, TOKENS
-from fairseq_xl.data.vocabulary.special_symbols import PUBLISHED_LANGUAGE
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
-from fairseq_xl.io.configuration import check_configuration
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.files import is_whole_file, replacing
 from fairseq_xl.io.format_numbers import FORMATS, check_format
-from fairseq_xl.io.zip_files import is_whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +44,6 @@ class LanguageModule:
         languages: their codes.
         dictionary: digest of the dictionary (`XLDictionary.digest`).
         body: SHA-256 of the body that the module was learned with (`body_digest`).
-        language_positions: whether the module has positions.
         adapters: channels of its adapters, 0 without adapters.
         state: {name of the parameter in the model: tensor}
     """
@@ -120,29 +117,23 @@ def without_special(state, languages):
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def extract(checkpoint, path):
+def extract(content, path):
     """The language module of a checkpoint, the content of the file `path`.
 
-    Raises `UserError` for a checkpoint of another model.
+    Raises `UserError` for a checkpoint of another model, and as `open_checkpoint`.
     """
-    checkpoint = check_configuration(checkpoint, path)
-    state = checkpoint["model"]
-    identity = (checkpoint.get("task_state") or {}).get("fairseq_xl") or {}
-    model = (checkpoint.get("cfg") or {}).get("model")
-    has_options = isinstance(model, dict) and {"language_positions", "adapters"} <= model.keys()
-    if identity:
-        check_format("checkpoint", identity, path)
-    if SPECIAL not in state or not has_options or not {"dictionary", "languages"} <= identity.keys():
+    checkpoint = open_checkpoint(path, content=content, finite=False)
+    identity, options = checkpoint.identity, checkpoint.options
+    if SPECIAL not in checkpoint.state or not {"language_positions", "adapters"} <= options.keys():
         raise UserError(f"{path} has no language module: it is not a checkpoint of an xl_monotrans_* model")
-    check_languages(identity["languages"], path)
-    positions = bool(model["language_positions"])
+    positions = bool(options["language_positions"])
     return LanguageModule(
         languages=list(identity["languages"]),
         dictionary=identity["dictionary"],
-        body=identity.get("body") or body_digest(state, positions),
+        body=identity.get("body") or body_digest(checkpoint.state, positions),
         language_positions=positions,
-        adapters=int(model["adapters"]),
-        state=split(state, positions)[0],
+        adapters=int(options["adapters"]),
+        state=split(checkpoint.state, positions)[0],
     )
 
 
@@ -159,7 +150,7 @@ def read(path, language=None):
     if members is not None:
         if language is None and len(members) > 1:
             raise UserError(f"{path} has language modules of {', '.join(members)}: choose one with --lang")
-        return _member(path, members[_find(path, members, language) if language else next(iter(members))])
+        return _member(path, _find(path, members, language))
     content = load_plain(path)
     is_checkpoint = isinstance(content, dict) and isinstance(content.get("model"), dict)
     module = extract(content, path) if is_checkpoint else _check(content, path)
@@ -210,11 +201,10 @@ def copy(archive, language, path):
     if members is None:
         raise UserError(f"{archive} is not an archive of language modules")
     name = _find(archive, members, language)
-    content = _bytes(archive, members[name])
-    check_replaceable(path, _member(archive, members[name]))
+    check_replaceable(path, _member(archive, name))
     with replacing(path) as stream:
-        stream.write(content)
-    logger.info("%s is the language module of %s", path, name)
+        stream.write(_bytes(archive, name))
+    logger.info("%s is the language module of %s", path, name.removesuffix(SUFFIX))
 
 
 def check_replaceable(path, module):
@@ -258,15 +248,6 @@ def is_archive(path):
     return _members(path) is not None
 
 
-def check_languages(languages, path):
-    """Raises `UserError` unless `languages`, read from the file `path`, is a list of one or more language codes."""
-    if not isinstance(languages, (list, tuple)) or not languages:
-        raise UserError(f"{path} is damaged: it names no languages")
-    for language in languages:
-        if not isinstance(language, str) or not PUBLISHED_LANGUAGE.fullmatch(language):
-            raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
-
-
 def _members(path):
     """{languages: name of the file in the archive}, or None if the file is not an archive."""
     try:
@@ -284,9 +265,9 @@ def _members(path):
 
 
 def _find(path, members, language):
-    """The languages of the module that has a language, "de" or "de+fr" for "de"."""
-    for name in members:
-        if language in (name, *name.split("+")):
+    """The file in an archive of the module that has a language, that of de+fr for de; of the first one for None."""
+    for languages, name in members.items():
+        if language in (None, languages, *languages.split("+")):
             return name
     raise UserError(f"{path} has language modules of {', '.join(members)}, not of {language}")
 

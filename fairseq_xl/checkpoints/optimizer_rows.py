@@ -40,10 +40,9 @@ def trained_names(model: dict[str, Tensor], cfg: dict[str, Any]) -> list[str]:
 def change_optimizer(
     state: dict[str, Any], parameters: dict[str, Tensor], change_weights: Change, change_moments: Change
 ) -> dict[str, Any]:
-    """Returns an optimizer's state with other rows.
+    """Returns an optimizer's state, a checkpoint's `last_optimizer_state`, with other rows.
 
     Args:
-        state: the state of a checkpoint, `last_optimizer_state`.
         parameters: {name: parameter} of the trained parameters in order, before the change.
         change_weights, change_moments: functions of a parameter's name and a tensor that give float32 parameters, and
             moments, their new rows.

@@ -77,7 +77,6 @@ def read(path: Any, values: bool = True) -> Published | Any:
     """Reads a published model.
 
     Args:
-        path: the file of weights, or its folder.
         values: whether the weights are read; if not, they are on the meta device and have only shapes and types, but
             for an EncoderDecoderModel.
 
@@ -180,7 +179,10 @@ def _published(
     if vocabulary.rows is not None:
         for name in (TOKENS, BIAS, DECODER_TOKENS, DECODER_BIAS):
             if name in state:
-                state[name] = _rows(state[name], vocabulary.rows, NEVER if name in (BIAS, DECODER_BIAS) else 0.0)
+                if -1 in vocabulary.rows:  # a row that the file lacks
+                    absent = torch.full_like(state[name][:1], NEVER if name in (BIAS, DECODER_BIAS) else 0.0)
+                    state[name] = torch.cat((state[name], absent))
+                state[name] = state[name][vocabulary.rows]
     token_languages, embedded_languages = vocabulary.languages, _languages(settings, state)
     if token_languages and embedded_languages and token_languages != embedded_languages:
         raise UserError(
@@ -198,13 +200,6 @@ def _published(
         counts=published_files.as_settings(settings.get("dico_counts")),
         left_out=left_out,
     )
-
-
-def _rows(table: Tensor, rows: list[int], absent: float) -> Tensor:
-    """The rows of a table, (V,) or (V, C), in this order; -1 stands for a row of `absent`."""
-    if -1 not in rows:
-        return table[rows]
-    return torch.cat((table, torch.full_like(table[:1], absent)))[rows]
 
 
 def _languages(settings: Settings, state: State) -> list[str]:

@@ -48,7 +48,6 @@ def extend(model: ModelProto, text: list[str], count: int, reserved: Collection[
 
     Args:
         model: a unigram or BPE model; it stays as it is.
-        text: lines to learn from.
         count: number of new pieces; fewer if the text does not give more.
         reserved: symbols that no piece may be.
 
@@ -56,10 +55,7 @@ def extend(model: ModelProto, text: list[str], count: int, reserved: Collection[
     """
     if model.trainer_spec.model_type not in (UNIGRAM, BPE):
         raise UserError("the SentencePiece model is neither unigram nor BPE, so pieces cannot be added to it")
-    taken, characters = (
-        {piece.piece for piece in model.pieces} | set(reserved),
-        {character for line in text for character in line},
-    )
+    taken, characters = {piece.piece for piece in model.pieces} | set(reserved), set().union(*text)
     for attempt in range(ATTEMPTS):
         learned = _learn(model, text, 2 ** (attempt + 1) * count + len(characters))
         learned_scores = {piece.piece: piece.score for piece in normal_pieces(learned) if piece.piece not in taken}

@@ -92,11 +92,6 @@ def cut(model: ModelProto, used: Collection[str], dictionary_pieces: Collection[
     - of a unigram model the pieces of minimum and maximum score: scores of unknown characters and of user-defined
       pieces depend on them. The best segmentation stays the best one when others become impossible;
     - of a BPE model the pieces from which used ones are merged. All merges of a text are inside of its final pieces.
-
-    Args:
-        model: stays as it is.
-        used: pieces that the text has.
-        dictionary_pieces: pieces of the dictionary.
     """
     normal = normal_pieces(model)
     final = {piece.piece for piece in normal if piece.piece in used or piece.piece not in dictionary_pieces}

@@ -1,5 +1,6 @@
 """Copies encoders and decoders between state dicts: pure functions, which load and change nothing."""
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -19,9 +20,8 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
     2019, section 4.2; Luo et al. 2020). Token embeddings that encoder and decoder share belong to the decoder too.
 
     Args:
-        model: state dict of the new model, keys ``encoder.*`` and ``decoder.*``.
-        pretrained: state dict of a pretrained model, keys ``encoder.*`` and ``output.*``, or ``encoder.*`` and
-            ``decoder.*``.
+        model, pretrained: state dicts of the new model and the pretrained one, keys ``encoder.*``, ``decoder.*`` and
+            ``output.*``.
         stack: ``encoder`` or ``decoder``: where the weights go.
         origin: file of the pretrained model, for messages.
         only: copy only the keys that begin with this, such as ``token_embeddings.table``.
@@ -119,8 +119,7 @@ def copy_common(model, pretrained, origin, part="model"):
     """Copies every parameter that two encoder models, or two stacks, have under the same name.
 
     Args:
-        model: state dict of the new model or stack, which messages call `part`.
-        pretrained: state dict of a pretrained one.
+        model, pretrained: state dicts of the new model or stack, which messages call `part`, and of a pretrained one.
         origin: file of the pretrained model, for messages.
 
     Returns: the copied state dict, and the list of the keys of `model` that the pretrained one lacks.
@@ -141,8 +140,7 @@ def copy_common(model, pretrained, origin, part="model"):
 
 def _parts(key):
     """``a.b.c`` -> ``a``, ``a.b``, ``a.b.c``"""
-    names = key.split(".")
-    return [".".join(names[: count + 1]) for count in range(len(names))]
+    return list(itertools.accumulate(key.split("."), "{}.{}".format))
 
 
 def _layer(key):

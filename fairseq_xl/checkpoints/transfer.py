@@ -7,14 +7,14 @@ the configs of both models: metadata of a config's fields says which of them cha
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules, published_models, word_vectors
-from fairseq_xl.checkpoints.identity import check_encoding, check_identity
+from fairseq_xl.checkpoints.identity import check_encoding, check_identity, open_checkpoint
 from fairseq_xl.checkpoints.language_matching import has_same_pieces, with_languages
 from fairseq_xl.checkpoints.parameter_names import TOKENS
 from fairseq_xl.checkpoints.stacks import (
@@ -26,8 +26,7 @@ from fairseq_xl.checkpoints.stacks import (
 )
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import check_checkpoint, check_finite
-from fairseq_xl.io.configuration import check_configuration, registered_model
+from fairseq_xl.io.configuration import registered_model
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,6 @@ class Requirements:
 
     Attributes:
         dictionary, dictionary_file: the run's dictionary, and its file for messages.
-        framing: name of the run's framing.
         across_heads: whether the number of attention heads may differ; None where no option allows it.
         own_tokens: whether the token embeddings are transferred too: the checkpoint needs the run's pieces then.
     """
@@ -72,19 +70,12 @@ class Pretrained:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of a transfer.
-
-    Attributes:
-        pretrained: where the weights come from.
-        copied: {part: number of tensors copied}.
-        new: {part: names of the new model's tensors that the checkpoint lacks}.
-        unused: parts of the checkpoint that the new model does not take, as `unused_parameters` names them.
-    """
+    """Report of a transfer."""
 
     pretrained: Pretrained
-    copied: dict[str, int]
-    new: dict[str, list[str]]
-    unused: list[str]
+    copied: dict[str, int]  # number of tensors by part
+    new: dict[str, list[str]]  # names of the new model's tensors that the checkpoint lacks, by part
+    unused: list[str]  # parts of the checkpoint that the new model does not take, as `unused_parameters` names them
 
     def log(self):
         """Logs a line for each part, and one for the unused parts."""
@@ -147,9 +138,7 @@ def initialize(
     """Initializes a new model from checkpoints, and logs the report of each.
 
     Args:
-        model: the new model.
         files: {part: a checkpoint, or None to keep the part's random weights}, parts as in `transfer_weights`.
-        requirements: settings that the checkpoints must match.
         layers: as in `transfer_weights`.
         adapt: changes the weights of a checkpoint before they are copied.
 
@@ -188,50 +177,44 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
     Args:
         path: a checkpoint of this package, a published model (`published_models`), or word vectors.
         model: the new model; it gives the rows that a published model lacks.
-        part: the part to copy, a key of `PARTS`.
-        requirements: settings that the weights must match.
 
     Raises `UserError` for a file that is no model, and for one whose weights mean something else in the new model.
     """
-    state = model.state_dict()
+    state, dictionary = model.state_dict(), requirements.dictionary
     if word_vectors.is_word_vectors(path):
         if part != "embeddings":
             raise UserError(f"{path} holds word vectors: give it as --init-embeddings-from")
-        symbols = requirements.dictionary.symbols
-        rows, count = word_vectors.read(path, symbols, state[TOKENS])
-        logger.info("%s: vectors of %d of %d symbols", path, count, len(symbols))
+        rows, count = word_vectors.read(path, dictionary.symbols, state[TOKENS])
+        logger.info("%s: vectors of %d of %d symbols", path, count, len(dictionary.symbols))
         return Pretrained(path, {TOKENS: rows}, {})
     word_vectors.check_not_binary(path)
     content = published_models.read(path)
     if isinstance(content, published_models.Published):
         if content.left_out:
             logger.warning("%s: the head of fine-tuning is left out: %s", path, ", ".join(content.left_out))
-        _check_backbone(path, TRANSFORMER, type(model))
+        if type(model).backbone != TRANSFORMER:
+            raise UserError(f"{path} holds {TRANSFORMER}, this model is {type(model).backbone}")
         _check_fields(path, content.options, {}, model, part, requirements)
-        languages = []
+        weights, identity, languages = content.state, {}, []
         if requirements.own_tokens:
-            dictionary = requirements.dictionary
             languages, symbols = dictionary.languages, dictionary.symbols[: dictionary.first_language]
             published_models.check_symbols(content, symbols, requirements.dictionary_file)
             weights, new = published_models.with_new_rows(content, state, languages)
             logger.info("%s: published weights, new rows: %s", path, ", ".join(new) or "none")
-        else:
-            weights = content.state
-        pretrained = Pretrained(path, weights, {})
     else:
-        check_checkpoint(content, path)
-        check_finite(content, path)
-        content = check_configuration(content, path)
-        identity = (content.get("task_state") or {}).get("fairseq_xl")
-        tokens, dictionary = requirements.own_tokens, requirements.dictionary
-        check_identity(identity, path, None, requirements.dictionary_file)
+        checkpoint = open_checkpoint(path, content=content)
+        identity, weights = checkpoint.identity, checkpoint.state
+        tokens = requirements.own_tokens
         matched = tokens and has_same_pieces(identity, dictionary)  # by language; else the dictionaries must be equal
         check_identity(identity, path, dictionary if tokens and not matched else None, requirements.dictionary_file)
         if matched:
             check_encoding(identity["encoding"], path, requirements.dictionary_file.parent)
-        weights = content["model"]
-        check_backbone(path, content, type(model))
-        options, declared = _settings(content, path)
+        check_backbone(path, checkpoint.options, type(model))
+        declared = transfer_fields(checkpoint.options.get("_name"))
+        options = {name: checkpoint.options.get(name, metadata.get(ABSENT)) for name, metadata in declared.items()}
+        missing = [name for name, value in options.items() if value is None]
+        if missing or not declared:
+            raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(missing) or 'config'}")
         if part in ("decoder", "model") and has_streams(weights) and not has_streams(state):
             raise UserError(f"{path} has a decoder with predicting streams: it is for --arch xl_xfnp_* alone")
         _check_fields(path, options | {"framing": identity["framing"]}, declared, model, part, requirements)
@@ -239,10 +222,9 @@ def read(path: str, model: Any, part: str, requirements: Requirements) -> Pretra
         if matched and languages != dictionary.languages:
             weights = with_languages(weights, state, languages, dictionary, path)
             languages = dictionary.languages
-        pretrained = Pretrained(path, weights, identity)
     has_special = language_modules.SPECIAL in state
     convert = language_modules.with_special if has_special else language_modules.without_special
-    return replace(pretrained, state=convert(pretrained.state, len(languages)))
+    return Pretrained(path, convert(weights, len(languages)), identity)
 
 
 def check_fits(
@@ -251,14 +233,13 @@ def check_fits(
     """Raises `UserError` unless the weights of a whole checkpoint mean the same in a run's model, of `model_class`.
 
     Args:
-        state: the checkpoint, with its identity.
-        path: its file, for messages.
+        state: the checkpoint, of the file `path`.
         current: identity of the run.
         dictionary, dictionary_file: as in `check_identity`.
     """
     identity = (state.get("task_state") or {}).get("fairseq_xl")
     check_identity(identity, path, dictionary, dictionary_file)
-    check_backbone(path, state, model_class)
+    check_backbone(path, (state.get("cfg") or {}).get("model") or {}, model_class)
     if identity["heads"] != current["heads"]:
         raise UserError(
             f"{path} has {identity['heads']} attention heads, this model {current['heads']}: the shapes of the weights "
@@ -268,31 +249,11 @@ def check_fits(
         raise UserError(f"{path} was trained with --framing {identity['framing']}, this run has {current['framing']}")
 
 
-def check_backbone(path: str, checkpoint: dict, model_class: type) -> None:
-    """Raises `UserError` for a checkpoint of another kind of network than `model_class`, such as a DAN."""
-    cfg = checkpoint.get("cfg") or {}
-    trained, _ = registered_model((cfg.get("model") or {}).get("_name"))
-    if trained is not None:
-        _check_backbone(path, trained.backbone, model_class)
-
-
-def _check_backbone(path: str, backbone: str, model_class: type) -> None:
-    if backbone != model_class.backbone:
-        raise UserError(f"{path} holds {backbone}, this model is {model_class.backbone}")
-
-
-def _settings(checkpoint: dict, path: str) -> tuple[dict, dict]:
-    """The fields of a checkpoint's model config that change the meaning of its weights: values and metadata, by name.
-
-    Raises `UserError` if one is missing.
-    """
-    cfg = (checkpoint.get("cfg") or {}).get("model") or {}
-    declared = transfer_fields(cfg.get("_name"))
-    values = {name: cfg.get(name, metadata.get(ABSENT)) for name, metadata in declared.items()}
-    missing = [name for name, value in values.items() if value is None]
-    if missing or not declared:
-        raise UserError(f"{path} is damaged: it doesn't say its model's {', '.join(missing) or 'config'}")
-    return values, declared
+def check_backbone(path: str, options: dict, model_class: type) -> None:
+    """Raises `UserError` for a model with `options` of another kind of network than `model_class`, such as a DAN."""
+    trained, _ = registered_model(options.get("_name"))
+    if trained is not None and trained.backbone != model_class.backbone:
+        raise UserError(f"{path} holds {trained.backbone}, this model is {model_class.backbone}")
 
 
 def transfer_fields(architecture: str | None) -> dict[str, dict]:

@@ -16,13 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.optimizer_rows import OtherParameters, change_optimizer, trained_names
 from fairseq_xl.checkpoints.parameter_names import OF_LANGUAGES, OF_SYMBOLS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import check_finite, load_checkpoint
-from fairseq_xl.io.configuration import check_configuration
 
 logger = logging.getLogger(__name__)
 
@@ -77,14 +75,10 @@ class Rows:
 
 def read_checkpoint(path: str, dictionary: XLDictionary, dictionary_file: Path) -> dict[str, Any]:
     """Reads a checkpoint of this package; raises `UserError` unless it has the dictionary and can be trained on."""
-    checkpoint = load_checkpoint(path)
-    check_finite(checkpoint, path)
-    checked = check_configuration(checkpoint, path).get("cfg") or {}
-    if not isinstance(checked.get("task"), dict):
+    checkpoint = open_checkpoint(path, dictionary, dictionary_file)
+    if not checkpoint.task:
         raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration of its task")
-    identity = (checkpoint.get("task_state") or {}).get("fairseq_xl")
-    check_identity(identity, path, dictionary, dictionary_file)
-    return checkpoint
+    return checkpoint.content
 
 
 def mean_rows(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -116,8 +110,6 @@ def change_vocabulary(
 
     Args:
         checkpoint: a checkpoint of this package, whose identity was checked; it stays as it is.
-        path: its file, for messages.
-        old, new: the dictionaries.
         rows: old rows of each new one.
         data: folder with the new dictionary, which the checkpoint names as its data folder.
         encoding: `encoding_of` that folder.
@@ -127,38 +119,26 @@ def change_vocabulary(
     model, cfg = checkpoint["model"], checkpoint["cfg"]
     _check_tables(model, path, old)
     rows = replace(rows, std=(cfg.get("model") or {}).get("init_std", STD))
-    changed = dict(checkpoint)
-    changed["model"] = _change_all(model, rows)
-    extra = dict(checkpoint.get("extra_state") or {})
+    extra, optimizer = dict(checkpoint.get("extra_state") or {}), checkpoint.get("last_optimizer_state")
     for name in ("ema", "ema_fp32_params"):
         if isinstance(extra.get(name), dict):
-            extra[name] = _change_all(extra[name], rows)
-    changed["extra_state"] = extra
-    changed["last_optimizer_state"] = _change_optimizer(checkpoint, model, path, rows)
-    changed["cfg"] = cfg | {"task": cfg["task"] | {"data": data}}
+            extra[name] = {key: rows.weights(key, value) for key, value in extra[name].items()}
+    if optimizer is not None:
+        try:
+            trained = {name: model[name] for name in trained_names(model, cfg)}
+            optimizer = change_optimizer(optimizer, trained, rows.weights, rows.moments)
+        except OtherParameters as error:
+            logger.warning("%s: the optimizer's state is left out: %s", path, error)
+            optimizer = None
     identity = checkpoint["task_state"]["fairseq_xl"]
     identity = identity | {"dictionary": new.digest(), "languages": list(new.languages), "encoding": encoding}
-    changed["task_state"] = checkpoint["task_state"] | {"fairseq_xl": identity, "inputs": {}}  # it has new text
-    return changed
-
-
-def _change_all(state: dict[str, Tensor], rows: Rows) -> dict[str, Tensor]:
-    return {name: rows.weights(name, value) for name, value in state.items()}
-
-
-def _change_optimizer(
-    checkpoint: dict[str, Any], model: dict[str, Tensor], path: str, rows: Rows
-) -> dict[str, Any] | None:
-    """The optimizer's state with the new rows; None, with a warning, if its parameters cannot be told apart."""
-    state = checkpoint.get("last_optimizer_state")
-    if state is None:
-        return None
-    try:
-        names = trained_names(model, checkpoint["cfg"])
-        return change_optimizer(state, {name: model[name] for name in names}, rows.weights, rows.moments)
-    except OtherParameters as error:
-        logger.warning("%s: the optimizer's state is left out: %s", path, error)
-        return None
+    return checkpoint | {
+        "model": {name: rows.weights(name, value) for name, value in model.items()},
+        "extra_state": extra,
+        "last_optimizer_state": optimizer,
+        "cfg": cfg | {"task": cfg["task"] | {"data": data}},
+        "task_state": checkpoint["task_state"] | {"fairseq_xl": identity, "inputs": {}},  # it has new text
+    }
 
 
 def _check_tables(model: dict[str, Tensor], path: str, old: XLDictionary) -> None:

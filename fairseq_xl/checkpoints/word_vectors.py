@@ -5,7 +5,7 @@ Reads the text format of word2vec and fastText, and .npz files of `fairseq-xl sk
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_xl.checkpoints import embedding_files
 from fairseq_xl.data.vocabulary.special_symbols import WORD_START
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.io.compressed import SUFFIXES, lines_of, text_of
+from fairseq_xl.io.compressed import lines_of, text_of, without_suffix
 from fairseq_xl.io.text import decoded
 
 #: suffixes of text files, which may be compressed
@@ -27,10 +27,7 @@ BINARY = re.compile(rb"\xba\x16\x4f\x2f|\d+ \d+\n")
 
 def is_word_vectors(path: str) -> bool:
     """Whether the name of a file is one of word vectors."""
-    name = Path(path).name
-    for suffix in SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name.endswith((*TEXT, ARRAYS))
+    return without_suffix(Path(path).name).endswith((*TEXT, ARRAYS))
 
 
 def check_not_binary(path: str) -> None:
@@ -60,8 +57,11 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     """
     indices = {symbol: row for row, symbol in enumerate(symbols)}
     vectors: dict[int, np.ndarray] = {}  # row -> vector (C,); the first one of a symbol counts
-    for symbol, vector in (_arrays if path.endswith(ARRAYS) else _text)(path, indices, table.size(1)):
-        vectors.setdefault(indices[symbol], vector)
+    for symbol, vector in (
+        _arrays(path, table.size(1)) if path.endswith(ARRAYS) else _text(path, indices, table.size(1))
+    ):
+        if symbol in indices:
+            vectors.setdefault(indices[symbol], vector)
     if not vectors:
         raise UserError(f"{path} has none of the dictionary's symbols: its words must be pieces of the binarized text")
     if any(symbol.startswith(WORD_START) for symbol in symbols):
@@ -79,21 +79,18 @@ def read(path: str, symbols: list[str], table: Tensor) -> tuple[Tensor, int]:
     return replaced, len(vectors)
 
 
-def _arrays(path: str, symbols: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the known symbols of a .npz file and their vectors (C,)."""
+def _arrays(path: str, channels: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Symbols of a .npz file and their vectors (C,)."""
     content = embedding_files.read(path)
     if content.rows.shape[1] != channels:
         raise UserError(f"{path}: vectors of {content.rows.shape[1]} numbers, --embed-dim is {channels}")
-    for symbol, row in zip(content.symbols, content.rows):
-        if symbol in symbols:
-            yield symbol, row
+    return zip(content.symbols, content.rows)
 
 
-def _text(path: str, symbols: Iterable[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
+def _text(path: str, symbols: Collection[str], channels: int) -> Iterator[tuple[str, np.ndarray]]:
     """Yields the known symbols of a text file and their vectors (C,)."""
-    for line_number, line in enumerate(_lines(path), start=1):
-        symbol, *values = line.rstrip(" \r").split(" ")
-        if not values or (line_number == 1 and len(values) == 1):  # an empty line, or the size of the table
+    for line_number, line, symbol, values in _lines(path):
+        if not values:
             continue
         if len(values) != channels:
             raise UserError(f"{path}, line {line_number}: {len(values)} numbers, --embed-dim is {channels}")
@@ -108,24 +105,19 @@ def _text(path: str, symbols: Iterable[str], channels: int) -> Iterator[tuple[st
         yield symbol, vector
 
 
-def _lines(path: str) -> Iterator[str]:
-    """Yields the decompressed lines of a file; raises the errors of `read`."""
+def _lines(path: str) -> Iterator[tuple[int, str, str, list[str]]]:
+    """Yields number, text, symbol and values of each line of a file but its size; raises the errors of `read`."""
     line_number = 0
     try:
         with open(path, "rb") as file:
-            for line in lines_of(text_of(file), path):
+            for content in lines_of(text_of(file), path):
                 line_number += 1
-                yield decoded(line, path, line_number).rstrip("\n")
+                line = decoded(content, path, line_number).rstrip("\n")
+                symbol, *values = line.rstrip(" \r").split(" ")
+                if line_number > 1 or len(values) != 1:
+                    yield line_number, line, symbol, values
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
-
-
-def _are_numbers(texts: list[str]) -> bool:
-    """Whether all texts are numbers."""
-    try:
-        return bool([float(text) for text in texts])
-    except ValueError:
-        return False
 
 
 def sizes(path: str) -> tuple[int, int]:
@@ -137,12 +129,15 @@ def sizes(path: str) -> tuple[int, int]:
         rows, channels = embedding_files.read(path).rows.shape
         return rows, channels
     rows, channels = 0, 0
-    for line_number, line in enumerate(_lines(path), start=1):
-        symbol, *values = line.rstrip(" \r").split(" ")
-        if (not symbol and not values) or (line_number == 1 and len(values) == 1):
+    for line_number, line, symbol, values in _lines(path):
+        if not symbol and not values:
             continue
         rows, channels = rows + 1, channels or len(values)
-        if channels < 2 or len(values) != channels or not _are_numbers(values if rows == 1 else values[:1]):
+        try:
+            fits = len(values) == channels > 1 and bool([*map(float, values if rows == 1 else values[:1])])
+        except ValueError:
+            fits = False
+        if not fits:
             raise UserError(
                 f"{path} holds no word vectors: line {line_number} is {quoted(line[:60])}, not a symbol and its numbers"
             )

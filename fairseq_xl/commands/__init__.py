@@ -3,61 +3,136 @@
 This module imports neither torch nor fairseq, so that ``--help`` and scores need not wait for them.
 """
 
+import argparse
 import difflib
+import functools
 import importlib
+import json
 import logging
 import os
+import re
 import sys
 import warnings
-from typing import NoReturn
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
 
-from fairseq_xl.io import error_reporting
+from fairseq_xl.errors import in_range
+from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.versions import version
 
-#: subcommand -> what it does; its module has the same name with underscores, and a function `main(arguments)`
+GROUPS = ("probe", "score")  # first words of subcommands that have two
+#: subcommand -> its module, whose function `main` is made by `command`
 COMMANDS = {
-    "average": "average checkpoints of one model",
-    "back-translate": "generate sources for monolingual text, to train translation on more pairs",
-    "convert": "convert published models to checkpoints, checkpoints to transformers, fairseq, sentence-transformers",
-    "curves": "draw training curves from logs",
-    "describe": "say what a file of weights or a folder holds",
-    "dictionary": "write the dictionary of a published model",
-    "embed": "write the sentence embeddings of lines of text",
-    "export-onnx": "write a model as ONNX files for onnxruntime",
-    "extend-vocabulary": "add pieces and languages to the vocabulary of a checkpoint",
-    "join-embeddings": "join mapped embeddings of several languages for a joint vocabulary",
-    "language-module": "extract, pack, list or make language modules (MonoTrans)",
-    "map-embeddings": "map the embeddings of one language into those of another",
-    "mine-bitext": "find parallel sentences in the text of two languages, without training",
-    "mine-negatives": "find hard negatives for paraphrase classification (Unicoder)",
-    "ngram-entropy": "bits per token of n-gram models, to compare the loss of MLM with",
-    "predict": "classes, tags, answers, translations or titles of unlabeled text, line by line",
-    "probe minimal-pairs": "grammatical and ungrammatical sentences, by a masked language model",
-    "probe scws": "similarity of words in context, from a frozen model's hidden states",
-    "probe wic": "word senses in context, by a classifier on hidden states",
-    "rehearse": "estimate GPU memory and updates of a training without text or GPU, then train a tiny model",
-    "results": "write a page of results, HTML, from scores of XGLUE and XTREME",
-    "retrieve": "find the translations of sentences with an encoder, without training",
-    "retrieve-xtreme": "BUCC and Tatoeba of XTREME with an encoder, without training",
-    "score baselines": "compute baselines without a pre-trained model",
-    "score bleu": "BLEU of generated translations",
-    "score classification": "accuracy and macro-F1 of predictions, per language",
-    "score generation": "BLEU, ROUGE-L and wrong language of generated text, per language",
-    "score perplexity": "perplexity of a causal language model, per prediction and by word",
-    "score question-answering": "exact match and F1 of answers, per language",
-    "score ranking": "nDCG of ranked texts, per language",
-    "score tagging": "F1 of spans and accuracy of words, per language",
-    "score word-embeddings": "cosine and distance of the embeddings of translated words",
-    "score xglue": "scores of XGLUE's tasks, from files of predictions",
-    "score xtreme": "scores of XTREME's tasks, from files of predictions",
-    "submission": "write predictions as submissions of XGLUE or XTREME have them",
-    "skipgram": "train skip-gram embeddings of a language's pieces",
-    "trim-vocabulary": "cut the vocabulary of a checkpoint to what a corpus uses",
+    re.sub(rf"^({'|'.join(GROUPS)})-", r"\1 ", path.stem.replace("_", "-")): path
+    for path in sorted(Path(__file__).parent.glob("[!_]*.py"))
 }
 CONTINUING = ("back-translate", "mine-negatives")  # a stopped run continues
 HELP = ("-h", "--help")
 CLOSED = 141  # status of a program that SIGPIPE ends, 128 + 13
+
+Argument = Callable[[Any], object]  # adds an argument to a parser
+Options = argparse.Namespace
+
+
+def argument(names: str, help_text: str, number: Any = None, default: Any = None, **options: Any) -> Argument:
+    """An argument of a subcommand; its help ends in its default, where there is one.
+
+    Args:
+        names: ``data``, or ``-s --source-lang``.
+        number: `action` of a number: `in_range`, `positive_integer`.
+        options: as those of `argparse.ArgumentParser.add_argument`.
+    """
+    if type(default) in (int, float, str) and default != "":
+        help_text += " (default: %(default)s)"
+    if number is not None:
+        options["action"] = number
+    return lambda parser: parser.add_argument(*names.split(), help=help_text, default=default, **options)
+
+
+def flag(name: str, help_text: str) -> Argument:
+    """An argument without value, which is True if it is there."""
+    return lambda parser: parser.add_argument(name, help=help_text, action="store_true")
+
+
+def layer_and_pooling(remark: str, pooling: str | None = None) -> tuple[Argument, Argument]:
+    """The arguments --layer and --pooling of `Embedders.choices`; `remark` says what their defaults are."""
+    layers = f"layer whose hidden states are pooled, 0: the embeddings ({remark})"
+    kinds = "mean: mean over the tokens; first: the first token" + ("" if pooling else f" ({remark})")
+    number = in_range(int, "0 or more")
+    return argument("--layer", layers, number), argument("--pooling", kinds, None, pooling, choices=("mean", "first"))
+
+
+def files_by_language(form: str) -> tuple[Argument, ...]:
+    """The arguments of `score_languages`; `form` is that of the files in the folder."""
+    return (
+        argument("folder", f"folder of {form}, written by fairseq-validate --predictions-to"),
+        argument("--split", "split", default="test"),
+        argument("--langs", "languages to score and average, separated by commas", required=True),
+    )
+
+
+CHECKPOINT = argument("checkpoint", "checkpoint of any task")
+ENCODER = argument("checkpoint", "checkpoint of any task with an encoder")
+DATA = argument("data", "data folder with its dict.txt and its sub-words")
+DATA_OF_CHECKPOINT = "data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)"
+MODULE = argument("--language-module", "language module in place of the checkpoint's (MonoTrans)", metavar="FILE")
+FP16 = flag("--fp16", "16-bit weights: faster on a GPU")
+RESAMPLES = in_range(int, "0 or more", bounds.MOST_RESAMPLES)
+BOOTSTRAP = argument("--bootstrap", "resamples for the 95 %% interval; 0: none", RESAMPLES, 1000)
+#: language modules of `Embedders`
+MODULES = argument(
+    "--lang",
+    "a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
+    default=[],
+    action="append",
+    metavar="XX=DATA:MODULE",
+)
+#: of the probes
+PROBED = (
+    ENCODER,
+    argument("data", "data folder of the probed language, with dict.txt and sentencepiece.model"),
+    argument("--lang", "language of the text", default="en"),
+    MODULE,
+)
+
+
+def parser_of(module: str, *arguments: Argument, **settings: Any) -> argparse.ArgumentParser:
+    """The parser of a subcommand, described by the docstring of its module; `settings` are those of argparse."""
+    name = next(name for name, path in COMMANDS.items() if path.stem == module.rpartition(".")[2])
+    parser = argparse.ArgumentParser(f"fairseq-xl {name}", description=sys.modules[module].__doc__, **settings)
+    for add in arguments:
+        add(parser)
+    return parser
+
+
+def command(*arguments: Argument, intermixed: bool = False, **settings: Any) -> Callable[[Callable], Callable]:
+    """Decorator of the function `main(options)` of a subcommand's module, which makes it a function of words.
+
+    It parses the words, by default those of the command line, and prints a result as a line of JSON.
+
+    Args:
+        intermixed: whether options may stand between the words of one argument.
+        settings: as of `parser_of`.
+    """
+
+    def decorate(run: Callable[[Options], dict[str, Any] | None]) -> Callable:
+        @functools.wraps(run)
+        def main(words: list[str] | None = None) -> None:
+            parser = parser_of(run.__module__, *arguments, **settings)
+            result = run(parser.parse_intermixed_args(words) if intermixed else parser.parse_args(words))
+            if result is not None:
+                sys.stdout.write(json.dumps(result) + "\n")
+
+        return main
+
+    return decorate
+
+
+def description(name: str) -> str:
+    """The first line of the docstring of a subcommand, read without importing what the subcommand needs."""
+    return COMMANDS[name].read_text(encoding="utf-8").split('"""', 2)[1].splitlines()[0].rstrip(".")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -91,8 +166,7 @@ def _run(words: list[str]) -> None:
     logging.basicConfig(format=shown, datefmt="%Y-%m-%d %H:%M:%S", level=logging.INFO)
     try:
         with ending_by_exception():
-            command = importlib.import_module(f"{__name__}.{name.replace(' ', '_').replace('-', '_')}")
-            command.main(words[len(name.split()) :])
+            importlib.import_module(f"{__name__}.{COMMANDS[name].stem}").main(words[len(name.split()) :])
     except ModuleNotFoundError as error:
         if str(error.name).startswith("fairseq_xl"):
             raise
@@ -108,7 +182,7 @@ def _run(words: list[str]) -> None:
 def _help_or_refuse(words: list[str]) -> NoReturn:
     """Shows the help of ``fairseq-xl`` or ``fairseq-xl score``, or refuses a subcommand that does not exist."""
     group = [] if not words or words[0] in HELP else words[:1]
-    commands = {name: description for name, description in COMMANDS.items() if name.split()[: len(group)] == group}
+    commands = [name for name in COMMANDS if name.split()[: len(group)] == group]
     rest = words[len(group) :]
     if not commands or (rest and rest[0] not in HELP):
         wrong, expected = " ".join(words[: len(group) + bool(commands)]), ", ".join(commands or COMMANDS)
@@ -120,6 +194,6 @@ def _help_or_refuse(words: list[str]) -> NoReturn:
         sys.exit(2)
     title = " ".join(["fairseq-xl", *group])
     width = max(map(len, commands)) + 2
-    listed = "".join(f"  {name:<{width}}{description}\n" for name, description in commands.items())
+    listed = "".join(f"  {name:<{width}}{description(name)}\n" for name in commands)
     sys.stdout.write(f"usage: {title} COMMAND ...\n\n{listed}\n`fairseq-xl COMMAND --help` shows its arguments.\n")
     sys.exit(0 if rest else 2)

@@ -5,13 +5,12 @@ dict.txt and its sub-words, or a checkpoint of this package, which becomes a fol
 sentence-transformers. Nothing in a file is run.
 """
 
-import argparse
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 from fairseq_xl import register
+from fairseq_xl.commands import DATA_OF_CHECKPOINT, Options, argument, command, flag, parser_of
 from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io.folders import new_folder
@@ -19,12 +18,42 @@ from fairseq_xl.io.folders import new_folder
 logger = logging.getLogger(__name__)
 
 KINDS = ("transformers", "fairseq", "sentence-transformers")
-DTYPES = ("float32", "float16", "bfloat16")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+ARGUMENTS = (
+    argument("input", "file or folder of the model", metavar="IN"),
+    argument("output", "new folder to write", metavar="OUT"),
+    argument(
+        "--langs",
+        "IN is a published model: languages of the dictionary, separated by commas (default: those that it has)",
+    ),
+    argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER"),
+    flag("--cased", "IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"),
+    argument("--to", f"kind of the folder (default: {KINDS[0]})", choices=KINDS),
+    argument("--layout", "layout of the folder for transformers (default: the first one that fits)"),
+    argument("--data", DATA_OF_CHECKPOINT),
+    argument(
+        "--lang",
+        "language of the text, or direction such as en-de: its language embeddings are added to the position "
+        "embeddings, so that the model serves only this language or direction",
+    ),
+    argument(
+        "--language-module",
+        "language module in place of the checkpoint's (MonoTrans); from an archive, the module of --lang",
+        metavar="FILE",
+    ),
+    flag("--no-head", "leave out the head of fine-tuning"),
+    flag("--no-tokenizer", "write the model alone"),
+    argument("--dtype", "type of the weights", default="float32", choices=("float32", "float16", "bfloat16")),
+    argument(
+        "--layer", "sentence-transformers: the layer that is pooled (default: the last)", in_range(int, "0 or more")
+    ),
+    argument("--pooling", "sentence-transformers", default="mean", choices=("mean", "first")),
+)
+
+
+@command(*ARGUMENTS)
+def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints import conversion, published_models
     from fairseq_xl.inference.published_import import import_model
@@ -44,7 +73,12 @@ def main(arguments: list[str] | None = None) -> None:
         languages = language_codes("--langs", options.langs) if options.langs else model.languages
         if not languages:
             raise UserError(f"{source} has no languages: name those of its text, as in --langs en,de")
-        _check_languages(languages, model.languages, source)
+        lacking = [code for code in languages if code not in model.languages]
+        for code in lacking:
+            if (short := code.split("_")[0]) in model.languages:
+                raise UserError(f"--langs: {source} has {code} under the name {short}")
+        if model.languages and lacking:
+            logger.warning("%s has no %s: random embeddings", source, ", ".join(lacking))
         codes = Path(options.codes) if options.codes else None
         with new_folder(output) as folder:
             import_model(model, source, folder, languages, codes, options.cased or None)
@@ -55,21 +89,11 @@ def main(arguments: list[str] | None = None) -> None:
         transformers_only = ("layout", "no_head", "no_tokenizer")
         unused = {"fairseq": (*transformers_only, "layer", "pooling"), "transformers": ("layer", "pooling")}
         _refuse(options, unused.get(kind, transformers_only), f"not for --to {kind}")
-        data = first_folder(options.data or found_in(source)[1] or _data_of_training(model, source))
+        trained = str(((model.get("cfg") or {}).get("task") or {}).get("data") or source.parent)
+        data = first_folder(options.data or found_in(source)[1] or Path(trained.split(os.pathsep)[0]))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
-        export = conversion.Export(
-            kind=kind,
-            language=options.lang,
-            language_module=options.language_module,
-            head=not options.no_head,
-            layout=options.layout,
-            dtype=options.dtype,
-            layer=options.layer,
-            pooling=options.pooling,
-            tokenizer=not options.no_tokenizer,
-        )
-        conversion.export_model(str(source), data, output, export)
+        conversion.export_model(str(source), data, output, kind, options)
     logger.info("%s: written", output)
 
 
@@ -78,70 +102,8 @@ OUT = ("to", "layout", "data", "lang", "language_module", "no_head", "no_tokeniz
 IN = ("langs", "codes", "cased")
 
 
-def _refuse(options: argparse.Namespace, names: tuple[str, ...], reason: str) -> None:
+def _refuse(options: Options, names: tuple[str, ...], reason: str) -> None:
     """Raises `UserError` for the first of some options that is not at its default."""
     for name in names:
-        if getattr(options, name) != _parser().get_default(name):
+        if getattr(options, name) != parser_of(__name__, *ARGUMENTS).get_default(name):
             raise UserError(f"--{name.replace('_', '-')}: {reason}")
-
-
-def _check_languages(languages: list[str], model_languages: list[str], source: Path) -> None:
-    """Logs a warning for languages that a model with languages lacks.
-
-    Raises `UserError` for another spelling of one that it has, such as de_DE.
-    """
-    lacking = [code for code in languages if code not in model_languages]
-    for code in lacking:
-        short = code.split("_")[0]
-        if short in model_languages:
-            raise UserError(f"--langs: {source} has {code} under the name {short}")
-    if model_languages and lacking:
-        logger.warning("%s has no %s: random embeddings", source, ", ".join(lacking))
-
-
-def _data_of_training(checkpoint: dict[str, Any], file: Path) -> Path:
-    """The data folder of a checkpoint's training, or the checkpoint's folder if that is not known."""
-    task = (checkpoint.get("cfg") or {}).get("task") or {}
-    return Path(str(task.get("data") or file.parent).split(os.pathsep)[0])
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl convert", description=__doc__)
-    parser.add_argument("input", metavar="IN", help="file or folder of the model")
-    parser.add_argument("output", metavar="OUT", help="new folder to write")
-    parser.add_argument(
-        "--langs",
-        help="IN is a published model: languages of the dictionary, separated by commas (default: those that it has)",
-    )
-    parser.add_argument("--codes", metavar="FOLDER", help="IN is a .pth of XLM: folder with its files codes and vocab")
-    parser.add_argument(
-        "--cased", action="store_true", help="IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"
-    )
-    parser.add_argument("--to", choices=KINDS, help=f"kind of the folder (default: {KINDS[0]})")
-    parser.add_argument("--layout", help="layout of the folder for transformers (default: the first one that fits)")
-    parser.add_argument(
-        "--data",
-        help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",
-    )
-    parser.add_argument(
-        "--lang",
-        help="language of the text, or direction such as en-de: its language embeddings are added to the position "
-        "embeddings, so that the model serves only this language or direction",
-    )
-    parser.add_argument(
-        "--language-module",
-        metavar="FILE",
-        help="language module in place of the checkpoint's (MonoTrans); from an archive, the module of --lang",
-    )
-    parser.add_argument("--no-head", action="store_true", help="leave out the head of fine-tuning")
-    parser.add_argument("--no-tokenizer", action="store_true", help="write the model alone")
-    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0], help="type of the weights (default: %(default)s)")
-    parser.add_argument(
-        "--layer",
-        action=in_range(int, "0 or more"),
-        help="sentence-transformers: the layer that is pooled (default: the last)",
-    )
-    parser.add_argument(
-        "--pooling", choices=("mean", "first"), default="mean", help="sentence-transformers (default: %(default)s)"
-    )
-    return parser

@@ -5,24 +5,23 @@ translation model), folders of transformers and sentence-transformers, ONNX file
 models it reads shapes, not weights. Nothing in a file is run.
 """
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
+from fairseq_xl.commands import Options, argument, command, flag
 
 #: directions in the text
 SHOWN = 30
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    parser = argparse.ArgumentParser("fairseq-xl describe", description=__doc__)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="file or folder")
-    parser.add_argument("--json", action="store_true", help="one JSON object per file, a line each")
-    options = parser.parse_args(arguments)
+@command(
+    argument("files", "file or folder", nargs="+", metavar="FILE"),
+    flag("--json", "one JSON object per file, a line each"),
+)
+def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints.description import describe
 

@@ -6,16 +6,15 @@ has a row of zeros, and a line that is longer than the model's positions is trun
 names the checkpoint, layer, pooling and language. Prints one JSON line.
 """
 
-import argparse
-import json
-import sys
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
+from fairseq_xl.commands import DATA_OF_CHECKPOINT, ENCODER, FP16, MODULE, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import positive_integer
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
-from fairseq_xl.inference.embedder import BATCH_TOKENS, POOLINGS, add_choice, embedder_of
+from fairseq_xl.inference.embedder import BATCH_TOKENS, embedder_of
 from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.io.lines import read_buffers
 from fairseq_xl.io.matrices import growing_matrix
@@ -23,9 +22,19 @@ from fairseq_xl.io.matrices import growing_matrix
 BUFFERED = 10000  # lines; those of a buffer are sorted by length and batched
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    ENCODER,
+    argument("data", DATA_OF_CHECKPOINT, nargs="?"),
+    argument("--lang", "language of the text", required=True),
+    argument("--output", "file to write", required=True, metavar="FILE.npy"),
+    argument("--input", "text, plain or compressed (default: standard input)", metavar="FILE"),
+    MODULE,
+    *layer_and_pooling("default: the last", "mean"),
+    FP16,
+    argument("--max-tokens", "tokens of a batch, with padding", positive_integer, BATCH_TOKENS),
+    argument("--buffer-size", "lines in memory at a time", positive_integer, BUFFERED),
+)
+def main(options: Options) -> dict[str, Any]:
     embed = embedder_of(options, options.fp16)
     choice = embed.choice(options.layer, options.pooling)
     file, _ = found_in(options.checkpoint)
@@ -41,36 +50,4 @@ def main(arguments: list[str] | None = None) -> None:
             lines += len(sentences)
             progress.update(len(sentences))
     write_origin(options.output, origin, language=options.lang)
-    result = {"lines": lines, "channels": embed.channels, "layer": choice[0], "pooling": choice[1]}
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl embed", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task with an encoder")
-    parser.add_argument(
-        "data",
-        nargs="?",
-        help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",
-    )
-    parser.add_argument("--lang", required=True, help="language of the text")
-    parser.add_argument("--output", required=True, metavar="FILE.npy", help="file to write")
-    parser.add_argument("--input", metavar="FILE", help="text, plain or compressed (default: standard input)")
-    parser.add_argument(
-        "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
-    )
-    add_choice(parser, ("default: the last", "default: mean"), POOLINGS[0])
-    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
-    parser.add_argument(
-        "--max-tokens",
-        action=positive_integer,
-        default=BATCH_TOKENS,
-        help="tokens of a batch, with padding (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--buffer-size",
-        action=positive_integer,
-        default=BUFFERED,
-        help="lines in memory at a time (default: %(default)s)",
-    )
-    return parser
+    return {"lines": lines, "channels": embed.channels, "layer": choice[0], "pooling": choice[1]}

@@ -7,16 +7,14 @@ sizes of the files and the maximum differences from torch on random inputs. Noth
 more than 1/1000 of its largest value; outputs of the 8-bit files (--int8) are not bounded.
 """
 
-import argparse
-import json
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fairseq_xl.commands import MODULE, Options, argument, command, flag
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.inference.model_loading import load_model
@@ -33,18 +31,44 @@ logger = logging.getLogger(__name__)
 REPORT = "report.json"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    argument("checkpoint", "checkpoint of an encoder, a fine-tuned encoder or an encoder-decoder"),
+    argument("out", "new folder to write"),
+    argument("--data", "folder with the checkpoint's dict.txt (default: that of its training)"),
+    argument(
+        "--output",
+        "output of an encoder: hidden, the last hidden states; logits, those of the masked language model; head, the "
+        "outputs of the fine-tuned head (default: head for a fine-tuned model, otherwise hidden)",
+        choices=OUTPUTS,
+    ),
+    MODULE,
+    argument("--lang", "language of --language-module", metavar="XX"),
+    flag("--int8", "write files with 8-bit weights too: NAME.int8.onnx"),
+    argument(
+        "--text",
+        "text, one a line, the parts of a pair separated by TAB, on which predictions are compared with torch's",
+        default=[],
+        action="extend",
+        nargs="+",
+        metavar="XX=FILE",
+    ),
+    flag("--benchmark", "measure times, of torch too"),
+)
+def main(options: Options) -> dict[str, Any]:
     if options.lang and not options.language_module:
         raise UserError(f"--lang {options.lang} is the language of --language-module, which is missing")
-    texts = _texts(options.text)
+    text_files = named_values("--text", options.text, "XX=FILE, a language and a file of its text")
+    texts = {language: (path, read_lines(path)) for language, path in text_files.items()}
     names = [name for name in ("language_module", "lang") if getattr(options, name)]
     model, task = load_model(options.checkpoint, options.data, **{name: getattr(options, name) for name in names})
     kind, graphs = build_graphs(model.eval(), task, options.output)
     if texts and len(graphs) > 1:
         raise UserError("--text: an encoder-decoder has no predictions for single texts; leave it out")
-    batches = _batches(texts, model, task) if texts else []
+    batches: list[Any] = []
+    if texts:
+        longest = model.encoder.embeddings.max_positions
+        longest = min(longest, getattr(task.cfg, "length", None) or longest)
+        batches = export_checks.text_batches(texts, TextEncoder(task.folder(), task.dictionary), task, longest)
     with new_folder(options.out) as folder:
         write_json(folder / DESCRIPTION, describe(kind, graphs, model, task))
         report: dict[str, Any] = {"checkpoint": str(options.checkpoint), "kind": kind, "graphs": {}}
@@ -55,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
                 files["int8"] = write_int8(files["onnx"])
             report["graphs"][name] = _report(graph, files, input_ranges(task), batches, options.benchmark)
         write_json(folder / REPORT, report)
-    sys.stdout.write(json.dumps(report) + "\n")
+    return report
 
 
 def _report(
@@ -64,11 +88,9 @@ def _report(
     """Sizes, differences from torch, agreement with torch on text and times of the files of a graph.
 
     Args:
-        graph: the graph in torch.
         files: {"onnx" or "int8": its file}.
         ranges: as in `Graph.example`.
         batches: of text, for the agreement.
-        timed: whether to measure times.
     """
     threads = torch.get_num_threads()
     opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
@@ -84,42 +106,3 @@ def _report(
 def _size(path: Path) -> int:
     """Bytes of an ONNX file and of its large parameters, FILE.data."""
     return sum(os.path.getsize(file) for file in path.parent.glob(f"{path.name}*"))
-
-
-def _texts(arguments: list[str]) -> dict[str, tuple[str, list[str]]]:
-    """Arguments XX=FILE -> {language: (file, its lines)}."""
-    files = named_values("--text", arguments, "XX=FILE, a language and a file of its text")
-    return {language: (path, read_lines(path)) for language, path in files.items()}
-
-
-def _batches(texts: dict[str, tuple[str, list[str]]], model: Any, task: Any) -> list[Any]:
-    """Inputs of the encoder for text, of at most --length and --max-positions tokens."""
-    longest = model.encoder.embeddings.max_positions
-    encode = TextEncoder(task.folder(), task.dictionary)
-    return export_checks.text_batches(texts, encode, task, min(longest, getattr(task.cfg, "length", None) or longest))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl export-onnx", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of an encoder, a fine-tuned encoder or an encoder-decoder")
-    parser.add_argument("out", help="new folder to write")
-    parser.add_argument("--data", help="folder with the checkpoint's dict.txt (default: that of its training)")
-    parser.add_argument(
-        "--output",
-        choices=OUTPUTS,
-        help="output of an encoder: hidden, the last hidden states; logits, those of the masked language model; head, "
-        "the outputs of the fine-tuned head (default: head for a fine-tuned model, otherwise hidden)",
-    )
-    parser.add_argument("--language-module", metavar="FILE", help="language module in place of the checkpoint's")
-    parser.add_argument("--lang", metavar="XX", help="language of --language-module")
-    parser.add_argument("--int8", action="store_true", help="write files with 8-bit weights too: NAME.int8.onnx")
-    parser.add_argument(
-        "--text",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="XX=FILE",
-        help="text, one a line, the parts of a pair separated by TAB, on which predictions are compared with torch's",
-    )
-    parser.add_argument("--benchmark", action="store_true", help="measure times, of torch too")
-    return parser

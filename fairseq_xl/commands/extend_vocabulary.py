@@ -8,7 +8,6 @@ as the mean of the old pieces of their text, and at random if no character is kn
 the old languages, or as --like. Training goes on with --restore-file, or begins with --init-from.
 """
 
-import argparse
 import logging
 import shutil
 from collections import Counter
@@ -22,6 +21,7 @@ from fairseq_xl.checkpoints.initial_rows import initial_rows
 from fairseq_xl.checkpoints.sentencepiece_extension import extend
 from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.checkpoints.vocabulary_surgery import change_vocabulary, read_checkpoint
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.data.vocabulary.encoding import check_pieces, encoding_of
@@ -39,7 +39,7 @@ from fairseq_xl.data.vocabulary.subwords import (
 from fairseq_xl.data.vocabulary.tokenizers import of_manifest
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds
-from fairseq_xl.io.checkpoints import found_in, save_checkpoint
+from fairseq_xl.io.checkpoints import DICTIONARY, found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.io.format_numbers import FORMATS
@@ -48,12 +48,20 @@ from fairseq_xl.io.text import text_of_line
 
 logger = logging.getLogger(__name__)
 
-MODEL, DICTIONARY, CHECKPOINT = "sentencepiece.model", "dict.txt", "checkpoint.pt"
+MODEL, CHECKPOINT = "sentencepiece.model", "checkpoint.pt"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    argument("checkpoint", "checkpoint of any task, or its folder"),
+    argument("--data", "data folder of the checkpoint", required=True, metavar="DATA"),
+    argument("--output", "folder to write", required=True, metavar="OUT"),
+    argument("--new-data", "data folder with the new dictionary", metavar="NEW"),
+    argument("--langs", "languages to add, after the old ones", metavar="XX,YY"),
+    argument("--text", "text from which new pieces are learned", nargs="+", metavar="FILE"),
+    argument("--pieces", "number of new pieces", in_range(int, "1 or more", bounds.LARGEST_VOCABULARY), metavar="N"),
+    argument("--like", "old language whose rows new ones get (default: the mean over all)", metavar="XX"),
+)
+def main(options: Options) -> None:
     _check_options(options)
     register()
     data = first_folder(options.data)
@@ -80,27 +88,7 @@ def main(arguments: list[str] | None = None) -> None:
     logger.info("%s: %d symbols, before %d; languages: [%s]", options.output, len(new), len(old), languages)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl extend-vocabulary", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task, or its folder")
-    parser.add_argument("--data", required=True, metavar="DATA", help="data folder of the checkpoint")
-    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write")
-    parser.add_argument("--new-data", metavar="NEW", help="data folder with the new dictionary")
-    parser.add_argument("--langs", metavar="XX,YY", help="languages to add, after the old ones")
-    parser.add_argument("--text", nargs="+", metavar="FILE", help="text from which new pieces are learned")
-    parser.add_argument(
-        "--pieces",
-        action=in_range(int, "1 or more", bounds.LARGEST_VOCABULARY),
-        metavar="N",
-        help="number of new pieces",
-    )
-    parser.add_argument(
-        "--like", metavar="XX", help="old language whose rows new ones get (default: the mean over all)"
-    )
-    return parser
-
-
-def _check_options(options: argparse.Namespace) -> None:
+def _check_options(options: Options) -> None:
     """Raises `UserError` for options that do not go together."""
     if (options.text is None) != (options.pieces is None):
         raise UserError("--text and --pieces belong together: the files to learn from, and the number of new pieces")
@@ -133,9 +121,12 @@ def _read_model(data: Path) -> ModelProto:
     return read_model(data / MODEL)
 
 
-def _write_extended(options: argparse.Namespace, data: Path, old: XLDictionary, folder: Path) -> None:
+def _write_extended(options: Options, data: Path, old: XLDictionary, folder: Path) -> None:
     """Writes the dictionary with new languages and pieces, and the SentencePiece model."""
-    languages = [*old.languages, *_new_languages(options.langs, old)]
+    added_languages = language_codes("--langs", options.langs) if options.langs else []
+    if repeated := set(added_languages) & set(old.languages):
+        raise UserError(f"--langs {options.langs}: the dictionary has {min(repeated)} already")
+    languages = [*old.languages, *added_languages]
     last = [MASK, *language_symbols(languages)]
     counts = {old.symbols[index]: old.count[index] for index in old.pieces.tolist()}
     if options.text:
@@ -168,15 +159,6 @@ def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
     versions = {"versions": manifest["versions"]} if "versions" in manifest else {}
     content = {"format": FORMATS["data folder"], "config": config} | source.described() | versions
     write_json(folder / MANIFEST, content)
-
-
-def _new_languages(codes: str | None, old: XLDictionary) -> list[str]:
-    """The languages of --langs; raises `UserError` for one that is no code or that the dictionary has."""
-    new = language_codes("--langs", codes) if codes else []
-    for code in new:
-        if code in old.languages:
-            raise UserError(f"--langs {codes}: the dictionary has {code} already")
-    return new
 
 
 def _segment(data: Path, old: XLDictionary, new: XLDictionary) -> Callable[[str], list[str]]:

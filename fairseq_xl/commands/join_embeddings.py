@@ -5,27 +5,25 @@ in no text, or have no embedding in the file of their language, are left out. `-
 initializes token embeddings from it (Lample & Conneau 2019, section 4.2: EMB).
 """
 
-import argparse
-import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.corpora.token_stream import piece_counts
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command; prints one JSON line with the number of pieces of each language."""
-    parser = argparse.ArgumentParser("fairseq-xl join-embeddings", description=__doc__)
-    parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
-    parser.add_argument("embeddings", nargs="+", metavar="LANGUAGE=FILE", help="en=en.npz de=mapped.npz")
-    parser.add_argument("output", help="file to write, .npz")
-    options = parser.parse_args(arguments)
+@command(
+    argument("data", "folder that `python -m preprocess` wrote", type=Path),
+    argument("embeddings", "en=en.npz de=mapped.npz", nargs="+", metavar="LANGUAGE=FILE"),
+    argument("output", "file to write, .npz"),
+)
+def main(options: Options) -> dict[str, int]:
+    """Returns the number of pieces of each language."""
     files = dict(argument.partition("=")[::2] for argument in options.embeddings)
     if len(files) < 2 or len(files) != len(options.embeddings) or not all(files.values()):
         raise UserError("expected LANGUAGE=FILE for two languages or more, each once: en=en.npz de=mapped.npz")
@@ -54,4 +52,4 @@ def main(arguments: list[str] | None = None) -> None:
         symbols += present
         rows.append(vectors.rows[[rows_by_symbol[symbol] for symbol in present]])
     write(Vectors(symbols, np.concatenate(rows), spaces[first]), options.output)
-    sys.stdout.write(json.dumps(dict(zip(files, map(len, rows)))) + "\n")
+    return dict(zip(files, map(len, rows)))

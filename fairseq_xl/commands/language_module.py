@@ -1,12 +1,12 @@
 """Language modules of MonoTrans models (Artetxe et al. 2020, section 2): files that hold what one language adds."""
 
 import argparse
-import json
-import sys
+from typing import Any
 
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.checkpoints.embedding_files import read as read_vectors
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.embeddings.embedding_module import make
@@ -14,7 +14,7 @@ from fairseq_xl.errors import in_range
 from fairseq_xl.io.checkpoints import load_checkpoint
 
 #: (subcommand, what it does, arguments)
-COMMANDS = (
+SUBCOMMANDS = (
     ("extract", "write the language module of a checkpoint to a file", ("CHECKPOINT", "MODULE")),
     ("pack", "add files of language modules to an archive", ("ARCHIVE", "MODULES")),
     ("list", "print what is in a file or an archive, as a JSON line", ("FILE",)),
@@ -38,17 +38,18 @@ HELP = {
 STD = "scale the embeddings to this standard deviation (default: --init-std of CHECKPOINT)"
 
 
-def main(arguments: list[str] | None = None) -> None:
+def _subcommands(parser: argparse.ArgumentParser) -> None:
+    subcommands = parser.add_subparsers(dest="command", required=True)
+    for name, description, names in SUBCOMMANDS:
+        subcommand = subcommands.add_parser(name, help=description, description=description)
+        for word in names:
+            argument(word.lower(), HELP[word], metavar=word, nargs="+" if word == "MODULES" else None)(subcommand)
+    argument("--std", STD, in_range(float, "more than 0"))(subcommands.choices["from-embeddings"])
+
+
+@command(_subcommands)
+def main(options: Options) -> dict[str, Any] | None:
     """Runs the command. A file is replaced only by another version of its module (`check_replaceable`)."""
-    parser = argparse.ArgumentParser("fairseq-xl language-module", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, description, names in COMMANDS:
-        command = commands.add_parser(name, help=description, description=description)
-        for argument in names:
-            nargs = "+" if argument == "MODULES" else None
-            command.add_argument(argument.lower(), metavar=argument, nargs=nargs, help=HELP[argument])
-    commands.choices["from-embeddings"].add_argument("--std", action=in_range(float, "more than 0"), help=STD)
-    options = parser.parse_args(arguments)
     register()
     if options.command == "extract":
         module = language_modules.extract(load_checkpoint(options.checkpoint), options.checkpoint)
@@ -56,17 +57,13 @@ def main(arguments: list[str] | None = None) -> None:
     elif options.command == "pack":
         language_modules.pack(options.archive, options.modules)
     elif options.command == "list":
-        sys.stdout.write(json.dumps(language_modules.describe(options.file)) + "\n")
+        return language_modules.describe(options.file)
     elif options.command == "get":
         language_modules.copy(options.archive, options.language, options.module)
-    else:
-        _from_embeddings(options)
-
-
-def _from_embeddings(options: argparse.Namespace) -> None:
-    """Makes a language module of embeddings. Its output bias is 0: only the prediction of masked words reads it."""
-    content = load_checkpoint(options.checkpoint)
-    module = language_modules.extract(content, options.checkpoint)
-    std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
-    dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
-    language_modules.write(make(module, read_vectors(options.vectors), dictionary, std), options.module)
+    else:  # the output bias of the module is 0: only the prediction of masked words reads it
+        content = load_checkpoint(options.checkpoint)
+        module = language_modules.extract(content, options.checkpoint)
+        std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
+        dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
+        language_modules.write(make(module, read_vectors(options.vectors), dictionary, std), options.module)
+    return None

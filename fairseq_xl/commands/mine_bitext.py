@@ -22,20 +22,18 @@ twice that while it is built. Without --embeddings, the embeddings are in the fo
 size of the text, about 100 bytes for each sentence and 12 for each of its neighbors.
 """
 
-import argparse
 import bisect
 import contextlib
 import itertools
-import json
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.commands import FP16, MODULES, Options, argument, command, flag, layer_and_pooling
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
-from fairseq_xl.inference.embedder import POOLINGS, Embedders, add_choice, add_encoder
+from fairseq_xl.inference.embedder import POOLINGS, Embedders
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import room_problem, write_lines
 from fairseq_xl.io.folders import temporary_folder
@@ -61,14 +59,42 @@ WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
 EMBEDDING_BLOCK = 10000  # sentences that are embedded at a time with --index
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    parser = _parser()
-    options = parser.parse_intermixed_args(arguments)  # the number of words depends on --embeddings
-    _check(parser, options)
+USAGE = f"""fairseq-xl mine-bitext {" ".join(WORDS)} --layer LAYER [OPTION ...]
+       fairseq-xl mine-bitext --embeddings FILE.npy FILE.npy LANGUAGE=FILE LANGUAGE=FILE [OPTION ...]"""
+
+
+@command(
+    argument(
+        "words",
+        "checkpoint of any task, its data folder, source and target sentences",
+        nargs="+",
+        metavar=" ".join(WORDS),
+    ),
+    MODULES,
+    FP16,
+    *layer_and_pooling("not with --embeddings; of --pooling the default is mean"),
+    argument("--embeddings", "embeddings of all lines of the source and the target file", nargs=2, metavar="FILE.npy"),
+    argument(
+        "--index",
+        "search approximately, with temporary on-disk indices in this folder; it is made if it is missing",
+        metavar="FOLDER",
+    ),
+    argument(
+        "--neighbors",
+        f"neighbors in the margin (default: {NEIGHBORS})",
+        in_range(int, "1 or more", bounds.LARGEST_BEAM),
+    ),
+    argument("--gold", "file of the correct pairs, id TAB id, to find the threshold with"),
+    argument("--threshold", "minimum margin of a pair", in_range(float)),
+    flag("--nearest", "write the most similar target sentence of each source sentence"),
+    argument("--output", "file to write"),
+    intermixed=True,  # the number of words depends on --embeddings
+    usage=USAGE,
+)
+def main(options: Options) -> dict[str, Any]:
+    _check(options)
     with _folder(options.index) as folder:
-        results = _run(options, folder)
-    sys.stdout.write(json.dumps(results) + "\n")
+        return _run(options, folder)
 
 
 @contextlib.contextmanager
@@ -95,7 +121,7 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
             raise UserError(f"--index {parent}: {reason}") from error
 
 
-def _run(options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
+def _run(options: Options, folder: Path | None) -> dict[str, Any]:
     """Writes --output; returns the results that are printed."""
     sides = _files(options.words[-2:], folder)
     (_, source_texts), (_, target_texts) = sides
@@ -115,7 +141,7 @@ def _run(options: argparse.Namespace, folder: Path | None) -> dict[str, Any]:
 
 
 def _mine(
-    options: argparse.Namespace,
+    options: Options,
     sides: tuple[Sentences, Sentences],
     embeddings: list[Any],
     gold: set[tuple[int, int]] | None,
@@ -143,14 +169,14 @@ def _lines(pairs: Iterable[Pair], sides: tuple[Sentences, Sentences], with_margi
         yield f"{margin:.{DIGITS}f}\t{line}" if with_margins else line
 
 
-def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _check(options: Options) -> None:
     expected = WORDS[2:] if options.embeddings else WORDS
     if len(options.words) != len(expected):
-        parser.error(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
+        raise UserError(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
     if options.embeddings and (options.layer is not None or options.pooling or options.lang or options.fp16):
         raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
     if not options.embeddings and options.layer is None:
-        parser.error("the following arguments are required: --layer")
+        raise UserError("the following arguments are required: --layer")
     if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):
         raise UserError(
             "--nearest finds a sentence for each source sentence: leave out --gold, --threshold and --neighbors"
@@ -168,7 +194,7 @@ def _files(arguments: list[str], folder: Path | None) -> list[tuple[str, Sentenc
     return sides
 
 
-def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], folder: Path | None) -> list[Any]:
+def _embedded(options: Options, sides: list[tuple[str, Sentences]], folder: Path | None) -> list[Any]:
     """The embeddings (n, C) of the sentences of each side, in files of a folder or in memory."""
     checkpoint, data = options.words[:2]
     languages = {language for language, _ in sides}
@@ -184,7 +210,7 @@ def _embedded(options: argparse.Namespace, sides: list[tuple[str, Sentences]], f
     return [open_matrix(path) for path in paths]
 
 
-def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> list[Rows]:
+def _opened(options: Options, sides: list[tuple[str, Sentences]]) -> list[Rows]:
     """The embeddings (n, C) of the sentences of each side, in files; raises `UserError` unless they fit the text."""
     check_same_origin(options.embeddings)
     matrices = [open_matrix(path) for path in options.embeddings]
@@ -198,37 +224,3 @@ def _opened(options: argparse.Namespace, sides: list[tuple[str, Sentences]]) -> 
     for path, matrix in zip(options.embeddings, matrices):
         check_finite(path, matrix)
     return [Rows(matrix, sentences.lines) for matrix, (_, sentences) in zip(matrices, sides)]
-
-
-def _parser() -> argparse.ArgumentParser:
-    usage = f"fairseq-xl mine-bitext {' '.join(WORDS)} --layer LAYER [OPTION ...]\n"
-    usage += "       fairseq-xl mine-bitext --embeddings FILE.npy FILE.npy LANGUAGE=FILE LANGUAGE=FILE [OPTION ...]"
-    parser = argparse.ArgumentParser("fairseq-xl mine-bitext", usage=usage, description=__doc__)
-    parser.add_argument(
-        "words",
-        nargs="+",
-        metavar=" ".join(WORDS),
-        help="checkpoint of any task, its data folder, source and target sentences",
-    )
-    add_encoder(parser)
-    add_choice(parser, ("not with --embeddings", f"default: {POOLINGS[0]}; not with --embeddings"))
-    parser.add_argument(
-        "--embeddings", nargs=2, metavar="FILE.npy", help="embeddings of all lines of the source and the target file"
-    )
-    parser.add_argument(
-        "--index",
-        metavar="FOLDER",
-        help="search approximately, with temporary on-disk indices in this folder; it is made if it is missing",
-    )
-    parser.add_argument(
-        "--neighbors",
-        action=in_range(int, "1 or more", bounds.LARGEST_BEAM),
-        help=f"neighbors in the margin (default: {NEIGHBORS})",
-    )
-    parser.add_argument("--gold", help="file of the correct pairs, id TAB id, to find the threshold with")
-    parser.add_argument("--threshold", action=in_range(float), help="minimum margin of a pair")
-    parser.add_argument(
-        "--nearest", action="store_true", help="write the most similar target sentence of each source sentence"
-    )
-    parser.add_argument("--output", help="file to write")
-    return parser

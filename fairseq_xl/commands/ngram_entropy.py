@@ -4,13 +4,11 @@ The positions are those that MLM would predict in the validation text. The bigra
 its left, "both neighbors" from the tokens on both sides; both see neighbors that MLM may have masked.
 """
 
-import argparse
-import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.noise.masking import choose_positions
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.store.shards import one_folder
@@ -19,20 +17,16 @@ from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.evaluation.ngrams import bits, flat
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command; prints one JSON line, {language: {model: bits}}."""
-    parser = argparse.ArgumentParser("fairseq-xl ngram-entropy", description=__doc__)
-    parser.add_argument("data", type=Path, help="folder that `python -m preprocess` wrote")
-    parser.add_argument("--langs", help="languages, separated by commas (default: all of the dictionary)")
-    parser.add_argument("--split", default="valid", help="text to predict (default: valid)")
-    parser.add_argument("--length", action=positive_integer, default=256, help="mlm.length (default: 256)")
-    parser.add_argument(
-        "--mask-prob", action=in_range(float, "more than 0"), default=0.15, help="mlm.mask_prob (default: 0.15)"
-    )
-    parser.add_argument(
-        "--frequency-exponent", action=in_range(float), default=0.5, help="mlm.frequency_exponent (default: 0.5)"
-    )
-    options = parser.parse_args(arguments)
+@command(
+    argument("data", "folder that `python -m preprocess` wrote", type=Path),
+    argument("--langs", "languages, separated by commas (default: all of the dictionary)"),
+    argument("--split", "text to predict", default="valid"),
+    argument("--length", "mlm.length", positive_integer, 256),
+    argument("--mask-prob", "mlm.mask_prob", in_range(float, "more than 0"), 0.15),
+    argument("--frequency-exponent", "mlm.frequency_exponent", in_range(float), 0.5),
+)
+def main(options: Options) -> dict[str, dict[str, float]]:
+    """Returns {language: {model: bits}}."""
     if options.mask_prob > 1:
         raise UserError(f"--mask-prob {options.mask_prob}: a positive number is needed")
     options.data = one_folder(options.data)
@@ -41,11 +35,10 @@ def main(arguments: list[str] | None = None) -> None:
     for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:
         dictionary.language_id(code)
         entropies[code] = language_bits(dictionary, options, code)
-    rounded = {code: {name: round(value, 3) for name, value in row.items()} for code, row in entropies.items()}
-    sys.stdout.write(json.dumps(rounded) + "\n")
+    return {code: {name: round(value, 3) for name, value in row.items()} for code, row in entropies.items()}
 
 
-def language_bits(dictionary: XLDictionary, options: argparse.Namespace, code: str) -> dict[str, float]:
+def language_bits(dictionary: XLDictionary, options: Options, code: str) -> dict[str, float]:
     """{model: bits per predicted token} in one language. Raises `UserError` for a text without a predicted token."""
     end = dictionary.eos()
     splits = (open_text(options.data / code / split, code, len(dictionary)) for split in ("train", options.split))
@@ -57,7 +50,7 @@ def language_bits(dictionary: XLDictionary, options: argparse.Namespace, code: s
     return {"tokens": len(predicted)} | bits(train, dictionary.pieces, len(dictionary), end, text, predicted)
 
 
-def positions(text: np.ndarray, dictionary: XLDictionary, options: argparse.Namespace) -> np.ndarray:
+def positions(text: np.ndarray, dictionary: XLDictionary, options: Options) -> np.ndarray:
     """Positions of a text (N,) that MLM predicts: all pieces if it samples uniformly, or else a sample of them."""
     is_piece = dictionary.is_piece[text]
     if not options.frequency_exponent:

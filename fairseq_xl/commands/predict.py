@@ -19,6 +19,7 @@ import sys
 from typing import Any
 
 from fairseq_xl import register
+from fairseq_xl.commands import DATA_OF_CHECKPOINT, FP16, MODULE, Options, argument, command, flag
 from fairseq_xl.errors import UserError, in_range, positive_integer
 from fairseq_xl.inference.decoding_options import check_options
 from fairseq_xl.io import bounds
@@ -29,9 +30,38 @@ from fairseq_xl.io.options import option_name
 GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size")
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    argument("checkpoint", "checkpoint of a fine-tuning task, of labelled objectives, xl_translation or xl_generation"),
+    argument("data", DATA_OF_CHECKPOINT, nargs="?"),
+    argument("--lang", "language of the text; translation has -s and -t"),
+    argument("-s --source-lang", "source language of translation (default: as in training)"),
+    argument("-t --target-lang", "target language of translation (default: as in training)"),
+    argument("--objective", "one of several labelled objectives of the model", metavar="NAME"),
+    MODULE,
+    argument("--input", f"text, plain or compressed (default: {STANDARD_INPUT})", metavar="FILE"),
+    flag("--json", "write a JSON object for each line; null for a blank one"),
+    flag("--probabilities", "write all classes and their probabilities, in descending order"),
+    FP16,
+    argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
+    argument("--batch-size", "lines of a batch (default: any number)", positive_integer),
+    argument(
+        "--buffer-size",
+        f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
+        positive_integer,
+    ),
+    argument("--beam", "beam size (default: 5)", in_range(int, "1 or more", bounds.LARGEST_BEAM)),
+    argument(
+        "--max-len-a",
+        "a generated text has at most A * S + B tokens, where S is the number of tokens of the source (default: 0)",
+        in_range(float, "0 or more"),
+        metavar="A",
+    ),
+    argument("--max-len-b", "B in this number (default: 200)", in_range(int, "0 or more"), metavar="B"),
+    argument("--lenpen", "length penalty; above 1 favors longer text (default: 1)", in_range(float)),
+    argument("--no-repeat-ngram-size", "generate no n-gram of this size twice", in_range(int, "0 or more")),
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+)
+def main(options: Options) -> None:
     generation = {name: getattr(options, name) for name in GENERATION if getattr(options, name) is not None}
     check_options(generation, option_name)
     if options.json and options.probabilities:
@@ -47,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
         first += len(lines)
 
 
-def _shown(record: Any, predictor: Any, options: argparse.Namespace) -> str:
+def _shown(record: Any, predictor: Any, options: Options) -> str:
     """The line of a record; the record of a blank line is None."""
     if options.json:
         return json.dumps(record, ensure_ascii=False)
@@ -58,53 +88,3 @@ def _shown(record: Any, predictor: Any, options: argparse.Namespace) -> str:
             raise UserError("--probabilities: the model has no classes")
         return "\t".join(f"{label}\t{probability:.6f}" for label, probability in record["probabilities"].items())
     return str(predictor.to_line(record))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "fairseq-xl predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "checkpoint",
-        help="checkpoint of a fine-tuning task, of labelled objectives, xl_translation or xl_generation",
-    )
-    parser.add_argument(
-        "data",
-        nargs="?",
-        help="its data folder (default: the checkpoint's folder if it has a dict.txt, else that of the training)",
-    )
-    parser.add_argument("--lang", help="language of the text; translation has -s and -t")
-    parser.add_argument("-s", "--source-lang", help="source language of translation (default: as in training)")
-    parser.add_argument("-t", "--target-lang", help="target language of translation (default: as in training)")
-    parser.add_argument("--objective", metavar="NAME", help="one of several labelled objectives of the model")
-    parser.add_argument(
-        "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
-    )
-    parser.add_argument("--input", metavar="FILE", help=f"text, plain or compressed (default: {STANDARD_INPUT})")
-    parser.add_argument("--json", action="store_true", help="write a JSON object for each line; null for a blank one")
-    parser.add_argument(
-        "--probabilities", action="store_true", help="write all classes and their probabilities, in descending order"
-    )
-    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
-    parser.add_argument(
-        "--max-tokens", action=positive_integer, default=4096, help="tokens of a batch, with padding (default: 4096)"
-    )
-    parser.add_argument("--batch-size", action=positive_integer, help="lines of a batch (default: any number)")
-    parser.add_argument(
-        "--buffer-size",
-        action=positive_integer,
-        help=f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
-    )
-    parser.add_argument("--beam", action=in_range(int, "1 or more", bounds.LARGEST_BEAM), help="beam size (default: 5)")
-    length = "a generated text has at most A * S + B tokens, where S is the number of tokens of the source"
-    parser.add_argument("--max-len-a", action=in_range(float, "0 or more"), metavar="A", help=f"{length} (default: 0)")
-    parser.add_argument(
-        "--max-len-b", action=in_range(int, "0 or more"), metavar="B", help="B in this number (default: 200)"
-    )
-    parser.add_argument(
-        "--lenpen", action=in_range(float), help="length penalty; above 1 favors longer text (default: 1)"
-    )
-    parser.add_argument(
-        "--no-repeat-ngram-size", action=in_range(int, "0 or more"), help="generate no n-gram of this size twice"
-    )
-    return parser

@@ -7,22 +7,21 @@ differ in more than one piece are left out (`left_out`). Their number depends on
 with the same `left_out`.
 """
 
-import json
-import sys
+from typing import Any
 
+from fairseq_xl.commands import PROBED, Options, argument, command
 from fairseq_xl.evaluation.probing_tasks import minimal_pair_scores, read_minimal_pairs
 from fairseq_xl.inference.embedder import embedder_of
-from fairseq_xl.inference.probing import masked_log_probabilities, parser
+from fairseq_xl.inference.probing import masked_log_probabilities
 from fairseq_xl.io.versions import version
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    command = parser("minimal-pairs", __doc__)
-    command.add_argument("files", nargs="+", metavar="FILE", help="marvin_linzen_dataset.tsv, or others of this form")
-    options = command.parse_args(arguments)
+@command(
+    *PROBED,
+    argument("files", "marvin_linzen_dataset.tsv, or others of this form", nargs="+", metavar="FILE"),
+)
+def main(options: Options) -> dict[str, Any]:
     pairs = read_minimal_pairs(options.files)
     scored = masked_log_probabilities(embedder_of(options), pairs, options.lang)
     versions = {package: version(package) for package in ("fairseq_xl", "torch")}
-    result = {"probe": "minimal-pairs", "versions": versions} | minimal_pair_scores(pairs, scored)
-    sys.stdout.write(json.dumps(result) + "\n")
+    return {"probe": "minimal-pairs", "versions": versions} | minimal_pair_scores(pairs, scored)

@@ -6,22 +6,22 @@ ratings with this cosine (`context`) and with the cosine of the token embeddings
 Chance is 0.
 """
 
-import json
-import sys
+from typing import Any
 
+from fairseq_xl.commands import PROBED, Options, argument, command
 from fairseq_xl.evaluation.bootstrap import correlation, spearman
 from fairseq_xl.evaluation.probing_tasks import read_scws
 from fairseq_xl.evaluation.word_embeddings import cosines
 from fairseq_xl.inference.embedder import embedder_of
-from fairseq_xl.inference.probing import both_words, parser, word_embeddings
+from fairseq_xl.inference.probing import both_words, word_embeddings
 from fairseq_xl.io.versions import version
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    command = parser("scws", __doc__)
-    command.add_argument("ratings", metavar="RATINGS", help="SCWS's ratings.txt")
-    options = command.parse_args(arguments)
+@command(
+    *PROBED,
+    argument("ratings", "SCWS's ratings.txt", metavar="RATINGS"),
+)
+def main(options: Options) -> dict[str, Any]:
     pairs = read_scws(options.ratings)
     embedder = embedder_of(options)
     gold = [pair.label for pair in pairs]
@@ -29,4 +29,4 @@ def main(arguments: list[str] | None = None) -> None:
     for name, vectors in (("context", both_words), ("embeddings", word_embeddings)):
         first, second = vectors(embedder, pairs, options.lang)
         result[name] = correlation(spearman, cosines(first, second), gold)
-    sys.stdout.write(json.dumps(result | {"chance": 0.0}) + "\n")
+    return result | {"chance": 0.0}

@@ -7,24 +7,23 @@ product. Features are standardized. Prints one JSON line; `majority` is the accu
 training pairs.
 """
 
-import json
-import sys
 from typing import Any
 
 import numpy as np
 
+from fairseq_xl.commands import PROBED, Options, argument, command
 from fairseq_xl.evaluation.probing_tasks import logistic_regression_accuracy, majority, read_wic
 from fairseq_xl.inference.embedder import embedder_of
-from fairseq_xl.inference.probing import both_words, pair_hidden_states, parser
+from fairseq_xl.inference.probing import both_words, pair_hidden_states
 from fairseq_xl.io.versions import version
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    command = parser("wic", __doc__)
-    command.add_argument("train", metavar="TRAIN", help="prefix of the training files, such as WiC_dataset/train/train")
-    command.add_argument("test", metavar="TEST", help="prefix of the test files")
-    options = command.parse_args(arguments)
+@command(
+    *PROBED,
+    argument("train", "prefix of the training files, such as WiC_dataset/train/train", metavar="TRAIN"),
+    argument("test", "prefix of the test files", metavar="TEST"),
+)
+def main(options: Options) -> dict[str, Any]:
     train, test = read_wic(options.train), read_wic(options.test)
     embedder = embedder_of(options)
     labels, gold = ([bool(pair.label) for pair in pairs] for pairs in (train, test))
@@ -37,4 +36,4 @@ def main(arguments: list[str] | None = None) -> None:
     for name, (train_features, test_features) in features.items():
         result[name] = logistic_regression_accuracy(train_features, labels, test_features, gold)
     versions = {package: version(package) for package in ("fairseq_xl", "torch", "scikit-learn")}
-    sys.stdout.write(json.dumps({"probe": "wic", "versions": versions} | result) + "\n")
+    return {"probe": "wic", "versions": versions} | result

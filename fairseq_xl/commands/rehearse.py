@@ -11,7 +11,6 @@ For a configuration listed in a papers.yaml in one of its parent folders, the vo
 published number of parameters come from there.
 """
 
-import argparse
 import dataclasses
 import json
 import logging
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl import register
+from fairseq_xl.commands import Options, argument, flag, parser_of
 from fairseq_xl.errors import UserError, in_range, names_of
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
@@ -40,6 +40,24 @@ NUMBERS = {
     "line-tokens": (bounds.LARGEST, "tokens per side of a sentence pair, with </s> (default: 32)"),
 }
 
+USAGE = """fairseq-xl rehearse CONFIG.yaml … [options] [--flag value …]
+       fairseq-xl rehearse --list LIST.yaml [options]"""
+ARGUMENTS = (
+    *(argument(f"--{name}", text, in_range(int, "1 or more", below)) for name, (below, text) in NUMBERS.items()),
+    flag("--no-updates", "do not run the two updates"),
+    argument(
+        "--deadline",
+        "end the processes of a configuration whose two updates take longer",
+        in_range(float, "more than 0"),
+        DEADLINE,
+        metavar="SECONDS",
+    ),
+    argument("--json", "also write the counts and losses to this file", metavar="FILE"),
+    argument("--list", "rehearse the configurations of a list, such as recipes/papers.yaml", metavar="FILE"),
+    argument("--only", "with --list: only these systems", metavar="SYSTEM,…"),
+    flag("--write", "with --list: write SYSTEM/results/rehearsal.md in the folder of the list"),
+)
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command."""
@@ -47,7 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
     configs = []
     while words and words[0].endswith((".yaml", ".yml")):
         configs.append(words.pop(0))
-    parser = _parser()
+    parser = parser_of(__name__, *ARGUMENTS, usage=USAGE, allow_abbrev=False)
     options, flags = parser.parse_known_args(words)
     if bool(configs) == bool(options.list):
         raise UserError("rehearse: name CONFIG.yaml …, or --list LIST.yaml")
@@ -67,7 +85,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"rehearse: {failed[0]}")
 
 
-def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[str]:
+def _rehearse(configs: list[str], flags: list[str], options: Options) -> list[str]:
     """Rehearses the configurations of the command line; returns the errors of updates."""
     from fairseq_xl.rehearsal.counting import count
     from fairseq_xl.rehearsal.report import counts_text, markdown, updates_text
@@ -104,7 +122,7 @@ def _rehearse(configs: list[str], flags: list[str], options: argparse.Namespace)
     return [f"{entry.name}: {result.error}" for entry, result in zip(entries, updates) if result.error is not None]
 
 
-def _entries(configs: list[str], flags: list[str], options: argparse.Namespace) -> list[Any]:
+def _entries(configs: list[str], flags: list[str], options: Options) -> list[Any]:
     """The configurations to rehearse."""
     from fairseq_xl.rehearsal.report import Entry, find_entry, read_list
 
@@ -137,36 +155,7 @@ def _check_keys(configs: list[str], flags: list[str]) -> None:
     arguments, *_ = split_warmup_share(overridden(configs, flags))
     arguments += ["--total-num-update", "1000"]  # a linear decay requires it
     _, unknown = options.parse_args_and_arch(options.get_training_parser(), ["data", *arguments], parse_known=True)
-    for flag in unknown:
-        path = file_of(configs, flag)
+    for name in unknown:
+        path = file_of(configs, name)
         if path is not None:
-            raise UserError(f"{path}: {flag[2:]}: fairseq-train has no flag {flag} with this task, model and optimizer")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        PROGRAM,
-        usage="fairseq-xl rehearse CONFIG.yaml … [options] [--flag value …]\n"
-        "       fairseq-xl rehearse --list LIST.yaml [options]",
-        description=__doc__,
-        allow_abbrev=False,
-    )
-    for name, (below, help_text) in NUMBERS.items():
-        parser.add_argument(f"--{name}", action=in_range(int, "1 or more", below), help=help_text)
-    parser.add_argument("--no-updates", action="store_true", help="do not run the two updates")
-    parser.add_argument(
-        "--deadline",
-        action=in_range(float, "more than 0"),
-        default=DEADLINE,
-        metavar="SECONDS",
-        help="end the processes of a configuration whose two updates take longer (default: %(default)g)",
-    )
-    parser.add_argument("--json", metavar="FILE", help="also write the counts and losses to this file")
-    parser.add_argument(
-        "--list", metavar="FILE", help="rehearse the configurations of a list, such as recipes/papers.yaml"
-    )
-    parser.add_argument("--only", metavar="SYSTEM,…", help="with --list: only these systems")
-    parser.add_argument(
-        "--write", action="store_true", help="with --list: write SYSTEM/results/rehearsal.md in the folder of the list"
-    )
-    return parser
+            raise UserError(f"{path}: {name[2:]}: fairseq-train has no flag {name} with this task, model and optimizer")

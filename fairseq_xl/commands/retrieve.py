@@ -6,18 +6,30 @@ the other file is retrieved, once by cosine and once by ratio margin. With --dev
 best average accuracy by margin on held-out pairs. Prints one JSON line with the accuracies.
 """
 
-import argparse
-import json
-import sys
+from typing import Any
 
+from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
-from fairseq_xl.inference.embedder import Embedders, add_arguments, add_choice, retrieve
+from fairseq_xl.inference.embedder import Embedders, retrieve
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    CHECKPOINT,
+    DATA,
+    MODULES,
+    FP16,
+    argument("--test", "test pairs of files", required=True, action="extend", nargs="+", metavar="XX-YY=PREFIX"),
+    argument("--dev", "held-out pairs of files", default=[], action="extend", nargs="+", metavar="XX-YY=PREFIX"),
+    argument(
+        "--found-to",
+        "write the sentences found by margin to FOLDER/XX-YY.tsv, a line for each test pair: its number TAB the number "
+        "of the target found TAB that of the source found. Empty and repeated pairs are not counted",
+        metavar="FOLDER",
+    ),
+    *layer_and_pooling("default: select on --dev"),
+)
+def main(options: Options) -> dict[str, Any]:
     if not options.dev and (options.layer is None or options.pooling is None):
         raise UserError("give --layer and --pooling, or --dev pairs to select them on")
     test, dev = read_named_pairs(options.test), read_named_pairs(options.dev)
@@ -31,24 +43,4 @@ def main(arguments: list[str] | None = None) -> None:
         best = max(range(len(choices)), key=lambda index: table[index]["margin"])  # the first of equals
         choices, result["dev"] = [choices[best]], table
     (scores,) = retrieve(embed, test, choices, options.found_to).values()
-    result |= {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(scores), "test": scores}
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl retrieve", description=__doc__)
-    add_arguments(parser)
-    parser.add_argument(
-        "--test", action="extend", nargs="+", required=True, metavar="XX-YY=PREFIX", help="test pairs of files"
-    )
-    parser.add_argument(
-        "--dev", action="extend", nargs="+", default=[], metavar="XX-YY=PREFIX", help="held-out pairs of files"
-    )
-    parser.add_argument(
-        "--found-to",
-        metavar="FOLDER",
-        help="write the sentences found by margin to FOLDER/XX-YY.tsv, a line for each test pair: its number TAB "
-        "the number of the target found TAB that of the source found. Empty and repeated pairs are not counted",
-    )
-    add_choice(parser, "default: select on --dev")
-    return parser
+    return result | {"layer": choices[0][0], "pooling": choices[0][1], "average": averages(scores), "test": scores}

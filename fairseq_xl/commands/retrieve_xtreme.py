@@ -8,18 +8,17 @@ the sentence embeddings of all choices are then in memory. Writes DEST/TASK/test
 Prints one JSON line.
 """
 
-import argparse
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.evaluation.prediction_folders import Origin, check_replaceable, write_predictions
 from fairseq_xl.evaluation.xtreme import LANGUAGES
-from fairseq_xl.inference.embedder import Embedders, add_arguments, add_choice
+from fairseq_xl.inference.embedder import Embedders
 from fairseq_xl.io.checkpoints import found_in
 from fairseq_xl.mining.bitext_mining import (
     Pair,
@@ -38,9 +37,17 @@ Choice = tuple[int, str]  # layer and pooling
 Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and the English ones
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    CHECKPOINT,
+    DATA,
+    MODULES,
+    FP16,
+    argument("download", "folder with bucc2018 and tatoeba", type=Path, metavar="DOWNLOAD"),
+    argument("destination", "folder of the submission", type=Path, metavar="DEST"),
+    argument("--langs", "only these languages", default="", metavar="XX,YY"),
+    *layer_and_pooling("default: select on BUCC's dev files"),
+)
+def main(options: Options) -> dict[str, Any]:
     bucc, tatoeba = options.download / BUCC, options.download / TATOEBA
     languages = _languages(options.langs)
     dev, test = (_read(bucc, languages[BUCC], f"-en.{split}") for split in ("dev", "test"))
@@ -79,8 +86,7 @@ def main(arguments: list[str] | None = None) -> None:
         {"layer": layer, "pooling": pooling, "dev": {code: rounded(scores) for code, scores in by_code.items()}}
         for (layer, pooling), by_code in dev_scores.items()
     ]
-    result = {"layer": choice[0], "pooling": choice[1], "choices": table}
-    sys.stdout.write(json.dumps(result) + "\n")
+    return {"layer": choice[0], "pooling": choice[1], "choices": table}
 
 
 def _languages(text: str) -> dict[str, list[str]]:
@@ -117,13 +123,3 @@ def _mined(
     source, target = _embedded(embed, code, sides, choices)
     texts = distinct(sides[0].texts), distinct(sides[1].texts)
     return {choice: mine_distinct(texts, (source[choice], target[choice])) for choice in choices}
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl retrieve-xtreme", description=__doc__)
-    add_arguments(parser)
-    parser.add_argument("download", type=Path, metavar="DOWNLOAD", help="folder with bucc2018 and tatoeba")
-    parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
-    parser.add_argument("--langs", default="", metavar="XX,YY", help="only these languages")
-    add_choice(parser, "default: select on BUCC's dev files")
-    return parser

@@ -19,10 +19,11 @@ read. tf-idf and logistic regression need scikit-learn.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
+from typing import Any
 
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.errors import names_of
 from fairseq_xl.evaluation.baselines import CLASSIFIERS, classify, similarity, title_unit, titles
 from fairseq_xl.evaluation.finetuning_baselines import METHODS, predict
@@ -41,9 +42,27 @@ BASELINES = {
 }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+def _subcommands(parser: argparse.ArgumentParser) -> None:
+    subcommands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
+    retrieval = subcommands.add_parser("retrieval", help="tf-idf of character n-grams, ratio margin")
+    argument("pairs", "test pairs, one file per language", nargs="+", metavar="XX-YY=PREFIX")(retrieval)
+    argument("--found-to", "as of fairseq-xl retrieve", type=Path, metavar="FOLDER")(retrieval)
+    for name, help_text in BASELINES.items():
+        subcommand = subcommands.add_parser(name, help=help_text)
+        argument("files", "folder of the task's files; for labeled text several folders, joined by :")(subcommand)
+        argument("output", "folder for the predictions or titles", type=Path)(subcommand)
+        argument("--langs", "the languages to test, separated by commas", required=True)(subcommand)
+        argument("--split", "split", default="test")(subcommand)
+        if methods := METHODS.get(name):
+            listed = "; ".join(f"{method}: {what}" for method, what in methods.items())
+            argument("--method", listed, default=next(iter(methods)), choices=methods)(subcommand)
+        if name in (*CLASSIFIERS, "tagging"):
+            together = "languages to train on together (default: each language on its own text)"
+            argument("--train-langs", together, default="")(subcommand)
+
+
+@command(_subcommands, formatter_class=argparse.RawTextHelpFormatter)
+def main(options: Options) -> dict[str, Any] | None:
     if options.name == "retrieval":
         scores = {}
         for pair, sides in read_named_pairs(options.pairs).items():
@@ -51,8 +70,7 @@ def main(arguments: list[str] | None = None) -> None:
             scores[pair] = {"pairs": len(sides[0])} | evaluate_similarity(similarities)
             if options.found_to is not None:
                 write_best_matches(similarities, options.found_to / f"{pair}.tsv")
-        sys.stdout.write(json.dumps({"average": averages(scores), "test": scores}) + "\n")
-        return
+        return {"average": averages(scores), "test": scores}
     languages = names_of("--langs", options.langs)
     if options.name == "titles":
         for code in languages:
@@ -60,7 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
             lines = [f"D-{index}\t0\t{title}" for index, title in enumerate(first_words)]
             write_lines(options.output / code / f"generate-{options.split}.txt", lines)
             sys.stdout.write(f"{code}: the first {count} {title_unit(code)}\n")
-        return
+        return None
     train_languages = names_of("--train-langs", options.train_langs) if getattr(options, "train_langs", "") else []
     texts: dict[str, str] = {}
     if options.name in METHODS:
@@ -76,31 +94,4 @@ def main(arguments: list[str] | None = None) -> None:
     model = f"the baseline {options.name}, {method} on {','.join(train_languages) or 'each language'}"
     task = "classification" if options.name in CLASSIFIERS else options.name.replace("-", "_")
     write_predictions(options.output, Origin(model, None, task), texts)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "fairseq-xl score baselines", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="name", required=True, metavar="NAME")
-    command = commands.add_parser("retrieval", help="tf-idf of character n-grams, ratio margin")
-    command.add_argument("pairs", nargs="+", metavar="XX-YY=PREFIX", help="test pairs, one file per language")
-    command.add_argument(
-        "--found-to", type=Path, metavar="FOLDER", help="write the sentences found, as fairseq-xl retrieve does"
-    )
-    for name, help_text in BASELINES.items():
-        command = commands.add_parser(name, help=help_text)
-        command.add_argument("files", help="folder of the task's files; for labeled text several folders, joined by :")
-        command.add_argument("output", type=Path, help="folder for the predictions or titles")
-        command.add_argument("--langs", required=True, help="the languages to test, separated by commas")
-        command.add_argument("--split", default="test", help="split (default: test)")
-        if name in METHODS:
-            help_text = "; ".join(f"{method}: {what}" for method, what in METHODS[name].items())
-            default = next(iter(METHODS[name]))
-            command.add_argument(
-                "--method", choices=METHODS[name], default=default, help=f"{help_text} (default: {default})"
-            )
-        if name in (*CLASSIFIERS, "tagging"):
-            help_text = "languages to train on together (default: each language on its own text)"
-            command.add_argument("--train-langs", default="", help=help_text)
-    return parser
+    return None

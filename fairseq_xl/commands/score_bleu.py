@@ -6,14 +6,13 @@ without spaces. With --against OTHER it compares the hypotheses with those of an
 bootstrap.
 """
 
-import argparse
-import json
 import logging
-import sys
+from typing import Any
 
 from sacrebleu.metrics import BLEU
 
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.commands import BOOTSTRAP, Options, argument, command, flag
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import (
     LANGUAGES,
     bleu,
@@ -24,16 +23,27 @@ from fairseq_xl.evaluation.bleu import (
     tokenized_bleu,
     tokenizer_name,
 )
-from fairseq_xl.io import bounds
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.lines import read_lines
 
 logger = logging.getLogger(__name__)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    argument("generated", "output of fairseq-generate, or with --plain a file of hypotheses"),
+    argument("reference", "raw reference text, one line per test line"),
+    flag("--plain", "GENERATED has one hypothesis per line"),
+    argument("--language", "target language, which chooses the tokenizers"),
+    argument(
+        "--tokenize",
+        "sacreBLEU's tokenizer; by default the language's; tokenized BLEU needs --language",
+        choices=BLEU.TOKENIZERS,
+    ),
+    BOOTSTRAP,
+    argument("--against", "output of another system for the same lines, in the form of GENERATED"),
+    argument("--save", "write the hypotheses to this file, one per line"),
+)
+def main(options: Options) -> dict[str, Any]:
     if not options.language and not options.tokenize:
         raise UserError(
             "--language or --tokenize is needed: name the target language, such as --language zh, which "
@@ -62,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
         result |= tokenized_bleu(hypotheses, references, options.language)
     if options.against:
         result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
-    sys.stdout.write(json.dumps(result | {"lines": len(hypotheses)}) + "\n")
+    return result | {"lines": len(hypotheses)}
 
 
 def _plain_pair(generated: str, reference: str) -> tuple[list[str], list[str]]:
@@ -71,25 +81,3 @@ def _plain_pair(generated: str, reference: str) -> tuple[list[str], list[str]]:
     if not hypotheses or len(hypotheses) != len(references):
         raise UserError(f"{generated}: {len(hypotheses)} hypotheses but {len(references)} references in {reference}")
     return hypotheses, references
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl score bleu", description=__doc__)
-    parser.add_argument("generated", help="output of fairseq-generate, or with --plain a file of hypotheses")
-    parser.add_argument("reference", help="raw reference text, one line per test line")
-    parser.add_argument("--plain", action="store_true", help="GENERATED has one hypothesis per line")
-    parser.add_argument("--language", help="target language, which chooses the tokenizers")
-    parser.add_argument(
-        "--tokenize",
-        choices=BLEU.TOKENIZERS,
-        help="sacreBLEU's tokenizer; by default the language's; tokenized BLEU needs --language",
-    )
-    parser.add_argument(
-        "--bootstrap",
-        action=in_range(int, "0 or more", bounds.MOST_RESAMPLES),
-        default=1000,
-        help="resamples for the 95 %% interval; 0: none",
-    )
-    parser.add_argument("--against", help="output of another system for the same lines, in the form of GENERATED")
-    parser.add_argument("--save", help="write the hypotheses to this file, one per line")
-    return parser

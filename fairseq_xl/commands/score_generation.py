@@ -5,22 +5,27 @@ for each language sacreBLEU, cased and lower-cased, ROUGE-L and the share of out
 averages. Averages are printed only if no language is missing.
 """
 
-import argparse
-import json
-import sys
 from pathlib import Path
+from typing import Any
 
-from fairseq_xl.errors import UserError, in_range, language_codes
+from fairseq_xl.commands import BOOTSTRAP, Options, argument, command, flag
+from fairseq_xl.errors import UserError, language_codes
 from fairseq_xl.evaluation.bleu import primary_code, read_pair
 from fairseq_xl.evaluation.generation_scores import averages, score
 from fairseq_xl.evaluation.prediction_folders import check_same_origin
-from fairseq_xl.io import bounds
 from fairseq_xl.io.lines import read_lines
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    argument("folder", "folder of XX/generate-SPLIT.txt"),
+    argument("--references", "folder of SPLIT.XX.tgt, raw text, one line per test line", required=True),
+    argument("--split", "split", default="test"),
+    argument("--langs", "languages to score and average, separated by commas", required=True),
+    argument("--among", "languages that an output may be identified as (default: --langs and en), separated by commas"),
+    flag("--copy", "also score the sources, SPLIT.XX.src, as outputs"),
+    BOOTSTRAP,
+)
+def main(options: Options) -> dict[str, Any]:
     languages, references = language_codes("--langs", options.langs), Path(options.references)
     candidates = language_codes("--among", options.among) if options.among else [*languages, "en"]
     if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
@@ -43,23 +48,4 @@ def main(arguments: list[str] | None = None) -> None:
     for scores in [result, *([result["copy"]] if options.copy else [])]:
         if not result["missing"]:
             scores["average"] = averages(scores["languages"])
-    sys.stdout.write(json.dumps(result) + "\n")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl score generation", description=__doc__)
-    parser.add_argument("folder", help="folder of XX/generate-SPLIT.txt")
-    parser.add_argument("--references", required=True, help="folder of SPLIT.XX.tgt, raw text, one line per test line")
-    parser.add_argument("--split", default="test", help="split (default: test)")
-    parser.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
-    parser.add_argument(
-        "--among", help="languages that an output may be identified as (default: --langs and en), separated by commas"
-    )
-    parser.add_argument("--copy", action="store_true", help="also score the sources, SPLIT.XX.src, as outputs")
-    parser.add_argument(
-        "--bootstrap",
-        action=in_range(int, "0 or more", bounds.MOST_RESAMPLES),
-        default=1000,
-        help="resamples for the 95 %% intervals; 0: none",
-    )
-    return parser
+    return result

@@ -8,13 +8,11 @@ languages written without spaces. `bigram` has the same for a bigram model of th
 JSON line.
 """
 
-import argparse
-import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.versions import version
@@ -22,21 +20,17 @@ from fairseq_xl.io.versions import version
 LARGEST = 700  # nats whose exponential is a 64-bit number
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    parser = argparse.ArgumentParser("fairseq-xl score perplexity", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of xl_pretraining with the objective clm")
-    parser.add_argument("data", type=Path, help="data folder")
-    parser.add_argument("--langs", required=True, help="languages, separated by commas")
-    parser.add_argument("--split", default="valid", help="split (default: valid)")
-    options = parser.parse_args(arguments)
+@command(
+    argument("checkpoint", "checkpoint of xl_pretraining with the objective clm"),
+    argument("data", "data folder", type=Path),
+    argument("--langs", "languages, separated by commas", required=True),
+    argument("--split", "split", default="valid"),
+)
+def main(options: Options) -> dict[str, Any]:
     if options.split == "train":
         raise UserError("--split train: only held-out text can be scored")
     names_of("--langs", options.langs)
-    from fairseq_xl.inference.perplexity import (  # they import torch, for which --help does not wait
-        bigram_totals,
-        totals,
-    )
+    from fairseq_xl.inference.perplexity import bigram_totals, totals  # --help does not wait for torch
 
     options.data = one_folder(options.data)  # the bigrams are those of its training text
     sums_by_language, settings = totals(options.checkpoint, options.data, options.langs, options.split)
@@ -45,8 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
         for code, sums in sums_by_language.items()
     }
     versions = {package: version(package) for package in ("fairseq_xl", "fairseq", "torch")}
-    result = {"split": options.split, "versions": versions, "settings": settings, "languages": languages}
-    sys.stdout.write(json.dumps(result) + "\n")
+    return {"split": options.split, "versions": versions, "settings": settings, "languages": languages}
 
 
 def scores(nats: float, tokens: float, words: float, sentences: float) -> dict[str, Any]:

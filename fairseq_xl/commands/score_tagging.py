@@ -4,16 +4,14 @@ Prints one JSON line: F1 of spans as in seqeval, accuracy of words, and, as `maj
 predicting the most frequent tag. Averages are printed only if no language is missing.
 """
 
-import json
-import sys
+from typing import Any
 
-from fairseq_xl.evaluation.by_language import argument_parser, score_languages
+from fairseq_xl.commands import Options, command, files_by_language
+from fairseq_xl.evaluation.by_language import score_languages
 from fairseq_xl.evaluation.spans import SCHEME, read_tags, score
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = argument_parser("tagging", __doc__, "SPLIT.LANGUAGE.tsv").parse_args(arguments)
+@command(*files_by_language("SPLIT.LANGUAGE.tsv"))
+def main(options: Options) -> dict[str, Any]:
     averaged, metric = ("f1", "accuracy", "majority"), f"metric:span-f1|{SCHEME}"
-    result = score_languages(options, "tsv", lambda path, _: score(*read_tags(path)), averaged, metric)
-    sys.stdout.write(json.dumps(result) + "\n")
+    return score_languages(options, "tagging", "tsv", lambda path, _: score(*read_tags(path)), averaged, metric)

@@ -4,10 +4,10 @@ PREDICTIONS is a folder that fairseq-validate wrote with --predictions-to. `fair
 DEST` scores the result.
 """
 
-import argparse
 import logging
 from pathlib import Path
 
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.benchmarks import write_submission
 from fairseq_xl.evaluation.score_files import BENCHMARKS
@@ -17,15 +17,14 @@ logger = logging.getLogger(__name__)
 WITHOUT = ("QG", "NTG", "bucc2018", "tatoeba")  # tasks that fairseq-validate does not predict
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    parser = argparse.ArgumentParser("fairseq-xl submission", description=__doc__)
-    parser.add_argument("benchmark", choices=BENCHMARKS)
-    parser.add_argument("task", help="name of the task: NER, XNLI, … or panx, xnli, …")
-    parser.add_argument("predictions", type=Path, metavar="PREDICTIONS", help="folder of SPLIT.LANGUAGE files")
-    parser.add_argument("destination", type=Path, metavar="DEST", help="folder of the submission")
-    parser.add_argument("--split", default="test", help="split of PREDICTIONS (default: %(default)s)")
-    options = parser.parse_args(arguments)
+@command(
+    argument("benchmark", "of the task", choices=BENCHMARKS),
+    argument("task", "name of the task: NER, XNLI, … or panx, xnli, …"),
+    argument("predictions", "folder of SPLIT.LANGUAGE files", type=Path, metavar="PREDICTIONS"),
+    argument("destination", "folder of the submission", type=Path, metavar="DEST"),
+    argument("--split", "split of PREDICTIONS", default="test"),
+)
+def main(options: Options) -> None:
     all_tasks = BENCHMARKS[options.benchmark].tasks
     tasks = {name: task for name, task in all_tasks.items() if name not in WITHOUT}
     if options.task not in all_tasks:

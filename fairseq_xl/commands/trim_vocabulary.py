@@ -7,25 +7,24 @@ language model or translation model can no longer predict removed pieces, and th
 text may get more pieces.
 """
 
-import argparse
 import logging
 from pathlib import Path
 
 import numpy as np
 
 from fairseq_xl import register
-from fairseq_xl.checkpoints.cut_subwords import cut_subwords
-from fairseq_xl.checkpoints.used_symbols import texts_of, used_symbols
+from fairseq_xl.checkpoints.cut_subwords import cut_subwords, texts_of, used_symbols
 from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, read_checkpoint
+from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.store.renumbering import renumber
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.data.vocabulary.encoding import encoding_of
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
-from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import FILES, MANIFEST, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import found_in, save_checkpoint
+from fairseq_xl.io.checkpoints import DICTIONARY, found_in, save_checkpoint
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.folders import new_folder
@@ -33,12 +32,24 @@ from fairseq_xl.io.lines import read_lines
 
 logger = logging.getLogger(__name__)
 
-DICTIONARY, CHECKPOINT, MANIFEST = "dict.txt", "checkpoint.pt", "manifest.json"
+CHECKPOINT = "checkpoint.pt"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Runs the command."""
-    options = _parser().parse_args(arguments)
+@command(
+    argument("checkpoint", "checkpoint of any task, or its folder"),
+    argument("--data", "data folder with its dictionary, whose text is kept", required=True, metavar="DATA"),
+    argument("--output", "folder to write", required=True, metavar="OUT"),
+    argument(
+        "--keep",
+        "files of further text, such as that of tasks, whose pieces are kept; XX is its language, which matters if "
+        "DATA has a word tokenizer for it",
+        default=[],
+        action="extend",
+        nargs="+",
+        metavar="[XX=]FILE",
+    ),
+)
+def main(options: Options) -> None:
     register()
     data = one_folder(options.data, "trim the vocabulary of")
     dictionary, manifest = _open(data)
@@ -71,25 +82,6 @@ def main(arguments: list[str] | None = None) -> None:
     logger.info(
         "%s: %d of %d symbols, %.1f of %.1f MB", options.output, len(new), len(dictionary), size / 1e6, before / 1e6
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("fairseq-xl trim-vocabulary", description=__doc__)
-    parser.add_argument("checkpoint", help="checkpoint of any task, or its folder")
-    parser.add_argument(
-        "--data", required=True, metavar="DATA", help="data folder with its dictionary, whose text is kept"
-    )
-    parser.add_argument("--output", required=True, metavar="OUT", help="folder to write")
-    parser.add_argument(
-        "--keep",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="[XX=]FILE",
-        help="files of further text, such as that of tasks, whose pieces are kept; XX is its language, which matters "
-        "if DATA has a word tokenizer for it",
-    )
-    return parser
 
 
 def _open(data: Path) -> tuple[XLDictionary, dict]:

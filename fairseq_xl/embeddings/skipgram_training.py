@@ -31,7 +31,6 @@ def train(sentences, symbols, options):
 
     Args:
         symbols: all pieces of the dictionary, in the order of the result.
-        options: options of the command.
 
     Returns: the V pieces that have embeddings, and the embeddings (V, C). Raises `UserError` without gensim, and if no
     piece occurs `min_count` times.

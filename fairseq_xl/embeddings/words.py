@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.checkpoints import embedding_files
-from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.parameter_names import TOKENS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import WORD_START
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import load_checkpoint
 
 ARRAYS = ".npz"
 
@@ -48,10 +47,7 @@ class WordEmbeddings:
             if not (has_row & is_piece).any():
                 raise UserError(f"{file} has none of the pieces of {data / 'dict.txt'}")
             return table, has_row & is_piece
-        checkpoint = load_checkpoint(file)
-        identity = (checkpoint.get("task_state") or {}).get("fairseq_xl")
-        check_identity(identity, file, self.dictionary, data / "dict.txt")
-        state = checkpoint["model"]
+        state = open_checkpoint(file, self.dictionary, data / "dict.txt").state
         if TOKENS not in state:
             raise UserError(f"{file} has no token embeddings: {TOKENS} is missing")
         return state[TOKENS].float().numpy(), is_piece

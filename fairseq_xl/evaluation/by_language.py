@@ -13,18 +13,9 @@ from fairseq_xl.evaluation.classification_scores import UnlabeledError
 logger = logging.getLogger(__name__)
 
 
-def argument_parser(name: str, description: str | None, files: str) -> argparse.ArgumentParser:
-    """The arguments of `fairseq-xl score NAME`; `files` describes the files of its folder."""
-    parser = argparse.ArgumentParser(f"fairseq-xl score {name}", description=description)
-    parser.add_argument("folder", help=f"folder of {files}, written by fairseq-validate --predictions-to")
-    parser.set_defaults(task=name.replace("-", "_"))
-    parser.add_argument("--split", default="test", help="split (default: test)")
-    parser.add_argument("--langs", required=True, help="languages to score and average, separated by commas")
-    return parser
-
-
 def score_languages(
     options: argparse.Namespace,
+    task: str,
     suffix: str,
     score: Callable[[Path, str], dict[str, Any]],
     averaged: Iterable[str],
@@ -33,7 +24,8 @@ def score_languages(
     """Scores the files ``SPLIT.LANGUAGE.suffix`` of a folder.
 
     Args:
-        options: arguments of `argument_parser`.
+        options: arguments `folder`, `split` and `langs`.
+        task: task type of the predictions.
         score: function of a file and its language.
         averaged: scores that are averaged if no language is missing.
         metric: the first part of the signature, such as "metric:accuracy".
@@ -46,7 +38,7 @@ def score_languages(
     files = {code: Path(options.folder) / f"{options.split}.{code}.{suffix}" for code in codes}
     files = {code: path for code, path in files.items() if path.is_file()}
     for path in files.values():
-        prediction_folders.check_predictions(path, [options.task])
+        prediction_folders.check_predictions(path, [task])
     scores: dict[str, dict[str, Any]] = {}
     unlabeled: dict[str, UnlabeledError] = {}
     for code, path in files.items():

@@ -12,7 +12,7 @@ import torch
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, cut
-from fairseq_xl.errors import UserError, in_range
+from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_best_matches
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.text import is_blank
@@ -170,44 +170,6 @@ class Embedders:
     def __call__(self, sentences, language, choices):
         """As `Embedder`, with the language module of the language."""
         return self.of_language.get(language, self.default)(sentences, language, choices)
-
-
-def add_arguments(parser):
-    """Adds the arguments of `Embedders` to a command's parser: CHECKPOINT, DATA, --lang and --fp16."""
-    parser.add_argument("checkpoint", help="checkpoint of any task")
-    parser.add_argument("data", help="data folder with its dict.txt and its sub-words")
-    add_encoder(parser)
-
-
-def add_encoder(parser):
-    """Adds the options of `Embedders` to a command's parser: --lang and --fp16."""
-    parser.add_argument(
-        "--lang",
-        action="append",
-        default=[],
-        metavar="XX=DATA:MODULE",
-        help="a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
-    )
-    parser.add_argument("--fp16", action="store_true", help="16-bit weights: faster on a GPU")
-
-
-def add_choice(parser, default, pooling=None):
-    """Adds the options --layer and --pooling to a parser; `Embedders.choices` takes their values.
-
-    Args:
-        parser: the parser of the command.
-        default: text for --help on the defaults: of both options, or (of --layer, of --pooling).
-        pooling: default of --pooling.
-    """
-    layer_default, pooling_default = default if isinstance(default, tuple) else (default, default)
-    layer = "layer whose hidden states are pooled, 0: the embeddings"
-    parser.add_argument("--layer", action=in_range(int, "0 or more"), help=f"{layer} ({layer_default})")
-    parser.add_argument(
-        "--pooling",
-        choices=POOLINGS,
-        default=pooling,
-        help=f"mean: mean over the tokens; first: the first token ({pooling_default})",
-    )
 
 
 def _language_modules(arguments, languages):

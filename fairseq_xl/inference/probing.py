@@ -3,7 +3,6 @@
 `B` batch, `T` time, `C` channels, `n` texts. The commands are `fairseq-xl probe wic`, `scws` and `minimal-pairs`.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,18 +13,6 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.probing_tasks import MinimalPair, WordInText, WordPair
 from fairseq_xl.inference.embedder import BATCH_TOKENS, Embedder
 from fairseq_xl.models.encoder import XLEncoderModel
-
-
-def parser(name: str, description: str | None) -> argparse.ArgumentParser:
-    """The arguments of `fairseq-xl probe NAME`, without its files."""
-    command = argparse.ArgumentParser(f"fairseq-xl probe {name}", description=description)
-    command.add_argument("checkpoint", help="checkpoint of any task with an encoder")
-    command.add_argument("data", help="data folder of the probed language, with dict.txt and sentencepiece.model")
-    command.add_argument("--lang", default="en", help="language of the text (default: en)")
-    command.add_argument(
-        "--language-module", metavar="FILE", help="language module in place of the checkpoint's (MonoTrans)"
-    )
-    return command
 
 
 def last_hidden_states(

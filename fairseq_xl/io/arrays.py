@@ -9,8 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import room_problem
-from fairseq_xl.io.zip_files import is_whole_file
+from fairseq_xl.io.files import is_whole_file, room_problem
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -24,8 +23,14 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
     try:
         with open(path, "rb") as stream:
             with zipfile.ZipFile(stream) as parts:
-                if parts.testzip() or not _sizes_agree(parts, os.fstat(stream.fileno()).st_size):
+                size = sum(part.file_size for part in parts.infolist())
+                if parts.testzip() or size > os.fstat(stream.fileno()).st_size or not is_whole_file(parts):
                     return None
+                for part in parts.infolist():  # numpy allocates the size in a header, be it 23 TiB, before it reads
+                    with parts.open(part) as array:
+                        shape, _, kind = _HEADERS[npy.read_magic(array)](array)
+                        if part.file_size != array.tell() + math.prod(shape) * kind.itemsize:
+                            return None
             stream.seek(0)
             return dict(np.load(stream, allow_pickle=False))
     except PermissionError as error:
@@ -34,19 +39,6 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
         raise
     except Exception:  # a damaged file ends in nearly any exception, NotImplementedError and KeyError included
         return None
-
-
-def _sizes_agree(parts: zipfile.ZipFile, size: int) -> bool:
-    """Whether each array has the size that its header says, and they and nothing else are in the file of `size` bytes.
-
-    numpy allocates the size in a header, be it 23 TiB, before it reads the data.
-    """
-    for part in parts.infolist():
-        with parts.open(part) as stream:
-            shape, _, kind = _HEADERS[npy.read_magic(stream)](stream)
-            if part.file_size != stream.tell() + math.prod(shape) * kind.itemsize:
-                return False
-    return sum(part.file_size for part in parts.infolist()) <= size and is_whole_file(parts)
 
 
 def new_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:

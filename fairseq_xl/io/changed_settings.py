@@ -39,7 +39,6 @@ def other_settings(before: Any, now: Any) -> list[str]:
 
     Args:
         before: the configuration of a checkpoint, as it was loaded.
-        now: the configuration of the run.
 
     Returns: texts such as ``--lr [0.5] (was [0.002])``, and ``DATA data-bin/new (was data-bin/old)``.
     """

@@ -19,9 +19,8 @@ import torch
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
-from fairseq_xl.io.files import SURROGATE, replacing
+from fairseq_xl.io.files import SURROGATE, is_whole_file, replacing
 from fairseq_xl.io.pickles import check_pickle
-from fairseq_xl.io.zip_files import is_whole_file
 
 #: names such as xlm-roberta-base and FacebookAI/xlm-roberta-base
 HUB_NAME = re.compile(r"([\w.-]+/)?\w[\w.-]*")
@@ -48,22 +47,20 @@ def load_plain(path: "str | os.PathLike | BinaryIO", mapped: bool = False) -> An
         UserError: the file is missing, damaged or of another kind, or it holds anything else, which is not run: torch
             reads with `weights_only` and the list of `plain_types`.
     """
-    if isinstance(path, (str, os.PathLike)):
-        with readable(path), open(path, "rb") as stream:
+    if not isinstance(path, (str, os.PathLike)):
+        return _load_stream(path, str(getattr(path, "name", "the checkpoint")))
+    try:
+        with open(path, "rb") as stream:
             return _load_stream(stream, os.fspath(path), mapped)
-    return _load_stream(path, str(getattr(path, "name", "the checkpoint")))
+    except OSError as error:
+        refuse_hub_name(path)
+        raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
 
 
 def load_checkpoint(path: "str | os.PathLike | BinaryIO") -> dict:
     """Reads a fairseq checkpoint as it is in the file: not upgraded, no options overridden.
 
-    Args:
-        path: a file name, or a file open for reading in binary mode.
-
-    Returns: the checkpoint; its "model" maps parameter names to tensors on the CPU.
-
-    Raises:
-        UserError: as `load_plain`, or the file holds no model.
+    Its "model" maps parameter names to tensors on the CPU. Raises `UserError` as `load_plain` and `check_checkpoint`.
     """
     return check_checkpoint(load_plain(path), getattr(path, "name", path))
 
@@ -75,7 +72,7 @@ def save_checkpoint(state: Any, path: "str | os.PathLike") -> None:
 
 
 def check_checkpoint(state: Any, name: object) -> dict:
-    """Returns the content of the file `name`; raises `UserError` unless it is a fairseq checkpoint's."""
+    """Returns the content of the file `name`; raises `UserError` unless it is a fairseq checkpoint's, of dicts."""
     if isinstance(state, dict) and isinstance(state.get("kind"), str):
         raise UserError(f"{name} is not the checkpoint of a model but a {state['kind']}")
     parameters = state.get("model") if isinstance(state, dict) else None
@@ -83,13 +80,7 @@ def check_checkpoint(state: Any, name: object) -> dict:
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no model parameters under the key 'model'")
     if "optimizer_history" not in state:
         raise UserError(f"{name} is not a fairseq checkpoint: it holds no 'optimizer_history'")
-    _check_types(state, name)
-    return state
-
-
-def _check_types(state: dict, name: object) -> None:
-    """Raises `UserError` for a part of a checkpoint that is not a dict; None is no part."""
-    history, extra = state.get("optimizer_history") or [], state.get("extra_state")
+    history, extra = state["optimizer_history"] or [], state.get("extra_state")
     parts = {"task_state": state.get("task_state"), "extra_state": extra}
     if isinstance(extra, dict):
         parts["extra_state.train_iterator"] = extra.get("train_iterator")
@@ -99,6 +90,7 @@ def _check_types(state: dict, name: object) -> None:
     if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
         value = quoted(history)
         raise UserError(f"{name} is not a fairseq checkpoint: its 'optimizer_history' is {value}, expected dicts")
+    return state
 
 
 def check_finite(state: dict, path: object) -> None:
@@ -135,16 +127,6 @@ def plain_types() -> list[Any]:
 
 
 @contextlib.contextmanager
-def readable(path: "str | os.PathLike") -> Iterator[None]:
-    """Raises `UserError` in place of an OSError in its block, which reads the file `path`."""
-    try:
-        yield
-    except OSError as error:
-        refuse_hub_name(path)
-        raise UserError(f"{os.fspath(path)} cannot be read as a checkpoint: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
 def naming_misfit(files: Sequence[str | os.PathLike]) -> Iterator[None]:
     """Raises `UserError` with the file and the first parameter that does not fit."""
     try:
@@ -175,13 +157,13 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
     if not begins:
         raise UserError(f"{name} {NO_CHECKPOINT} (it is empty)")
     mapped = mapped and begins == ZIP  # earlier formats cannot be mapped
-    if begins == ZIP:
-        _check_parts(stream, name, sums=not mapped)
     try:
-        _check_pickles(stream, zipped=begins == ZIP)
+        for pickle in _parts(stream, name, sums=not mapped) if begins == ZIP else [stream] * 5:  # one after another
+            check_pickle(pickle)
+        stream.seek(0)
         with torch.serialization.safe_globals(plain_types()):
             content = torch.load(name if mapped else stream, map_location="cpu", weights_only=True, mmap=mapped)
-    except MemoryError:
+    except (MemoryError, UserError):
         raise
     except OverflowError as error:
         raise UserError(f"{name} was refused: it has {error} (nothing in the file was run)") from error
@@ -198,22 +180,6 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
         raise UserError(f"{name} {NO_CHECKPOINT} (other bytes stand after its content)")
     _check_content(content, name)
     return content
-
-
-def _check_pickles(stream: BinaryIO, zipped: bool) -> None:
-    """Checks the pickles in a file of torch.save; see `check_pickle`. The earlier format has five one after another."""
-    if zipped:
-        with zipfile.ZipFile(stream) as parts:
-            for part in filter(_is_pickle, parts.infolist()):
-                check_pickle(io.BytesIO(parts.read(part)))
-    else:
-        for _ in range(5):
-            check_pickle(stream)
-    stream.seek(0)
-
-
-def _is_pickle(part: zipfile.ZipInfo) -> bool:
-    return part.filename.lower().endswith(".pkl")  # torch ignores case
 
 
 def _check_content(content: Any, name: str) -> None:
@@ -257,32 +223,33 @@ def _check_content(content: Any, name: str) -> None:
             raise UserError(f"{name} was refused: {quoted(key)} is {problem} (nothing in the file was run)")
 
 
-def _check_parts(stream: BinaryIO, name: str, sums: bool) -> None:
-    """Compares the sizes in a zip file with those of the file and, if asked, its checksums, which torch does not.
+def _parts(stream: BinaryIO, name: str, sums: bool) -> list[io.BytesIO]:
+    """The pickles in a zip file, whose sizes are those of the file, and checksums too if asked; torch compares neither.
 
     Without the checksums, zeros in the middle of the file would become weights. torch.save compresses nothing, but
     torch decompresses parts of any size.
     """
     try:
         with zipfile.ZipFile(stream) as parts:
-            structure = sum(part.file_size for part in filter(_is_pickle, parts.infolist()))
+            pickles = [part for part in parts.infolist() if part.filename.lower().endswith(".pkl")]
+            structure = sum(part.file_size for part in pickles)
             size, stored = sum(part.file_size for part in parts.infolist()), parts.start_dir
             whole = is_whole_file(parts)
             damaged = parts.testzip() if sums and size <= stored else None
+            if whole and not damaged and size <= stored and structure <= bounds.LARGEST_STRUCTURE:
+                return [io.BytesIO(parts.read(part)) for part in pickles]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise UserError(f"{name} {NO_CHECKPOINT} (it has no table of contents)") from error
     if not whole:
         raise UserError(f"{name} {NO_CHECKPOINT} (other bytes stand before or after its content)")
     if size > stored:
         raise UserError(f"{name} {NO_CHECKPOINT} (its {stored:,} bytes declare {size:,} bytes)")
-    if structure > bounds.LARGEST_STRUCTURE:
-        most = bounds.LARGEST_STRUCTURE
-        raise UserError(
-            f"{name} was refused: it has {structure:,} bytes beside its tensors' values, at most {most:,} are read"
-        )
     if damaged:
         raise UserError(f"{name} {NO_CHECKPOINT} (its part {damaged} has another checksum)")
-    stream.seek(0)
+    most = bounds.LARGEST_STRUCTURE
+    raise UserError(
+        f"{name} was refused: it has {structure:,} bytes beside its tensors' values, at most {most:,} are read"
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -224,17 +224,15 @@ def _is_literal(text: str) -> bool:
 
 
 def _is_plain(value) -> bool:
-    """Whether a value consists of numbers, strings, None, and lists and dicts of them."""
-    stack, seen = [value], 0
-    while stack:
-        item = stack.pop()
+    """Whether a value consists of numbers, strings, None, and lists and dicts of them, `MAX_VALUES` at most."""
+    values = [value]
+    for item in values:  # which grows
         if type(item) in (list, tuple, dict):
-            if seen + len(stack) + len(item) > MAX_VALUES:
-                return False
-            stack.extend([*item, *item.values()] if type(item) is dict else item)
+            values += [*item, *item.values()] if type(item) is dict else item
         elif not _is_text(item) and type(item) not in (int, float, bool, type(None)):
             return False
-        seen += 1
+        if len(values) > MAX_VALUES:
+            return False
     return True
 
 

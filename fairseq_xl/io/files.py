@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import zipfile
 from collections import Counter
 from typing import Any
 
@@ -18,6 +19,8 @@ SIZE_LIMIT = "the limit on file sizes (ulimit -f) is reached"  # EFBIG
 #: errors that a second attempt does not change
 NO_PLACE = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS}
 NO_PLACE |= {errno.ENAMETOOLONG}
+#: the last record of a zip file without a comment: its signature and size
+END, END_BYTES = b"PK\x05\x06", 22
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding of text has
 
 
@@ -28,7 +31,6 @@ def replacing(path, make_folder: bool = False):
     Args:
         path: a local file name; ``path`` + ".tmp" is written beside it. A file or link of that name is removed first,
             and a link is not followed.
-        make_folder: make the file's folder if it is missing.
 
     Raises:
         UserError: no room on the disk (the content of ``path`` is kept), no such folder, no right to write there, or
@@ -70,11 +72,6 @@ def sync(path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def no_room(error) -> bool:
-    """Whether an error is, or was caused by, a full disk or a limit on file sizes."""
-    return room_problem(error) is not None
 
 
 def room_problem(error) -> "str | None":
@@ -170,3 +167,16 @@ def read_json(path):
         return json.loads(read_whole(path).decode("utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
+
+
+def is_whole_file(archive: zipfile.ZipFile) -> bool:
+    """Whether a zip file has no bytes before or after the archive, which zipfile and torch would ignore."""
+    stream = archive.fp
+    assert stream is not None, "the archive is open"
+    position = stream.tell()
+    stream.seek(0, 2)
+    stream.seek(max(0, stream.tell() - END_BYTES))
+    end = stream.read()
+    stream.seek(position)
+    first = min((part.header_offset for part in archive.infolist()), default=0)
+    return end.startswith(END) and end.endswith(b"\0\0") and first == 0

@@ -68,35 +68,33 @@ def file_of(paths: Sequence[str | Path], flag: str) -> str | Path | None:
 
 def merge_objective_options(arguments: Iterable[str]) -> list[str]:
     """Merges all --objective-options of the arguments into one; the last value of a setting is used."""
-    remaining: list[str] = []
-    settings: dict[str, str] = {}
-    index = None
-    rest = iter(arguments)
-    for argument in rest:
-        flag, equals, value = argument.partition("=")
-        if flag != OBJECTIVE_OPTIONS:
-            remaining.append(argument)
-            continue
-        index = len(remaining) if index is None else index
-        value = value if equals else next(rest, "")
-        settings |= {setting.partition("=")[0]: setting for setting in value.split()}
-    if index is None:
+    remaining, values = _without(OBJECTIVE_OPTIONS, arguments)
+    if not values:
         return remaining
+    settings = {setting.partition("=")[0]: setting for _, value in values for setting in value.split()}
+    index = values[0][0]
     return [*remaining[:index], OBJECTIVE_OPTIONS, " ".join(settings.values()), *remaining[index:]]
 
 
 def split_warmup_share(arguments: Iterable[str]) -> tuple[list[str], str | None, int | None]:
     """Returns the arguments without --warmup-share, its last value, and its index among them; None without it."""
+    remaining, values = _without(WARMUP_SHARE, arguments)
+    index, share = values[-1] if values else (None, None)
+    return remaining, share, index
+
+
+def _without(flag: str, arguments: Iterable[str]) -> tuple[list[str], list[tuple[int, str]]]:
+    """The arguments without a flag, and its values, each with its index among them."""
     remaining: list[str] = []
-    share, index = None, None
+    values: list[tuple[int, str]] = []
     rest = iter(arguments)
     for argument in rest:
-        flag, equals, value = argument.partition("=")
-        if flag == WARMUP_SHARE:
-            share, index = value if equals else next(rest, ""), len(remaining)
+        name, equals, value = argument.partition("=")
+        if name == flag:
+            values.append((len(remaining), value if equals else next(rest, "")))
         else:
             remaining.append(argument)
-    return remaining, share, index
+    return remaining, values
 
 
 def read(path: str | Path) -> dict[str, Any]:

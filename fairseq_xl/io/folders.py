@@ -34,7 +34,9 @@ def new_folder(path: "str | os.PathLike") -> Iterator[Path]:
     try:
         final.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(final.parent, final.name, single=True) as temporary:
-            temporary.chmod(0o777 & ~_umask())
+            umask = os.umask(0)  # the umask of the process can be read only by setting it
+            os.umask(umask)
+            temporary.chmod(0o777 & ~umask)
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
@@ -91,10 +93,3 @@ def _lock(folder: Path) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-def _umask() -> int:
-    """The umask of the process, which can be read only by setting it."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

@@ -8,19 +8,6 @@ from typing import Any
 
 from fairseq_xl.errors import UserError, quoted
 
-#: kind of file -> its format
-FORMATS = {
-    "checkpoint": 1,
-    "language module": 1,
-    "ONNX export": 1,
-    "data folder": 1,
-    "corpus": 1,
-    "note of added files": 1,
-    "note of predictions": 1,
-    "partial results": 1,
-    "score file": 1,
-    "record of settings": 1,
-}
 #: kind of file -> what to do with one of another format
 REMEDIES = {
     "checkpoint": "train the model again, or convert the published one again with `fairseq-xl convert`",
@@ -34,6 +21,7 @@ REMEDIES = {
     "score file": "score the predictions again with `fairseq-xl score`",
     "record of settings": "remove the folder or name another one",
 }
+FORMATS = dict.fromkeys(REMEDIES, 1)
 
 
 def check_format(kind: str, content: Mapping[str, Any], path: object) -> None:

@@ -32,7 +32,8 @@ class Inputs:
             origin: the checkpoint's file, for messages.
         """
         for files in stored.values() if isinstance(stored, dict) else [None]:
-            if not isinstance(files, dict) or not all(map(_is_fingerprint, files.values())):
+            values = files.values() if isinstance(files, dict) else [None]
+            if not all(isinstance(value, str) and len(value.split()) == 3 for value in values):
                 raise UserError(f"{origin} is damaged: expected fingerprints of files by split, found {quoted(stored)}")
         self._stored, self._origin = stored, origin
         for (split, name), path in self._paths.items():
@@ -56,7 +57,3 @@ class Inputs:
             old != new and UNKNOWN not in (old, new) for old, new in zip(before.split(), current.split(), strict=True)
         ):
             raise UserError(f"{path} is not the file that {self._origin} was trained with: {REMEDY}")
-
-
-def _is_fingerprint(value: Any) -> bool:
-    return isinstance(value, str) and len(value.split()) == 3

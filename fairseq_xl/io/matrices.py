@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 
-Append = Callable[[np.ndarray], None]
+Append = Callable[[np.ndarray], object]
 
 KINDS = {"floats": "f", "whole numbers": "iu"}  # numbers -> kinds of numpy
 CHECKED = 1 << 22  # numbers that `check_finite` reads at a time
@@ -24,25 +24,15 @@ def growing_matrix(path: str, columns: int) -> Iterator[Append]:
     The file is written whole or not at all, with the errors of `replacing`. numpy leaves room in the header for the
     number of rows, which is known at the end.
     """
-    rows = 0
-
-    def append(block: np.ndarray) -> None:
-        nonlocal rows
-        file.write(np.ascontiguousarray(block, np.float32).tobytes())
-        rows += len(block)
-
+    header = {"descr": npy.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": (0, columns)}
     with replacing(path) as file:
-        _write_header(file, 0, columns)
+        npy.write_array_header_1_0(file, header)
         begin = file.tell()
-        yield append
+        yield lambda block: file.write(np.ascontiguousarray(block, np.float32).tobytes())
+        rows = (file.seek(0, os.SEEK_END) - begin) // (4 * columns)
         file.seek(0)
-        _write_header(file, rows, columns)
+        npy.write_array_header_1_0(file, header | {"shape": (rows, columns)})
         assert file.tell() == begin, "the header has the same length for every number of rows"
-
-
-def _write_header(file: BinaryIO, rows: int, columns: int) -> None:
-    shape = {"descr": np.lib.format.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False}
-    npy.write_array_header_1_0(file, {**shape, "shape": (rows, columns)})
 
 
 def open_matrix(path: str, kind: Literal["floats", "whole numbers"] = "floats") -> Any:

@@ -13,12 +13,6 @@ from torch.serialization import MAGIC_NUMBER as _MAGIC  # begins torch's earlier
 
 from fairseq_xl.io import bounds
 
-_READ = {"GET", "BINGET", "LONG_BINGET"}
-_KEPT = {"PUT", "BINPUT", "LONG_BINPUT"}
-_GLOBALS = {"GLOBAL", "STACK_GLOBAL"}
-_KEYS = {"SETITEM", "SETITEMS"}
-_CALLS = {"REDUCE", "NEWOBJ"}
-_TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"}
 _SCALARS = {pickletools.pynone, pickletools.pybool, pickletools.pyinteger_or_bool, pickletools.pyint}
 _SCALARS |= {pickletools.pyfloat, pickletools.pyunicode, pickletools.pybytes, pickletools.pybytes_or_str}
 #: instructions that push one value, which is hashed and printed in constant time
@@ -59,15 +53,15 @@ def check_pickle(stream: BinaryIO) -> None:
     cost, last = 0, None  # of all keys and arguments; the last number that is a key
     for index, (instruction, argument, _) in enumerate(pickletools.genops(stream)):
         name, values = instruction.name, 0
-        if name in _READ:
+        if name in ("GET", "BINGET", "LONG_BINGET"):
             stack.append(memo[argument])
-        elif name in _KEPT:
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
             memo[argument] = stack[-1]
         elif name in _CONSTANTS:
             if isinstance(argument, int) and abs(argument) >= 1 << 64 and argument != _MAGIC:
                 raise OverflowError("an integer of more than 64 bits")
             stack.append(_Value(0, "scalar", argument))
-        elif name in _GLOBALS:
+        elif name in ("GLOBAL", "STACK_GLOBAL"):
             stack.append(_Value(0, "global", str(argument)))
         elif name == "MARK":
             outer.append(stack)
@@ -84,9 +78,9 @@ def check_pickle(stream: BinaryIO) -> None:
             del stack[begin:]
             values = sum([value.size or 1 for value in taken])
             kind, content = "", None
-            if name in _TUPLES:
+            if name in ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_TUPLE"):
                 kind, content = "tuple", tuple(taken)
-            elif name in _KEYS:
+            elif name in ("SETITEM", "SETITEMS"):
                 kind = taken[0].kind
                 for key in taken[1::2]:
                     _check_key(key)
@@ -94,7 +88,7 @@ def check_pickle(stream: BinaryIO) -> None:
                         cost += 0 if last is not None and key.content == last + 1 else _COST_OF_A_NUMBER
                         last = key.content
                     cost += key.size
-            elif name in _CALLS:
+            elif name in ("REDUCE", "NEWOBJ"):
                 _check_call(*taken)
                 cost, kind = cost + values, taken[0].content
             elif name == "BUILD":

@@ -13,7 +13,6 @@ def import_modules(package: str, path: Iterable[str], what: str) -> None:
     """Imports the modules of a package and those that entry points of the group `package` name.
 
     Args:
-        package: name of the package.
         path: its `__path__`.
         what: kind of object that an entry point names, for the warning about an installed module that fails.
     """

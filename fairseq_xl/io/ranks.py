@@ -82,7 +82,6 @@ def sum_over_ranks(data: Mapping[str, Any], device: torch.device) -> dict[str, T
 
     Args:
         data: {name: a number, or a tensor on the host or on `device`}, of the same names and shapes on every rank.
-        device: device of the reduction.
 
     Returns: {name: sum, a float64 tensor on `device`}.
     """
@@ -91,14 +90,12 @@ def sum_over_ranks(data: Mapping[str, Any], device: torch.device) -> dict[str, T
     sizes = {name: value.numel() for name, value in values.items()}
     on_host = [name for name, value in values.items() if value.device.type != device.type]
     if on_host:
-        copied = _copy_to_device(torch.cat([flat[name] for name in on_host]), device)
+        copied = torch.cat([flat[name] for name in on_host])
+        if device.type == "cuda":
+            copied = copied.pin_memory()  # a GPU copies it while the host goes on
+        copied = copied.to(device, non_blocking=True)
         flat |= zip(on_host, copied.split([sizes[name] for name in on_host]), strict=True)
     sums = torch.cat(list(flat.values()))  # in the order of `data`, which does not depend on where the values are
     distributed_utils.all_reduce(sums, group=distributed_utils.get_data_parallel_group())
     parts = sums.split(list(sizes.values()))
     return {name: part.view(values[name].shape) for name, part in zip(values, parts, strict=True)}
-
-
-def _copy_to_device(values: Tensor, device: torch.device) -> Tensor:
-    """A copy for which the host does not wait: a GPU copies pinned memory only in this way."""
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)

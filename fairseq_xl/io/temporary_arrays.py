@@ -1,10 +1,11 @@
-"""Arrays and strings in temporary files of a folder, or in memory if there is none. Imports neither torch nor fairseq.
+"""Arrays, strings and sorted records in temporary files of a folder, or in memory. Imports neither torch nor fairseq.
 
 The files have no directory entry: the OS frees them once they are closed and unmapped, also if the process is killed.
 They are memory-mapped, so the OS decides how much of them is cached. Rows are written before they are mapped, so that a
 full disk raises `OSError`; a write to a mapping would end the process (SIGBUS).
 """
 
+import heapq
 import itertools
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +16,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 BLOCK = 1 << 15  # rows, strings or records in memory at a time
+RUN_RECORDS = 1 << 20  # least number of records of a sorted run
+MERGE_RECORDS = 1 << 17  # records in memory while runs are merged
+
 
 Item = TypeVar("Item")
 
@@ -30,7 +34,6 @@ class GrowingArray:
 
     Args:
         folder: existing folder of the temporary file; None: the array is in memory.
-        dtype: of its elements.
         row: shape of a row.
     """
 
@@ -81,7 +84,6 @@ class LazySequence(Sequence[Item]):
     """Sequence read on demand: iteration reads a block at a time, and a slice returns a list.
 
     Args:
-        length: number of items.
         read: (first, end) -> list of the items from first to end - 1.
     """
 
@@ -141,3 +143,39 @@ class GrowingStrings:
             return [content[start:stop].decode() for start, stop in bounds]
 
         return LazySequence(len(offsets) - 1, read)
+
+
+def sorted_records(blocks: Iterable[np.ndarray], dtype: DTypeLike, folder: Path | None) -> Iterator[tuple]:
+    """Yields the records of structured arrays as tuples, sorted by their fields in order.
+
+    With a `folder`, runs of at least `RUN_RECORDS` records are sorted in memory and written to a temporary file there;
+    otherwise all records are sorted in memory. Raises `OSError` for a full disk.
+
+    Args:
+        blocks: arrays (b,) of type `dtype`, whose fields are numbers other than NaN.
+    """
+    if folder is None:
+        return _tuples(_sorted(np.concatenate([np.empty(0, dtype), *blocks])), MERGE_RECORDS)
+    runs, ends = GrowingArray(folder, dtype), [0]
+    waiting: list[np.ndarray] = []
+    for block in itertools.chain(blocks, [None]):
+        waiting += [] if block is None else [block]
+        if waiting and (block is None or sum(map(len, waiting)) >= RUN_RECORDS):
+            runs.append(_sorted(np.concatenate(waiting)))
+            ends.append(ends[-1] + sum(map(len, waiting)))
+            waiting = []
+    records = runs.finish()
+    size = max(1, MERGE_RECORDS // len(ends))
+    return heapq.merge(*(_tuples(records[first:end], size) for first, end in itertools.pairwise(ends)))
+
+
+def _sorted(run: np.ndarray) -> np.ndarray:
+    """Records (n,), sorted by their fields in order."""
+    fields = run.dtype.names
+    assert fields, "records have fields"
+    return run[np.lexsort([run[field] for field in reversed(fields)])]
+
+
+def _tuples(run: np.ndarray, size: int) -> Iterator[tuple]:
+    for rows in slices(len(run), size):
+        yield from run[rows].tolist()

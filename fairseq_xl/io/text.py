@@ -60,7 +60,10 @@ def placed_text(line: str) -> tuple[str, list[int]]:
 def texts_of(block: bytes, errors: str = "strict") -> list[str]:
     """The texts of the lines of a block of whole lines; raises `UnicodeDecodeError`."""
     content = without_marks(block.decode("utf-8", errors).removesuffix("\n"))
-    if _has_invisible(content):
+    import numpy as np  # only here: every command imports this module to start
+
+    # numpy finds invisible characters several times as fast as a regular expression
+    if _invisible_codes()[np.frombuffer(content.encode("utf-32-le"), np.uint32)].any():
         content = _INVISIBLE_WORD.sub("", content)
     return [" ".join(line.split()) for line in content.split("\n")]
 
@@ -73,13 +76,6 @@ def check_growth(lines: list[str]) -> None:
                 f"a line of more than {bounds.LONGEST_LINE >> 20} MiB after normalization: is it text? It begins with "
                 f"{quoted(line[:40])}"
             )
-
-
-def _has_invisible(content: str) -> bool:
-    """Whether a text has invisible characters: numpy finds them several times as fast as a regular expression."""
-    import numpy as np  # only here: every command imports this module to start
-
-    return bool(_invisible_codes()[np.frombuffer(content.encode("utf-32-le"), np.uint32)].any())
 
 
 @functools.cache

@@ -19,9 +19,16 @@ import numpy as np
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import NEIGHBORS, ratio
 from fairseq_xl.io.compressed import stored
-from fairseq_xl.io.external_sort import sorted_records
 from fairseq_xl.io.lines import read_buffers, read_lines
-from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, LazySequence, records, slices, zeros
+from fairseq_xl.io.temporary_arrays import (
+    GrowingArray,
+    GrowingStrings,
+    LazySequence,
+    records,
+    slices,
+    sorted_records,
+    zeros,
+)
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.mining.disk_index import nearest_approximately
 from fairseq_xl.mining.nearest_neighbors import BLOCK_VECTORS, Rows, Vectors, nearest

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.compressed import BUFFER, SUFFIXES, text_of
-from fairseq_xl.io.files import no_room
+from fairseq_xl.io.files import room_problem
 from fairseq_xl.io.folders import temporary_folder
 
 #: path of a member, and a function that opens it; for tar, call it before reading the next member
@@ -134,11 +134,11 @@ def _unpack(archive: Path, folder: Path, files: Collection[str]) -> set[str]:
     except OSError as error:
         if error.errno is None:  # of bz2
             raise _damaged(archive, error) from error
-        if error.filename and not no_room(error):
+        if error.filename and not room_problem(error):
             raise
         reason = error
     # outside the `except` block: otherwise `command.run` replaces this message by its own for a full disk
-    if no_room(reason):
+    if room_problem(reason):
         raise UserError(
             f"{archive} cannot be unpacked: the disk of {folder.parent} is full: make room, and run the same command "
             "to continue"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import no_room
+from fairseq_xl.io.files import room_problem
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.text import use_utf8
 
@@ -20,7 +20,7 @@ def run(name: str, work: Callable[[], None]) -> int:
         with ending_by_exception(), logging_redirect_tqdm():
             work()
     except (UserError, OSError) as error:
-        if no_room(error):
+        if room_problem(error):
             message = "the disk is full: make room, and run the same command to continue"
         elif isinstance(error, OSError):
             message = f"{error.filename or ''}: {error.strerror or error}"

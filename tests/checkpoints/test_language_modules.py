@@ -16,6 +16,9 @@ from fairseq_xl.io.checkpoints import save_checkpoint
 
 fairseq_xl.register()
 
+IDENTITY = {"format": 1, "task": "xl_pretraining", "languages": ["de"], "framing": "xl", "heads": 2, "encoding": {}}
+CHECKPOINT = {"model": {}, "optimizer_history": [], "task_state": {"fairseq_xl": IDENTITY | {"dictionary": ""}}}
+
 
 def module(*languages, fill=1.0, body="body", **more):
     state = {parameter_names.TOKENS: torch.full((6, 4), fill), parameter_names.BIAS: torch.full((6,), fill)}
@@ -159,7 +162,7 @@ def test_files_that_are_missing_damaged_or_something_else(file, tmp_path):
     for content in (whole.replace(b"\x00\x00\x80?" * 6, bytes(24), 1), whole + bytes(9), whole + whole):
         archive_path.write_bytes(content)
         assert "damaged" in refusal(archive_path, "fr")
-    torch.save({"model": {}}, tmp_path / "other.pt")
+    torch.save(CHECKPOINT, tmp_path / "other.pt")
     assert "has no language module: it is not a checkpoint of an xl_monotrans_* model" in refusal(tmp_path / "other.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     assert "is not a language module" in refusal(tmp_path / "list.pt")
@@ -206,8 +209,8 @@ def test_languages_that_a_file_names_are_no_paths(file, tmp_path):
         with pytest.raises(UserError, match=message):
             call()
     model = {"_name": "xl_monotrans_tiny", "language_positions": False, "adapters": 0}
-    monotrans = {"model": {language_modules.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
-    identity = {"format": 1, "dictionary": "", "languages": ["../../x"]}
+    monotrans = CHECKPOINT | {"model": {language_modules.SPECIAL: torch.ones(1)}, "cfg": {"model": model}}
+    identity = CHECKPOINT["task_state"]["fairseq_xl"] | {"languages": ["../../x"]}
     with pytest.raises(UserError, match="c.pt is damaged: '../../x' is not a language code"):
         language_modules.extract(monotrans | {"task_state": {"fairseq_xl": identity}}, "c.pt")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.checkpoints.used_symbols import texts_of, used_symbols
+from fairseq_xl.checkpoints.cut_subwords import texts_of, used_symbols
 from fairseq_xl.data.store import binarized_text
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.store.renumbering import renumber

@@ -181,7 +181,7 @@ def test_a_reference_file_replaces_that_of_the_folder(folders, capsys, packed):
     "named, message",
     [
         (["de"], "--reference-file de: expected XX=FILE, a language and its file"),
-        (["de=a", "de=b"], "--reference-file: de is named twice"),
+        (["de=a", "de=b"], "--reference-file de=b: de is named twice"),
         (["fr=a"], "--reference-file: fr is not in --langs de"),
         (["de=a.json"], "a.json"),
     ],

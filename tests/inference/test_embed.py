@@ -161,7 +161,6 @@ def test_wrong_files_of_embeddings(data_bin, checkpoint, files, tmp_path):
 
 
 @pytest.mark.parametrize("given, message", [(2, "expected CHECKPOINT DATA"), (4, "arguments are required: --layer")])
-def test_missing_arguments(files, capsys, given, message):
-    with pytest.raises(SystemExit):
+def test_missing_arguments(files, given, message):
+    with pytest.raises(UserError, match=message):
         mine_bitext.main((["a", "b"] + files[0])[4 - given :])
-    assert message in capsys.readouterr().err

@@ -19,7 +19,7 @@ import pytest
 
 from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
-from fairseq_xl.io import external_sort, temporary_arrays
+from fairseq_xl.io import temporary_arrays
 from fairseq_xl.io.files import replacing
 from fairseq_xl.mining import bitext_mining, disk_index
 from fairseq_xl.mining.bitext_mining import distinct, mine_texts, read_sentences
@@ -31,8 +31,8 @@ LINES = 150
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(temporary_arrays, "BLOCK", 11)
-    monkeypatch.setattr(external_sort, "RUN_RECORDS", 30)
-    monkeypatch.setattr(external_sort, "MERGE_RECORDS", 20)
+    monkeypatch.setattr(temporary_arrays, "RUN_RECORDS", 30)
+    monkeypatch.setattr(temporary_arrays, "MERGE_RECORDS", 20)
     monkeypatch.setattr(disk_index, "PROBES", 10**6)
 
 
@@ -356,7 +356,7 @@ import sys
 from pathlib import Path
 from fairseq_xl.mining import disk_index
 from fairseq_xl.commands import mine_bitext
-from fairseq_xl.io import external_sort, lines, temporary_arrays
+from fairseq_xl.io import lines, temporary_arrays
 
 def measured(function):  # records the process's anonymous memory (MiB) before each call
     def call(*args, **options):
@@ -367,7 +367,8 @@ def measured(function):  # records the process's anonymous memory (MiB) before e
 
 most = []
 disk_index.PART_BYTES, disk_index.MAX_SAMPLED, disk_index.VECTOR_BLOCK, disk_index.PROBES = 1 << 16, 2048, 512, 2
-temporary_arrays.BLOCK, external_sort.RUN_RECORDS, external_sort.MERGE_RECORDS, lines.BUFFERED = 512, 1024, 512, 512
+temporary_arrays.BLOCK, temporary_arrays.MERGE_RECORDS, lines.BUFFERED = 512, 512, 512
+temporary_arrays.RUN_RECORDS = 1024
 temporary_arrays.GrowingArray.append = measured(temporary_arrays.GrowingArray.append)
 temporary_arrays.LazySequence.__iter__ = measured(temporary_arrays.LazySequence.__iter__)
 disk_index.search = measured(disk_index.search)

@@ -16,7 +16,6 @@ def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Cou
     """The model of transformers that computes what a model of ours computes.
 
     Args:
-        model: the model.
         head: whether the head that it was fine-tuned with is part of it; False: the encoder with its output layer.
         layout: the layout of the counterpart; None: the first one that fits.
 

@@ -1,8 +1,8 @@
-"""Writes models as folders of transformers and as checkpoints of fairseq, whole or not at all."""
+"""Writes models as folders of transformers and sentence-transformers, and as checkpoints of fairseq."""
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -20,14 +20,18 @@ from fairseq_xl.io.files import write_json
 
 GENERATION = "generation_config.json"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_POOLING = "1_Pooling"
+#: modules of sentence-transformers: names of the classes that all versions of sentence-transformers know
+_MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": _POOLING, "type": "sentence_transformers.models.Pooling"},
+]
 
 
 def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int | None = None) -> None:
     """Writes config.json and model.safetensors, and generation_config.json of an encoder-decoder.
 
     Args:
-        folder: an existing folder.
-        model: the model.
         dtype: a key of `DTYPES`.
         start: id of the symbol that begins the decoder's input: the target language; None if it depends on the text.
     """
@@ -40,7 +44,11 @@ def write_transformers(folder: Path, model: Counterpart, dtype: str, start: int 
         longest = config.get("max_position_embeddings") or config["decoder"]["max_position_embeddings"] - 2
         write_json(folder / GENERATION, generation | {"max_length": longest, "num_beams": 5, "early_stopping": True})
     write_json(folder / CONFIG, config)
-    tensors, file = _cast(_without_copies(model.weights), dtype), folder / TRANSFORMERS_WEIGHTS[0]
+    first: dict[int, str] = {}  # without second names of a tensor, which transformers ties itself
+    for name, value in model.weights.items():
+        first.setdefault(value.data_ptr() if value.numel() else id(value), name)
+    file = folder / TRANSFORMERS_WEIGHTS[0]
+    tensors = _cast({name: model.weights[name] for name in first.values()}, dtype)
     try:
         safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:
@@ -57,20 +65,35 @@ def _cast(weights: State, dtype: str) -> State:
     return converted
 
 
-def _without_copies(weights: State) -> State:
-    """The weights without second names of a tensor, which transformers ties itself."""
-    first: dict[int, str] = {}
-    for name, value in weights.items():
-        first.setdefault(value.data_ptr() if value.numel() else id(value), name)
-    return {name: weights[name] for name in first.values()}
+def write_sentence_transformers(folder: Path, pooling: Literal["mean", "first"], max_length: int, dim: int) -> None:
+    """Adds the files of sentence-transformers to a transformers folder of an encoder with a tokenizer.
+
+    The sentence embedding is that of `fairseq_xl.inference.embedder.pool`: the mean of the last layer's hidden states
+    over all tokens but padding, special symbols included, or the hidden state of the first token. The folder's model
+    must end with the layer whose hidden states are pooled.
+
+    Args:
+        max_length: maximum number of tokens of an input, symbols of the framing included.
+        dim: number of channels of the hidden states.
+
+    Raises `UserError` for a folder without tokenizer.json, and if a file cannot be written.
+    """
+    if not (folder / "tokenizer.json").is_file():
+        raise UserError(f"{folder} is no transformers folder with a tokenizer: it has no tokenizer.json")
+    (folder / _POOLING).mkdir(exist_ok=True)
+    modes = {"cls_token": pooling == "first", "mean_tokens": pooling == "mean"}
+    modes |= {"max_tokens": False, "mean_sqrt_len_tokens": False}
+    pooled = {"word_embedding_dimension": dim, **{f"pooling_mode_{mode}": used for mode, used in modes.items()}}
+    write_json(folder / _POOLING / "config.json", pooled)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    write_json(folder / "config_sentence_transformers.json", {"prompts": {}, "similarity_fn_name": "cosine"})
+    write_json(folder / "modules.json", _MODULES)
 
 
 def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | None) -> list[str]:
     """Writes a folder for `RobertaModel.from_pretrained` of fairseq: model.pt, dict.txt and sentencepiece.bpe.model.
 
     Args:
-        folder: an existing folder.
-        model: the model.
         dtype: a key of `DTYPES`.
         sentencepiece: the SentencePiece model of its text; None for other sub-words, of which fairseq reads the ids.
 
@@ -88,8 +111,7 @@ def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | No
     }
     names = _cast(layout.to_theirs(state), dtype)
     config = layout.config(model, state)
-    longest = config["max_positions"]
-    task = {"_name": "masked_lm", "data": "", "tokens_per_sample": longest}
+    task = {"_name": "masked_lm", "data": "", "tokens_per_sample": config["max_positions"]}
     bpe: dict[str, Any] = {"_name": None}
     if sentencepiece:
         shutil.copyfile(sentencepiece, folder / PIECES)

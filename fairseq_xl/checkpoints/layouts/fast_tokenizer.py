@@ -17,7 +17,7 @@ Ids differ in four cases:
 - Text that contains a special symbol, such as ``<mask>`` or ``[en]``: it becomes this symbol here.
 
 A WordPiece vocabulary is BERT's tokenizer in the same package; only the last two differences apply. XLM's vocabulary is
-in `fairseq_xl.checkpoints.layouts.xlm_tokenizer`.
+in `fairseq_xl.checkpoints.layouts.transformers_tokenizer`.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -41,8 +41,6 @@ def sentencepiece_tokenizer(folder: Path, dictionary: XLDictionary, suffix: str 
     """The tokenizer of a SentencePiece model, whose vocabulary is the dictionary up to the last piece.
 
     Args:
-        folder: data folder with the model.
-        dictionary: the joint `XLDictionary`.
         suffix: end of the dictionary's pieces of the model, `@en` if languages share no piece.
 
     Raises `UserError` as `open_model` does, for pieces that the dictionary lacks, and for models that the package

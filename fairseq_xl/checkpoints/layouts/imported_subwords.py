@@ -43,10 +43,6 @@ def import_subwords(
     If the model has none, a warning is logged, and the manifest has only their kind.
 
     Args:
-        kind: kind of the sub-words of the model's layout.
-        source: folder of the published model.
-        folder: the folder to fill.
-        languages: languages of the dictionary.
         codes: a folder with XLM's codes and vocab, which its .pth files lack.
         cased: whether XLM's text keeps case and accents; None: as its tokenizer_config.json says, or else not.
 

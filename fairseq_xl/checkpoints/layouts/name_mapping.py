@@ -57,7 +57,14 @@ class Table:
         rows = self._rows(given.keys(), lambda key, file_names: file_names)
         used = {name for file_names in rows.values() for name in file_names}
         _check_names(used, given.keys())
-        return {key: _joined({name: given[name] for name in file_names}) for key, file_names in rows.items()}
+        state = {}
+        for key, file_names in rows.items():
+            first, *rest = parts = [given[name] for name in file_names]
+            if any(part.shape[1:] != first.shape[1:] for part in rest):
+                shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(file_names, parts))
+                raise UserError(f"the shapes of these weights do not fit each other: {shapes}")
+            state[key] = torch.cat(parts) if rest else first
+        return state
 
     def to_theirs(self, state: State) -> State:
         """Converts our state dict to the names of the layout, with second names of tied parameters.
@@ -72,7 +79,8 @@ class Table:
         used: set[int] = set()  # addresses
         for key, file_names in rows.items():
             for name, part in zip(file_names, state[key].chunk(len(file_names))):
-                weights[name] = part.clone() if _shares_memory(part, used) else part
+                shared = part.data_ptr() in used or part.untyped_storage().nbytes() > part.nbytes
+                weights[name] = part.clone() if shared and not part.is_meta else part
                 used.add(weights[name].data_ptr())
         return weights | {copy: weights[original] for copy, original in self.ties.items() if original in weights}
 
@@ -104,22 +112,6 @@ class Table:
         return expanded
 
 
-def _joined(parts: State) -> Tensor:
-    """The rows of tensors {name: tensor} in one tensor; a single one as it is. `UserError` for shapes that differ."""
-    first, *rest = parts.values()
-    if any(tensor.shape[1:] != first.shape[1:] for tensor in rest):
-        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in parts.items())
-        raise UserError(f"the shapes of these weights do not fit each other: {shapes}")
-    return torch.cat((first, *rest)) if rest else first
-
-
-def _shares_memory(part: Tensor, used: set[int]) -> bool:
-    """Whether a tensor is part of a larger one, or begins at one of the `used` addresses."""
-    if part.is_meta:
-        return False
-    return part.untyped_storage().nbytes() > part.nbytes or part.data_ptr() in used
-
-
 def same(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same values; on the meta device, whether they have the same shape."""
     return first.shape == second.shape if first.is_meta else torch.equal(first, second)
@@ -149,14 +141,9 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 def _check_names(expected: set[str], names: Iterable[str]) -> None:
     names = set(names)
-    missing, unexpected = sorted(expected - names), sorted(names - expected)
-    if missing or unexpected:
-        raise UserError(
-            f"the weights are not of this kind of model: {listed(missing)} missing, {listed(unexpected)} unexpected"
-        )
-
-
-def listed(names: list[str], shown: int = 5) -> str:
-    """The first names of a list, and the number of the others."""
-    first = ", ".join(names[:shown]) or "nothing"
-    return f"{first} and {len(names) - shown} more" if len(names) > shown else first
+    problems = []
+    for differing in (sorted(expected - names), sorted(names - expected)):
+        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
+        problems.append((", ".join(differing[:5]) or "nothing") + more)
+    if expected != names:
+        raise UserError("the weights are not of this kind of model: {} missing, {} unexpected".format(*problems))

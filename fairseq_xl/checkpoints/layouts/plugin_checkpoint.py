@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from fairseq_xl.checkpoints import language_modules
-from fairseq_xl.checkpoints.identity import check_identity
+from fairseq_xl.checkpoints.identity import open_checkpoint
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.parameter_names import DECODER_LANGUAGES, DECODER_POSITIONS, LANGUAGES, POSITIONS
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.checkpoints import check_finite, load_checkpoint
-from fairseq_xl.io.configuration import check_configuration, registered_model
+from fairseq_xl.io.configuration import registered_model
 
 
 @dataclass(frozen=True)
@@ -47,30 +46,24 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
     """Reads a checkpoint of this package.
 
     Args:
-        path: its file.
         data: folder with its dict.txt, or with the dict.txt of `language_module`.
         language_module: file of a language module that replaces the checkpoint's (MonoTrans).
         language: the language of the module, if the file is an archive.
 
     Raises `UserError` for a checkpoint of another program or dictionary, and a module of another model.
     """
-    content = check_configuration(load_checkpoint(path), path)
-    check_finite(content, path)
     dictionary = XLDictionary.load(data / "dict.txt")
-    identity: Any = (content.get("task_state") or {}).get("fairseq_xl")
-    check_identity(identity, path, None if language_module else dictionary, data / "dict.txt")
-    cfg = (content.get("cfg") or {}).get("model") or {}
+    checkpoint = open_checkpoint(path, None if language_module else dictionary, data / "dict.txt")
+    cfg, task, identity, state = checkpoint.options, checkpoint.task, checkpoint.identity, checkpoint.state
     _, config = registered_model(cfg.get("_name"))
     if config is None:
         raise UserError(f"{path} is damaged: its configuration names no known model")
     options = {field.name: cfg.get(field.name, getattr(config(), field.name)) for field in fields(config)}
     if "heads" not in options:
         raise UserError(f"{path} has --arch {cfg['_name']}, which is no Transformer: it cannot be exported")
-    state = content["model"]
     if language_module:
         state = _with_module(state, options, identity, language_module, language, dictionary, data)
     state = language_modules.without_special(state, len(dictionary.languages))
-    task = content["cfg"].get("task") or {}
     length = task.get("length") or options["max_positions"]
     return Own(
         path=path,
@@ -114,11 +107,7 @@ def _with_module(
 
 
 def for_languages(model: Own, source: str, target: str | None = None) -> Own:
-    """Adds the language embedding of one language to the positions, in place of all language embeddings.
-
-    Args:
-        source: the language of the encoder's text.
-        target: the language of the decoder's text.
+    """Adds the embedding of the language of a stack's text, encoder or decoder, to its positions, in place of all.
 
     Raises `UserError` for a language that the model does not have.
     """

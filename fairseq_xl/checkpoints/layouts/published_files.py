@@ -19,12 +19,6 @@ CONFIG, TOKENIZER_CONFIG = "config.json", "tokenizer_config.json"
 TRANSFORMERS_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 INDEX = ".index.json"  # after a name of `TRANSFORMERS_WEIGHTS`: the file that names the shards
 FAIRSEQ_WEIGHTS = "model.pt"
-#: types of safetensors
-_DTYPES = {
-    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
-    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "BOOL": torch.bool, "U8": torch.uint8},
-    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
-}
 
 
 def has_weights(folder: Path) -> bool:
@@ -56,7 +50,6 @@ def load_weights(file: Path, values: bool = True) -> Any:
     """The content of a file of weights: a state dict, or another object of torch.save. Shards are joined.
 
     Args:
-        file: the file.
         values: whether the weights are read; if not, parameters are on the meta device and have only shapes and types.
 
     Raises `UserError` for a file that cannot be read, an index that names files elsewhere, and missing shards.
@@ -65,8 +58,14 @@ def load_weights(file: Path, values: bool = True) -> Any:
         return _load_shards(file, values)
     if file.suffix != ".safetensors":
         content = load_plain(file, mapped=not values)
-        return content if values else _without_values(content, {})
-    return _load_safetensors(file, values)
+    else:
+        try:
+            content = safetensors.torch.load_file(file)  # mapped
+        except OSError as error:
+            raise UserError(f"{file} cannot be read as a checkpoint: {error.strerror or error}") from error
+        except safetensors.SafetensorError as error:
+            raise UserError(f"{file} is not a safetensors file, or it is damaged or cut short ({error})") from error
+    return content if values else _without_values(content, {})
 
 
 def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
@@ -88,23 +87,6 @@ def _load_shards(index: Path, values: bool) -> dict[str, Tensor]:
     if missing:
         raise UserError(f"{index} lists {missing[0]}, which is in none of its shards")
     return weights
-
-
-def _load_safetensors(file: Path, values: bool) -> dict[str, Tensor]:
-    try:
-        if values:
-            return safetensors.torch.load_file(file)
-        with safetensors.safe_open(file, framework="pt") as opened:
-            slices = {name: opened.get_slice(name) for name in list(opened.keys())}
-            kinds = {name: (part.get_shape(), part.get_dtype()) for name, part in slices.items()}
-    except OSError as error:
-        raise UserError(f"{file} cannot be read as a checkpoint: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
-        raise UserError(f"{file} is not a safetensors file, or it is damaged or cut short ({error})") from error
-    unknown = sorted({dtype for _, dtype in kinds.values()} - _DTYPES.keys())
-    if unknown:
-        raise UserError(f"{file} has weights of type {unknown[0]}, which cannot be read")
-    return {name: torch.empty(shape, dtype=_DTYPES[dtype], device="meta") for name, (shape, dtype) in kinds.items()}
 
 
 def _without_values(content: Any, meta_tensors: dict[tuple[Any, ...], Tensor], depth: int = 2) -> Any:

@@ -38,7 +38,6 @@ def read_symbols(file: Path, languages: Sequence[str] = ()) -> list[str]:
     """Symbols by row.
 
     Args:
-        file: a file of the table above.
         languages: language codes of the model, which SentencePiece's and fairseq's files lack: `MBART_LANGUAGES`,
             `MBART50_LANGUAGES`, or none. In the other files they have rows of their own.
 

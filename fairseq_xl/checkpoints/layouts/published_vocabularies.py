@@ -101,14 +101,8 @@ def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
     words = _in_order(numbered, origin)
     if MASK in words:  # an export of this package
         return _in_our_order(count, words, origin)
-    _check_count(count, len(words), origin)
-    rows_by_word = {word: row for row, word in enumerate(words)}
-    missing = [symbol for symbol in (*SPECIAL, XLM_MASK) if symbol not in rows_by_word]
-    if missing:
-        raise UserError(f"{origin} has no {missing[0]} among its words")
-    plain = [row for row, word in enumerate(words) if not is_special(word)]
-    rows = [*(rows_by_word[symbol] for symbol in SPECIAL), *plain, rows_by_word[XLM_MASK]]
-    return Vocabulary([*(words[row] for row in rows[:-1]), MASK], origin, [], rows)
+    names = {**dict(zip(SPECIAL, SPECIAL)), MASK: XLM_MASK}
+    return _with_names(count, words, names, [not is_special(word) for word in words], origin)
 
 
 def of_xlm_words(count: int, origin: Path) -> Vocabulary:
@@ -123,15 +117,20 @@ def of_bert(count: int, origin: Path) -> Vocabulary:
     words = read_symbols(origin)
     if SPECIAL[0] in words:  # a model of this package
         return _in_our_order(count, words, origin)
+    names = {symbol: name for name, symbol in BERT_SPECIAL.items()}
+    return _with_names(count, words, names, [word not in BERT_SPECIAL for word in words], origin)
+
+
+def _with_names(count: int, words: list[str], names: dict[str, str], plain: list[bool], origin: Path) -> Vocabulary:
+    """The vocabulary of words by row with other `names` of our special symbols; `plain` words are none."""
     _check_count(count, len(words), origin)
     rows_by_word = {word: row for row, word in enumerate(words)}
-    missing = [symbol for symbol in BERT_SPECIAL if symbol not in rows_by_word]
+    missing = [name for name in names.values() if name not in rows_by_word]
     if missing:
-        raise UserError(f"{origin} has no {missing[0]} among its pieces")
-    special_names = {symbol: name for name, symbol in BERT_SPECIAL.items()}
-    plain = [row for row, word in enumerate(words) if word not in BERT_SPECIAL]
-    rows = [*(rows_by_word[special_names[symbol]] for symbol in SPECIAL), *plain, rows_by_word[special_names[MASK]]]
-    return Vocabulary([*SPECIAL, *(words[row] for row in plain), MASK], origin, [], rows)
+        raise UserError(f"{origin} has no {missing[0]} among its words")
+    first, last = [rows_by_word[names[symbol]] for symbol in SPECIAL], rows_by_word[names[MASK]]
+    rows = [*first, *(row for row, is_plain in enumerate(plain) if is_plain), last]
+    return Vocabulary([*SPECIAL, *(words[row] for row in rows[len(first) : -1]), MASK], origin, [], rows)
 
 
 def _in_order(numbered: object, origin: Path) -> list[str]:

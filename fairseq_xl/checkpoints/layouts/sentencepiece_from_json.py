@@ -20,9 +20,8 @@ from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, WORD_START
 from fairseq_xl.errors import UserError
 
-#: steps of normalization that a SentencePiece model has too; `Replace` is one if it makes or removes spaces
-_NORMALIZERS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace"}
-_PRE_TOKENIZERS = {"Sequence", "Metaspace", "WhitespaceSplit"}
+#: steps that a SentencePiece model has too; `Replace` is one if it makes or removes spaces
+_STEPS = {"Sequence", "Precompiled", "Prepend", "NFC", "Strip", "Replace", "Metaspace", "WhitespaceSplit"}
 #: the first pieces of a model that `python -m preprocess` or fairseq's models have
 FIRST = (("<unk>", Piece.UNKNOWN), ("<s>", Piece.CONTROL), ("</s>", Piece.CONTROL))
 BYTE = re.compile("<0x..>", re.DOTALL)
@@ -37,8 +36,7 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     Raises `UserError` for a missing or damaged file, and for a tokenizer that is not one of SentencePiece.
     """
     content = read_tokenizer(path)
-    model, steps = content["model"], list(_steps(content))
-    _check_steps(steps, path)
+    model, steps = content["model"], list(_steps(content, path))
     special = {*special_symbols(content), *SPECIAL, MASK}
     if model["type"] == "Unigram":
         kind, scores = UNIGRAM, [(text, float(score)) for text, score in model["vocab"]]
@@ -69,23 +67,19 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     return serialized
 
 
-def _steps(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Normalizers and pre-tokenizers of a tokenizer.json, those in sequences included."""
+def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
+    """Normalizers and pre-tokenizers of a tokenizer.json, those in sequences included.
+
+    Raises `UserError` for a step that SentencePiece does not have.
+    """
     queue = [step for step in (content.get("normalizer"), content.get("pre_tokenizer")) if step]
     while queue:
         step = queue.pop(0)
+        is_other = step["type"] == "Replace" and step.get("content") not in ("", " ", WORD_START)
+        if is_other or step["type"] not in _STEPS:
+            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
         yield step
         queue += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
-
-
-def _check_steps(steps: list[dict[str, Any]], path: Path) -> None:
-    """Raises `UserError` for a step that SentencePiece does not have."""
-    for step in steps:
-        is_supported = step["type"] in _NORMALIZERS | _PRE_TOKENIZERS
-        if step["type"] == "Replace" and step.get("content") not in ("", " ", WORD_START):
-            is_supported = False
-        if not is_supported:
-            raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
 
 
 def _prefixes(step: dict[str, Any]) -> bool:

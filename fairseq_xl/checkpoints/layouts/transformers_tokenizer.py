@@ -6,19 +6,20 @@ differ from `TextEncoder`'s.
 
 import logging
 from pathlib import Path
+from typing import Any
 
 from tokenizers.processors import TemplateProcessing
 
-from fairseq_xl.checkpoints.layouts.fast_tokenizer import KINDS
-from fairseq_xl.checkpoints.layouts.xlm_tokenizer import write_xlm_vocabulary
+from fairseq_xl.checkpoints.layouts.fast_tokenizer import KINDS, names_of_rows
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.vocabulary import tokenizers as of_languages
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL
-from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
+from fairseq_xl.data.vocabulary.subwords import open_subwords, vocabulary_kind
+from fairseq_xl.data.vocabulary.xlm_bpe import CONTINUES, END, XLMPieces
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.files import replacing, write_json, write_lines
 
 #: transformers 4 and 5 read this class from tokenizer.json alone, for a model of any type
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
@@ -42,10 +43,7 @@ def write_tokenizer(
     generation_config.json names.
 
     Args:
-        folder: the transformers folder, which exists.
         data: data folder with the text's sub-words.
-        dictionary: the joint `XLDictionary` of the model.
-        framing: one of `FRAMINGS`.
         max_length: maximum number of tokens of an input, symbols of the framing included.
         language: the language of the text; needed if languages share no piece.
         segments: whether the model has segment embeddings: the second text of a pair then has token type 1.
@@ -56,12 +54,16 @@ def write_tokenizer(
     and if a file cannot be written. A warning names the tokenizers in front of the sub-words (Moses and the like),
     which transformers does not apply.
     """
-    folder = Path(folder)
-    vocabulary, suffix = _vocabulary_folder(Path(data), language)
+    vocabulary, suffix = data, ""
+    if apart := read_manifest(data).get("disjoint"):  # each language has sub-words of its own
+        if language is None or language not in apart:
+            remark = "none is named" if language is None else f"found {language}"
+            raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {remark}")
+        vocabulary, suffix = data / language, f"@{language}"
     kind = vocabulary_kind(vocabulary)
     _warn_of_tokenizers(data, language)
     if kind == "xlm":
-        config = write_xlm_vocabulary(folder, vocabulary, dictionary, suffix)
+        config = _write_xlm_vocabulary(folder, vocabulary, dictionary, suffix)
         first = "bos_token"  # of a text, in XLMTokenizer
     else:
         tokenizer = KINDS[kind](vocabulary, dictionary, suffix)
@@ -85,15 +87,33 @@ def write_tokenizer(
     write_json(folder / "tokenizer_config.json", config)
 
 
-def _vocabulary_folder(data: Path, language: str | None) -> tuple[Path, str]:
-    """The folder of the sub-words (the language's, if languages share no piece), and the suffix of their pieces."""
-    apart = read_manifest(data).get("disjoint")
-    if not apart:
-        return data, ""
-    if language is None or language not in apart:
-        remark = "none is named" if language is None else f"found {language}"
-        raise UserError(f"{data}: its languages share no piece; expected one of {', '.join(apart)}, {remark}")
-    return data / language, f"@{language}"
+def _write_xlm_vocabulary(folder: Path, data: Path, dictionary: XLDictionary, suffix: str) -> dict[str, Any]:
+    """Writes XLM's vocabulary as vocab.json and merges.txt of XLMTokenizer into a transformers folder.
+
+    XLMTokenizer prepares text as XLM does, but applies Moses' rules for English to text of every language: transformers
+    5 does not pass `lang` on to `XLMTokenizer._tokenize`, which has it. Ids differ where the language's rules do, as
+    for the apostrophes of French. With `lang` they are equal but in Chinese and Japanese, which XLMTokenizer segments
+    by other packages, and in Romanian, whose diacritics it removes. A pair has one ``</s>`` between the texts, where
+    our framing has two.
+
+    Args:
+        data: data folder with XLM's codes and vocabulary.
+        suffix: end of the dictionary's pieces of the vocabulary.
+
+    Returns: the entries of tokenizer_config.json that XLMTokenizer needs.
+    """
+    opened = open_subwords(data)
+    assert isinstance(opened, XLMPieces)
+    names = names_of_rows(dictionary, opened.ids, suffix)
+    words = {MASK: dictionary.mask_index}
+    for row, name in enumerate(names):
+        is_piece = name in opened.ids and dictionary.is_piece[row]
+        if is_piece:  # text spells pieces th@@ and the, transformers th and the</w>
+            name = name.removesuffix(CONTINUES) if name.endswith(CONTINUES) else name + END
+        words[name] = row
+    write_json(folder / "vocab.json", words)
+    write_lines(folder / "merges.txt", (f"{left} {right}" for left, right in opened.ranks))
+    return {"tokenizer_class": "XLMTokenizer", "do_lowercase_and_remove_accent": opened.lower}
 
 
 def _warn_of_tokenizers(data: Path, language: str | None) -> None:

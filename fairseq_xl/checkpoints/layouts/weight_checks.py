@@ -73,18 +73,8 @@ def check_tables(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # --- settings --------------------------------------------------------------------------------------------------
 
 
-def _are_languages(value: Any) -> bool:
-    """Whether a value is {index, or its digits: language}."""
-    return isinstance(value, Mapping) and all(
-        str(index).isdecimal() and _is_language(language) for index, language in value.items()
-    )
-
-
-def _are_numbers(value: Any) -> bool:
-    """Whether a value is {language: index}."""
-    return isinstance(value, Mapping) and all(
-        _is_language(language) and type(index) is int for language, index in value.items()
-    )
+def _is_mapping(value: Any, fits: Callable[[Any, Any], bool]) -> bool:
+    return isinstance(value, Mapping) and all(fits(*item) for item in value.items())
 
 
 def _is_language(value: Any) -> bool:
@@ -104,8 +94,14 @@ _EXPECTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         "gelu_activation scale_embedding no_scale_embedding encoder_normalize_before decoder_normalize_before",
     ),
     "text": (lambda value: isinstance(value, str), "model_type hidden_act activation_function activation_fn"),
-    "numbers with language codes": (_are_languages, "id2lang"),
-    "language codes with numbers": (_are_numbers, "lang2id"),
+    "numbers with language codes": (
+        lambda value: _is_mapping(value, lambda index, code: str(index).isdecimal() and _is_language(code)),
+        "id2lang",
+    ),
+    "language codes with numbers": (
+        lambda value: _is_mapping(value, lambda code, index: _is_language(code) and type(index) is int),
+        "lang2id",
+    ),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import XLMRobertaConfig, XLMRobertaModel
 
-from fairseq_xl.checkpoints.layouts.sentence_transformers import write_sentence_transformers
+from fairseq_xl.checkpoints.layouts.exported_folders import write_sentence_transformers
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fairseq_xl.io import external_sort
-from fairseq_xl.io.external_sort import sorted_records
+from fairseq_xl.io import temporary_arrays
+from fairseq_xl.io.temporary_arrays import sorted_records
 
 RECORD = np.dtype([("first", "<f4"), ("second", "<u8"), ("number", "<i8")])
 
@@ -23,8 +23,8 @@ def made(count, seed=1):
 @pytest.mark.parametrize("run, merged", [(1, 1), (7, 5), (50, 1000), (1000, 3)])
 @pytest.mark.parametrize("sizes", [[], [0], [1], [3, 0, 11, 1, 1, 30, 4]])
 def test_the_order_is_that_of_numpy(tmp_path, monkeypatch, on_disk, run, merged, sizes):
-    monkeypatch.setattr(external_sort, "RUN_RECORDS", run)
-    monkeypatch.setattr(external_sort, "MERGE_RECORDS", merged)
+    monkeypatch.setattr(temporary_arrays, "RUN_RECORDS", run)
+    monkeypatch.setattr(temporary_arrays, "MERGE_RECORDS", merged)
     records = made(sum(sizes))
     blocks = (records[end - size : end] for size, end in zip(sizes, np.cumsum(sizes)))
     found = list(sorted_records(blocks, RECORD, tmp_path if on_disk else None))
@@ -34,16 +34,16 @@ def test_the_order_is_that_of_numpy(tmp_path, monkeypatch, on_disk, run, merged,
 
 def test_runs_are_read_in_parts(tmp_path, monkeypatch):
     """Of 10 runs of 100 records, at most 20 records are in memory together while they are merged."""
-    monkeypatch.setattr(external_sort, "RUN_RECORDS", 100)
-    monkeypatch.setattr(external_sort, "MERGE_RECORDS", 22)
+    monkeypatch.setattr(temporary_arrays, "RUN_RECORDS", 100)
+    monkeypatch.setattr(temporary_arrays, "MERGE_RECORDS", 22)
     parts = []
-    read = external_sort._tuples
+    read = temporary_arrays._tuples
 
     def tuples(run, size):
         parts.append((len(run), size))
         return read(run, size)
 
-    monkeypatch.setattr(external_sort, "_tuples", tuples)
+    monkeypatch.setattr(temporary_arrays, "_tuples", tuples)
     records = made(1000)
     found = list(sorted_records((records[first : first + 25] for first in range(0, 1000, 25)), RECORD, tmp_path))
     assert parts == [(100, 2)] * 10 and found == np.sort(records, order=RECORD.names).tolist()

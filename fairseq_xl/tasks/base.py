@@ -1,23 +1,26 @@
 """Base of all tasks: dictionary, model, and checks of checkpoints."""
 
 import os
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, Optional, cast
 
 import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.logging import metrics as fairseq_metrics
 from fairseq.tasks import FairseqTask
-from omegaconf import II, OmegaConf
+from omegaconf import II
 
 from fairseq_xl.checkpoints import identity as identities
-from fairseq_xl.checkpoints.transfer import check_fits
+from fairseq_xl.checkpoints.transfer import Pretrained, check_fits
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.criterions.fairseq_wrapper import FairseqCriterionWrapper
 from fairseq_xl.data.framing import FRAMINGS, Framing
 from fairseq_xl.data.store.shards import data_folders, folder_of_epoch
 from fairseq_xl.data.vocabulary.encoding import check_files, encoding_of
-from fairseq_xl.engine.interfaces import run_config
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.engine.interfaces import run_config, run_option
 from fairseq_xl.engine.log import log_batches, ordered
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check_command
@@ -40,7 +43,7 @@ class XLTaskConfig(FairseqDataclass):
         "folder written by `python -m preprocess`; or shards, one of which is read in each epoch: a folder "
         "of shards, a pattern in quotes ('DATA/*'), or several folders joined by ':'",
     )
-    framing: ChoiceEnum(FRAMINGS) = option(
+    framing: ChoiceEnum(FRAMINGS) = option(  # type: ignore[valid-type]
         "xl",
         "framing of inputs: xl (<s> x </s>), or that of published weights: xlm (</s> x </s>), bert (one "
         "</s> between two texts), mbart (x </s> [xx])",
@@ -75,17 +78,18 @@ class XLTask(FairseqTask):
     """Base of all tasks, with the interface of the training loop (`fairseq_xl.engine.interfaces`) and of fairseq."""
 
     #: name of its criterion, and names of further criterions that can train its models
-    criterion, other_criterions = None, frozenset()
+    criterion: str
+    other_criterions: Set[str] = frozenset()
     #: whether fairseq-generate and fairseq-interactive run its models
     generates = False
     #: whether the token embeddings of checkpoints are used, so that their dictionary must be this run's
     uses_pretrained_tokens = True
     #: sub-words of raw input without --bpe
-    default_bpe = None
+    default_bpe: Any = None
     #: class and number of attention heads of the model that was built last
-    built_class = attention_heads = None
+    built_class, attention_heads = cast(Any, (None, None))
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg)
         check_ranges(getattr(type(self), "__dataclass"), cfg)
         self.dictionary = dictionary
@@ -95,7 +99,7 @@ class XLTask(FairseqTask):
         self.inputs, self.encoding = Inputs(), encoding_of(self.folder())
 
     @classmethod
-    def setup_task(cls, cfg, **kwargs):
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
         """Loads ``dict.txt``; raises `UserError` unless it is the dictionary of all data folders and of their text."""
         check_command(run_config(cfg), cfg._name, {cls.criterion, *cls.other_criterions})
         if not cfg.data:
@@ -106,53 +110,48 @@ class XLTask(FairseqTask):
         cfg.updates_per_epoch = number_of_updates(cfg.updates_per_epoch) or AUTO
         return cls(cfg, dictionary)
 
-    def folder(self, epoch=1):
+    def folder(self, epoch: int = 1) -> Path:
         """The data folder of an epoch: epochs cycle through the shards, as in fairseq."""
         return folder_of_epoch(self.cfg.data, epoch)
 
     @property
-    def evaluates(self):
+    def evaluates(self) -> bool:
         """Whether a command evaluates checkpoints: fairseq-generate, fairseq-validate, fairseq-interactive."""
-        run = run_config(self.cfg)
-        return run is not None and bool(OmegaConf.select(run, "common_eval.path"))
+        return bool(run_option(self.cfg, "common_eval.path", None))
 
-    def dataset(self, split):
+    def dataset(self, split: str) -> Any:
         """The dataset of a split."""
         return self.datasets[split]
 
     #: the joint dictionary, for fairseq
     source_dictionary = target_dictionary = property(lambda self: self.dictionary)
 
-    def check_architecture(self, cfg):
+    def check_architecture(self, cfg: Any) -> None:
         """Raises `UserError` for the config of a model that is not of this package, and for a number out of range."""
         check_architecture(cfg, XLEncoderDecoderModel if self.generates else object)
 
-    def metrics(self):
-        """Names of the validation metrics, for --best-checkpoint-metric; None: the criterion has its own."""
-
-    def describe_batch(self, sample):
+    def describe_batch(self, sample: Any) -> str:
         """The task and the languages of a batch, for messages."""
         ids = sample["batch"]["languages"].unique().tolist()
         return f"{self.cfg._name} of {','.join(self.dictionary.languages[index] for index in ids)}"
 
-    def build_model(self, cfg, from_checkpoint=False):
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; stores its class and its number of attention heads, which no shape of weights shows."""
         self.check_architecture(cfg)
         model = super().build_model(cfg, from_checkpoint)
         self.built_class, self.attention_heads = type(model), getattr(cfg, "heads", None)
         if not from_checkpoint:
-            run = run_config(self.cfg)
-            set_up_stacks(model, self.cfg, on_gpu=torch.cuda.is_available() and not (run and run.common.cpu))
+            on_gpu = torch.cuda.is_available() and not run_option(self.cfg, "common.cpu", False)
+            set_up_stacks(model, self.cfg, on_gpu)
         return model
 
-    def build_bpe(self, args):
+    def build_bpe(self, args: Any) -> Any:
         """Builds fairseq's BPE for raw input; its sub-words must be the data folder's (`UserError`)."""
-        run = run_config(self.cfg)
-        joins = None if run is None else run.common_eval.post_process
+        joins = run_option(self.cfg, "common_eval.post_process", None)
         language = self.inference_pair[0] if self.generates else None
         return build_bpe(args, joins, self.folder(), self.dictionary, self.encoding, language, lambda: self.default_bpe)
 
-    def build_generator(self, *args, **options):
+    def build_generator(self, *args: Any, **options: Any) -> Any:
         """Builds the generator of fairseq-generate and fairseq-interactive; `UserError` unless the task `generates`."""
         if not self.generates:
             raise UserError(f"{self.cfg._name} {GENERATES_NOTHING}")
@@ -161,7 +160,7 @@ class XLTask(FairseqTask):
     #: `fairseq_xl.io.loading` calls it before it creates the task
     check_data_folder = staticmethod(identities.check_data_folder)
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The identity of the task in checkpoints: plain Python, which loading cannot execute."""
         return {
             "format": FORMATS["checkpoint"],
@@ -173,14 +172,14 @@ class XLTask(FairseqTask):
             "encoding": self.encoding,
         }
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """fairseq hook: the state of the task in checkpoints."""
         return {"fairseq_xl": self.identity(), "inputs": self.inputs.read}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity before it is evaluated (generate, validate, interactive, eval-lm)."""
         path = state_dict.get("path", "the checkpoint")  # `fairseq_xl.io.loading` adds it
-        identity = state_dict.get("fairseq_xl")
+        identity: Any = state_dict.get("fairseq_xl")
         dictionary = self.dictionary if self.uses_pretrained_tokens else None
         identities.check_identity(identity, path, dictionary, self.folder() / "dict.txt")
         default, value = str(getattr(type(self), "__dataclass").framing), str(self.cfg.framing)
@@ -188,28 +187,28 @@ class XLTask(FairseqTask):
         self.loaded_framing = identity["framing"]
         self.framing = Framing.of(identity["framing"], self.dictionary)
 
-    def check_fits(self, state, path):
+    def check_fits(self, state: dict[str, Any], path: str) -> None:
         """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
         check_fits(state, path, self.identity(), self.dictionary, self.folder() / "dict.txt", self.built_class)
 
-    def adapt_pretrained(self, pretrained, model):
+    def adapt_pretrained(self, pretrained: Pretrained, model: Any) -> Pretrained:
         """Hook: changes weights (`Pretrained`) before they are copied into a new model."""
         return pretrained
 
-    def stored_options(self):
+    def stored_options(self) -> dict[str, Any]:
         """{option: value} that replaces the command line's in the run and its checkpoints."""
         return {"data": self.cfg.data, "updates_per_epoch": self.cfg.updates_per_epoch}  # all shards; a number
 
-    def begin_training(self):
+    def begin_training(self) -> None:
         """Limits validation to a sample from now on; raises `UserError` if the sub-words have changed."""
         self.training_begun = True
         check_files(self.folder())  # training does not read them, but its checkpoints refer to them
 
-    def options_without_effect(self, run):
+    def options_without_effect(self, run: Any) -> dict[str, str]:
         """Options of the task that have no effect on this training: {``--option value``: reason}."""
         return {}
 
-    def build_criterion(self, cfg, from_checkpoint=False):
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the criterion, wraps one of fairseq, and sets its objectives and the names of their corpora."""
         criterion = super().build_criterion(cfg, from_checkpoint)
         if not isinstance(criterion, CombinedCriterion):
@@ -217,18 +216,20 @@ class XLTask(FairseqTask):
         criterion.set_objectives(self.objectives, self.objective_corpora())
         return criterion
 
-    def objective_corpora(self):
+    def objective_corpora(self) -> dict[str, list[str]]:
         """{objective: names of the corpora whose losses are logged}."""
         raise NotImplementedError(f"{type(self).__name__}.objective_corpora")
 
-    def begin_epoch(self, epoch, model):
+    def begin_epoch(self, epoch: int, model: Any) -> None:
         """fairseq hook, which this package's training loop does not call; raises `UserError`."""
         raise UserError(
             f"{self.cfg._name} is trained by the loop of fairseq_xl, and this command runs another one: in "
             "fairseq-hydra-train add hydra.callbacks.fairseq_xl._target_=fairseq_xl.engine.hydra.Registering"
         )
 
-    def train_step(self, sample, model, criterion, optimizer, update_num, ignore_grad=False):
+    def train_step(
+        self, sample: Any, model: Any, criterion: Any, optimizer: Any, update_num: int, ignore_grad: bool = False
+    ) -> Any:
         """A micro-step: adds the gradients of a batch to the update's; those of a dummy (`ignore_grad`) are 0."""
         model.set_num_updates(update_num)
         weight = self.objectives[sample["objective"]].weight(update_num)
@@ -237,7 +238,7 @@ class XLTask(FairseqTask):
         optimizer.backward(loss * 0 if ignore_grad else loss)
         return loss, size, statistics
 
-    def reduce_metrics(self, logging_outputs, criterion):
+    def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:
         """fairseq-validate's hook: logs the statistics of a whole validation, and ends it."""
         metrics = Metrics()
         log_batches(metrics, logging_outputs, criterion)
@@ -245,5 +246,5 @@ class XLTask(FairseqTask):
             fairseq_metrics.log_scalar(name, value)
         self.end_validation(metrics)
 
-    def end_validation(self, metrics, updates=None):
+    def end_validation(self, metrics: Metrics, updates: int | None = None) -> None:
         """Called after the validation of a split, with its `Metrics`; `updates` is None in fairseq-validate."""

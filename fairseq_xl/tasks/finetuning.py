@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, make_dataclass
+from typing import Any
 
 from fairseq.tasks import TASK_REGISTRY, register_task
 
@@ -39,7 +40,7 @@ class FineTuningTask(TrainingTask):
     #: name of the task type and of its objective
     task_type: str
 
-    def build_objectives(self):
+    def build_objectives(self) -> None:
         """Makes the objective of the task type."""
         cfg, owners = self.cfg, self.language_module.languages
         self.reset_plans()
@@ -53,32 +54,32 @@ class FineTuningTask(TrainingTask):
         options = config_of(kind, cfg, getattr(type(self), "__dataclass").__dataclass_fields__)
         self.objectives = {self.task_type: kind(options, self.dictionary, self.framing, named=False)}
 
-    def objective_corpora(self):
+    def objective_corpora(self) -> dict[str, list[str]]:
         """No losses of single corpora are logged: statistics are by language."""
-        return {self.task_type: ()}
+        return {self.task_type: []}
 
-    def stored_options(self):
+    def stored_options(self) -> dict[str, Any]:
         """The options of the base class, and the languages, which --lang or a language module may have set."""
         return super().stored_options() | {
             name: self.cfg[name] for name in ("train_langs", "eval_langs", "valid_langs")
         }
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The base identity with the head."""
         return super().identity() | {"head": self.task_type}
 
-    def check_trained(self, identity, path):
+    def check_trained(self, identity: dict[str, Any], path: str) -> None:
         """Raises `UserError` for a checkpoint without this head."""
         if identity.get("head") != self.task_type:
             raise UserError(f"{path} has no head of {self.cfg._name}: fine-tune its encoder with --init-from {path}")
 
-    def metrics(self):
+    def metrics(self) -> list[str]:
         """Names of the validation metrics: the task type's metrics, `loss`, and each metric by language."""
-        objective = self.objectives[self.task_type]
+        objective = self.labelled[self.task_type]
         names, count = objective.metric_names(objective.languages_of("valid")), len(objective.type.metrics())
         return [*names[:count], "loss", *names[count:]]
 
-    def initialize(self, model, from_checkpoint):
+    def initialize(self, model: Any, from_checkpoint: bool) -> None:
         """Copies the encoder of --init-from in a new run."""
         if needs_initial_weights(self, from_checkpoint):
             if self.cfg.init_from:
@@ -87,7 +88,7 @@ class FineTuningTask(TrainingTask):
                 logger.info("the encoder has random weights: there is no --init-from")
 
 
-def define_tasks():
+def define_tasks() -> None:
     """Defines and registers the task `xl_{name}` of each task type that has none yet."""
     for name, task_type in TASK_TYPES.items():
         if f"xl_{name}" not in TASK_REGISTRY:

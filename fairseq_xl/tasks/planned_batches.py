@@ -12,7 +12,6 @@ import torch
 from fairseq.data import FairseqDataset
 from torch.utils.data import Dataset
 
-from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.mixed_corpus import MIXED
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.plan.epoch_plan import (
@@ -48,7 +47,7 @@ class PlannedBatches(Dataset[Any]):
         corpora: {objective: {language or pair: corpus}}.
     """
 
-    def __init__(self, objectives: Mapping[str, Objective], corpora: dict[str, dict[str, Corpus]], split: str = ""):
+    def __init__(self, objectives: Mapping[str, Objective], corpora: dict[str, dict[str, Any]], split: str = ""):
         self.objectives, self.corpora, self.split = objectives, corpora, split
 
     def __len__(self) -> int:
@@ -90,7 +89,7 @@ class EvaluationDataset(PlannedBatches, FairseqDataset):
         sample = super().__getitem__(batch_spec)
         if batch_spec is None:
             return sample
-        corpora: Any = self.corpora[batch_spec.objective]
+        corpora = self.corpora[batch_spec.objective]
         corpus = corpora[batch_spec.corpus_name]
         if isinstance(corpus, TextPairs):
             earlier = itertools.takewhile(lambda item: item is not corpus, corpora.values())
@@ -116,12 +115,15 @@ class PlannedTask:
     files_unchecked = False
     #: a data folder has a pair if its bitext has one of these splits
     pair_splits: tuple[str, ...] = ("train",)
-    #: order of the objectives
-    schedule = "alternate"
     #: the groups of examples that --validation-examples limits, for messages
     group_name = "language"
     #: {objective: {name of a corpus: number of times that a pass over the data reads its examples}}
     repeats: Mapping[str, Mapping[str, float]] = {}
+
+    @property
+    def schedule(self) -> str:
+        """The order of the objectives."""
+        return "alternate"
 
     def data_folder(self, epoch: int = 1, folder: Path | None = None) -> DataFolder:
         """The `DataFolder` of an epoch, or of a folder."""
@@ -246,6 +248,7 @@ class PlannedTask:
     def get_batch_iterator(
         self,
         dataset: PlannedBatches,
+        *,
         max_tokens: int | None = None,
         max_sentences: int | None = None,
         seed: int = 1,

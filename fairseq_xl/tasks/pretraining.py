@@ -23,7 +23,7 @@ from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.log_values import main_metrics
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, all_read_files, named_languages
 from fairseq_xl.objectives.translation import Translation
-from fairseq_xl.tasks.planned_batches import EvaluationDataset
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class XLPretrainingConfig(TrainingConfig):
     objective_options: Any = option(  # text; or in YAML for fairseq-hydra-train {mlm: {mask_prob: 0.2}}
         None, "options of objectives, separated by spaces: 'mlm.mask_prob=0.2 tlm.weight=0.5'"
     )
-    schedule: ChoiceEnum(SCHEDULES) = option(
+    schedule: ChoiceEnum(SCHEDULES) = option(  # type: ignore[valid-type]
         "alternate",
         "order of objectives: alternate: one per update, in turn (Lample & Conneau 2019); cycle: all in "
         "every update, which needs a multiple of their number as --update-freq (Huang et al. 2019); random: a "
@@ -66,7 +66,7 @@ class XLPretrainingConfig(TrainingConfig):
     pairs: Optional[str] = option(
         None, "language pairs, separated by commas: en-de,en-fr (default: all in the data folder)"
     )
-    init_decoder_layers: ChoiceEnum(LAYERS) = option(
+    init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
         "first",
         "layers of a deeper --init-from for the decoder of an encoder-decoder: first or last; all: both "
         "have the same number of layers",
@@ -100,28 +100,28 @@ class XLPretrainingTask(TrainingTask):
     group_name = "language or pair and objective"
 
     @classmethod
-    def setup_task(cls, cfg, **kwargs):
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
         """Converts objective options from a mapping to text; sets defaults that depend on task and objectives."""
         cfg.objective_options = add_defaults(settings_as_text(cfg.objective_options), cls.default_objective_options)
         if cfg.updates_per_epoch is None:
             cfg.updates_per_epoch = AUTO if all_read_files(cfg.objectives) else UPDATES
         return super().setup_task(cfg, **kwargs)
 
-    def stored_options(self):
+    def stored_options(self) -> dict[str, Any]:
         """As of every task, and the objectives' options as text, which --objective-options can override."""
         return super().stored_options() | {"objective_options": self.cfg.objective_options}
 
     @property
-    def has_new_module(self):
+    def has_new_module(self) -> bool:
         """--new-language-module."""
         return self.cfg.new_language_module
 
     @property
-    def schedule(self):
+    def schedule(self) -> str:
         """The order of the objectives."""
         return str(self.cfg.schedule)
 
-    def build_objectives(self):
+    def build_objectives(self) -> None:
         """Builds the objectives of --objectives; raises `UserError` if none can be trained."""
         self.reset_plans()
         self.objectives = build_objectives(
@@ -153,13 +153,13 @@ class XLPretrainingTask(TrainingTask):
         if repeated:
             raise UserError(f"--objectives {self.cfg.objectives}: {repeated[0]} would stand for two values in the log")
 
-    def check_trained(self, identity, path):
+    def check_trained(self, identity: dict[str, Any], path: str) -> None:
         """Raises `UserError` for a checkpoint of another task."""
         if "objectives" not in identity:
             raise UserError(f"{path} was trained with {identity['task']}, not with xl_pretraining")
         self.trained_path, self.trained_objectives = path, identity["objectives"].split(",")
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The base identity with the objectives, their options, and the languages and directions that they train."""
         identity = {"objectives": self.cfg.objectives, "objective_options": self.cfg.objective_options or ""}
         trained = [objective for objective in self.objectives.values() if objective.is_trained]
@@ -173,11 +173,11 @@ class XLPretrainingTask(TrainingTask):
             identity["lang_pairs"] = translators[0].trained_directions(self.first_folder)
         return super().identity() | identity
 
-    def describe_batch(self, sample):
+    def describe_batch(self, sample: Any) -> str:
         """The objective and the language or pair of a batch, for messages."""
         return f"{sample['objective']} of {sample['corpus']}"
 
-    def metrics(self):
+    def metrics(self) -> list[str]:
         """Names of the validation metrics: `ppl`, `loss`, and those of every objective, by corpus and over all."""
         corpora, metrics = self.objective_corpora(), ["ppl", "loss"]
         metrics += ["score"] * (len(main_metrics(self.objectives)) > 1)
@@ -190,7 +190,7 @@ class XLPretrainingTask(TrainingTask):
                 metrics += [f"{name}_loss", *(f"{name}_{code}_loss" for code in names)]
         return metrics
 
-    def build_model(self, cfg, from_checkpoint=False):
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """As the base class; raises `UserError` for a schedule that does not fit --update-freq."""
         is_sampled = self.cfg.updates_per_epoch != AUTO
         if self.schedule == "cycle" and is_sampled and not from_checkpoint and run_config(self.cfg) is not None:
@@ -198,7 +198,7 @@ class XLPretrainingTask(TrainingTask):
                 check_cycle(sum(objective.is_trained for objective in self.objectives.values()), int(micro_steps))
         return super().build_model(cfg, from_checkpoint)
 
-    def freeze_parameters(self, model):
+    def freeze_parameters(self, model: Any) -> None:
         """Freezes the parameters of --freeze, and all but those of --train-only."""
         super().freeze_parameters(model)
         if self.cfg.train_only:
@@ -206,7 +206,7 @@ class XLPretrainingTask(TrainingTask):
             for name, parameter in model.named_parameters():
                 parameter.requires_grad = parameter.requires_grad and name in trained
 
-    def initialize(self, model, from_checkpoint):
+    def initialize(self, model: Any, from_checkpoint: bool) -> None:
         """Copies the weights of --init-from to a new model."""
         self.language_module.set_trains_body(model)
         if not self.cfg.init_from and self.labelled and needs_initial_weights(self, from_checkpoint):
@@ -223,7 +223,7 @@ class XLPretrainingTask(TrainingTask):
     # --- options -----------------------------------------------------------------------------------------------
 
     @classmethod
-    def override_options(cls, options, overrides, identity):
+    def override_options(cls, options: Any, overrides: dict[str, Any], identity: dict[str, Any]) -> None:
         """Overrides single options of the checkpoint's objectives by --objective-options of an evaluation.
 
         `fairseq_xl.io.loading` calls it if the checkpoint's configuration creates the task (fairseq-validate, `load`).
@@ -232,7 +232,7 @@ class XLPretrainingTask(TrainingTask):
         if settings is not None or names is not None:
             options.objective_options = merge_options(identity, settings, names)
 
-    def adopt_options(self, options, identity):
+    def adopt_options(self, options: Any, identity: dict[str, Any]) -> None:
         """Takes over languages, pairs and options of objectives from the checkpoint, unless the command line has them.
 
         `fairseq_xl.io.loading` calls it if the command line creates the task (fairseq-eval-lm).
@@ -242,7 +242,7 @@ class XLPretrainingTask(TrainingTask):
         self.cfg.pairs = self.cfg.pairs or options.get("pairs")
         self.__dict__.pop("first_folder", None)
 
-    def options_without_effect(self, run):
+    def options_without_effect(self, run: Any) -> dict[str, str]:
         """Options without effect: limits of batches, languages, pairs and options of objectives."""
         unused = super().options_without_effect(run)
         if self.cfg.updates_per_epoch == AUTO:
@@ -282,7 +282,7 @@ class XLPretrainingTask(TrainingTask):
             logger.info("--objective-options: those of %s are not used (--objectives)", ", ".join(surplus))
         return unused
 
-    def _unused_in_pass(self):
+    def _unused_in_pass(self) -> dict[str, str]:
         """Sampling options, which have no effect in a pass over the data."""
         unused = {} if self.schedule == SCHEDULES[0] else {f"--schedule {self.schedule}": NO_SAMPLING}
         for name, objective in self.objectives.items():
@@ -295,8 +295,15 @@ class XLPretrainingTask(TrainingTask):
     # --- fairseq-eval-lm ---------------------------------------------------------------------------------------
 
     def eval_lm_dataloader(
-        self, dataset, max_tokens=None, batch_size=None, context_window=0, num_shards=1, shard_id=0, **kwargs
-    ):
+        self,
+        dataset: PlannedBatches,
+        max_tokens: int | None = None,
+        batch_size: int | None = None,
+        context_window: int = 0,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        **kwargs: Any,
+    ) -> Any:
         """Batches for fairseq-eval-lm: the CLM objective scores every token of a split, or of a shard of it, once."""
         if "clm" not in self.objectives:
             raise UserError("fairseq-eval-lm scores a causal language model: give --objectives clm")
@@ -309,7 +316,7 @@ class XLPretrainingTask(TrainingTask):
         return self.shard(text, num_shards, shard_id, **limits).next_epoch_itr(shuffle=False)
 
 
-def merge_options(identity, options, objectives=None):
+def merge_options(identity: dict[str, Any], options: Any, objectives: str | None = None) -> str:
     """Overrides the objective options of a checkpoint's identity.
 
     Args:
@@ -329,12 +336,12 @@ def merge_options(identity, options, objectives=None):
     return merge_settings(settings, overrides)
 
 
-def merge_settings(*texts):
+def merge_settings(*texts: str | None) -> str:
     """Joins objective options; later ones override earlier ones."""
     return merge_objective_options([word for text in texts for word in (OBJECTIVE_OPTIONS, text or "")])[1]
 
 
-def add_defaults(options, defaults):
+def add_defaults(options: Any, defaults: str) -> str | None:
     """Adds the options of `defaults` to objective options (text or None) that lack their keys."""
     keys = {option.partition("=")[0] for option in (options or "").split()}
     missing = [option for option in defaults.split() if option.partition("=")[0] not in keys]

@@ -3,10 +3,13 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from fairseq.tasks import register_task
 
+from fairseq_xl.data.corpora.text_pairs import TextPairs
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.engine.epochs import Epochs
 from fairseq_xl.engine.interfaces import run_option
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
@@ -14,9 +17,10 @@ from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.objectives import build_objectives
 from fairseq_xl.objectives.base import OBJECTIVES, config_of, settings_as_text
 from fairseq_xl.objectives.corrupted_lines import fill_hypothesis, read_corrupted, write_corrupted
+from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.generation import Generation
 from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
-from fairseq_xl.tasks.planned_batches import EvaluationDataset
+from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask
 
 logger = logging.getLogger(__name__)
@@ -61,7 +65,7 @@ class XLGenerationTask(XLSeq2SeqTask):
     criterion = "xl_generation"
     objective_name = "generation"
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg, dictionary)
         self.train_languages = named_languages("--train-langs", cfg.train_langs, dictionary)
         self.eval_languages = named_languages("--eval-langs", cfg.eval_langs, dictionary)
@@ -74,14 +78,14 @@ class XLGenerationTask(XLSeq2SeqTask):
         if cfg.init_from:
             self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}
 
-    def build_objectives(self):
+    def build_objectives(self) -> None:
         """Builds the objective with the options of the task."""
         self.reset_plans()
         smoothing = run_option(self.cfg, "criterion.label_smoothing", 0.0)
         config = config_of(Generation, self.cfg, vars(FilesOptions()), length=self.length, label_smoothing=smoothing)
         self.objectives = {"generation": Generation(config, self.dictionary, self.framing, named=False)}
 
-    def _denoiser(self, trained=None):
+    def _denoiser(self, trained: str | None = None) -> Any:
         """The objective of --denoise, with the options of its pre-training and, over these, --objective-options."""
         names = [name for name, objective in OBJECTIVES.items() if objective.restores_text]
         if self.cfg.denoise not in names:
@@ -91,11 +95,11 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     # --- identity ----------------------------------------------------------------------------------------------
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The base identity with the training languages and the maximum source length."""
         return super().identity() | {"writes": self.train_languages, "length": self.length}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks that the checkpoint was fine-tuned or, for --denoise, pre-trained with that objective.
 
         Without --length, sources are truncated as in fine-tuning, since later positions were not trained; with several
@@ -115,7 +119,7 @@ class XLGenerationTask(XLSeq2SeqTask):
             self.length = min(filter(None, (self.length, identity.get("length"))), default=None)
         self.build_objectives()
 
-    def check_fits(self, state, path):
+    def check_fits(self, state: dict[str, Any], path: str) -> None:
         """Raises `UserError` unless a checkpoint to resume from is of this task."""
         super().check_fits(state, path)
         if "writes" not in state["task_state"]["fairseq_xl"]:
@@ -123,25 +127,25 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    def metrics(self):
+    def metrics(self) -> list[str]:
         """Names of the validation metrics: `ppl`, `loss`, and the perplexity of each language."""
         return ["ppl", "loss", *(f"ppl_{language}" for language in self.valid_languages)]
 
-    def check_architecture(self, cfg):
+    def check_architecture(self, cfg: Any) -> None:
         """As the base class; sets the lengths to which texts are truncated, and compares them with the model's."""
         super().check_architecture(cfg)
         self.objective.check_model(cfg)
         if self.denoiser is not None:
             self.denoiser.check_model(cfg)
 
-    def check_model(self, model):
+    def check_model(self, model: Any) -> None:
         """Raises `UserError` unless objectives train the model."""
         if not isinstance(model, XLDenoisingModel):
             raise UserError(f"xl_generation needs {XLDenoisingModel.description}")
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def load_dataset(self, split, *args, **kwargs):
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         """Loads the text as the base class does; with --denoise, the corrupted lines of a file."""
         if self.denoiser is None:
             super().load_dataset(split, *args, **kwargs)
@@ -149,7 +153,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         corpora = {"generation": self._corrupted(self.first_folder, split)}
         self.datasets[split] = EvaluationDataset(self.objectives, corpora, split)
 
-    def _corrupted(self, folder, split):
+    def _corrupted(self, folder: DataFolder, split: str) -> dict[str, TextPairs]:
         """{language: the corrupted lines of a file, with the clean ones}."""
         if split == "train":
             raise UserError("--denoise is for fairseq-generate; the task xl_pretraining trains the model")
@@ -160,7 +164,9 @@ class XLGenerationTask(XLSeq2SeqTask):
             write_corrupted(Path(self.cfg.corrupted_to, f"{split}.{language}"), folder, corpus, texts)
         return {language: corpus}
 
-    def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
+    def get_batch_iterator(
+        self, dataset: PlannedBatches, *, max_positions: Any = None, max_tokens: int | None = None, **kwargs: Any
+    ) -> Epochs:
         """The batches of the plan, of truncated examples; raises `UserError` for one longer than --max-tokens."""
         if dataset not in self.datasets.values():  # input of fairseq-interactive, not truncated yet
             self.truncate(dataset, self.objective.longest)
@@ -169,7 +175,7 @@ class XLGenerationTask(XLSeq2SeqTask):
 
     # --- generation --------------------------------------------------------------------------------------------
 
-    def build_generator(self, models, args, *generator_args, **options):
+    def build_generator(self, models: Any, args: Any, *generator_args: Any, **options: Any) -> Any:
         """The generator of the base class; raises `UserError` for --score-reference."""
         if getattr(args, "score_reference", False):
             raise UserError(
@@ -179,13 +185,15 @@ class XLGenerationTask(XLSeq2SeqTask):
         return super().build_generator(models, args, *generator_args, **options)
 
     @property
-    def inference_pair(self):
+    def inference_pair(self) -> tuple[str, str]:
         """The language of input and output, twice; raises `UserError` if --eval-langs names several."""
         if len(self.eval_languages) > 1:
             raise UserError(f"--eval-langs {self.cfg.eval_langs}: fairseq-generate takes one language at a time")
-        return self.eval_languages * 2
+        return self.eval_languages[0], self.eval_languages[0]
 
-    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+    def inference_step(
+        self, generator: Any, models: Any, sample: Any, prefix_tokens: Any = None, constraints: Any = None
+    ) -> Any:
         """Runs beam search; inserts predicted tokens into the source where the decoder predicts masked tokens only."""
         hypotheses = super().inference_step(generator, models, sample, prefix_tokens, constraints)
         if sample.get("positions") is None or sample["positions"][0] is None:

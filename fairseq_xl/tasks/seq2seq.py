@@ -3,17 +3,22 @@
 import logging
 import os
 import types
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.vocabulary import tokenizers
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.engine.epochs import Epochs
 from fairseq_xl.engine.initial_weights import InitialWeightsConfig, initial_weights, transfer_initial_weights
 from fairseq_xl.engine.interfaces import run_config
 from fairseq_xl.errors import UserError
@@ -39,7 +44,7 @@ class XLSeq2SeqConfig(InitialWeightsConfig, XLTaskConfig):
         "in generation, write only pieces of the target language: those that occur in its training text, "
         "with at least 1/20 of their share in the text of any other language",
     )
-    init_decoder_layers: ChoiceEnum(LAYERS) = option(
+    init_decoder_layers: ChoiceEnum(LAYERS) = option(  # type: ignore[valid-type]
         "all", "layers of a deeper checkpoint for the decoder: first or last (Luo et al. 2020)"
     )
 
@@ -53,37 +58,37 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     #: whether `_warn_of_unknown` has warned
     warned_of_unknown = False
     #: origins of the checkpoints of fairseq-generate, with --results-path
-    origins = ()
+    origins: tuple[Origin, ...] = ()
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg, dictionary)
         self.weight_files = initial_weights(cfg)  # of a new model
 
     @property
-    def objective(self):
+    def objective(self) -> Any:
         """The objective."""
         return self.objectives[self.objective_name]
 
-    def build_model(self, cfg, from_checkpoint=False):
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; a new one starts from the weights of --init-*."""
         model = super().build_model(cfg, from_checkpoint)
         self.check_model(model)
         transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
         return model
 
-    def check_model(self, model):
+    def check_model(self, model: Any) -> None:
         """Raises `UserError` for a model that the task cannot use."""
 
-    def dataset_class(self, trains):
+    def dataset_class(self, trains: bool) -> type[PlannedBatches]:
         """The class of the data set of a split; fairseq's generator evaluates."""
         return PlannedBatches if trains else EvaluationDataset
 
     @property
-    def inference_pair(self):
+    def inference_pair(self) -> tuple[str, str]:
         """Source and target language of fairseq-generate and fairseq-interactive."""
         raise NotImplementedError(f"{type(self).__name__}.inference_pair")
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the base class; with --results-path, stores the origin of the checkpoint."""
         super().load_state_dict(state_dict)
         run = run_config(self.cfg)
@@ -92,7 +97,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def get_batch_iterator(self, dataset, **kwargs):
+    def get_batch_iterator(self, dataset: PlannedBatches, **kwargs: Any) -> Epochs:
         """The batches of the plan; in fairseq-generate every n-th batch from --shard-id on, n of --num-shards."""
         if not self.evaluates:
             return super().get_batch_iterator(dataset, **kwargs)
@@ -106,7 +111,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
             return super().get_batch_iterator(dataset, **kwargs)
         return self.shard(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
 
-    def check_longest(self, dataset, max_tokens, description, advice=""):
+    def check_longest(
+        self, dataset: PlannedBatches, max_tokens: int | None, description: str, advice: str = ""
+    ) -> None:
         """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""
         corpora = dataset.corpora[self.objective_name].values()
         parts = [part for item in corpora for part in (item.corpora if isinstance(item, MixedCorpus) else [item])]
@@ -118,7 +125,14 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
 
     # --- generation --------------------------------------------------------------------------------------------
 
-    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, prefix_allowed_tokens_fn=None):
+    def build_generator(
+        self,
+        models: Any,
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: dict[str, Any] | None = None,
+        prefix_allowed_tokens_fn: Any = None,
+    ) -> Any:
         """Builds fairseq's generator (`fairseq_xl.models.generator`).
 
         Raises `UserError` for options without effect (`fairseq_xl.models.generation_options`).
@@ -140,11 +154,11 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         return generator
 
     @cached_property
-    def language_pieces(self):
+    def language_pieces(self) -> LanguagePieces:
         """The pieces of each language, by the training text of all data folders."""
         return LanguagePieces(self.cfg.data.split(os.pathsep), self.dictionary)
 
-    def build_tokenizer(self, args):
+    def build_tokenizer(self, args: Any) -> Any:
         """Builds the tokenizer of raw source lines and the detokenizer of hypotheses.
 
         Both are those of the data folder's manifest or, without any, of --tokenizer. A line of pieces is not tokenized.
@@ -160,7 +174,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         run, default = run_config(self.cfg), self.default_bpe
         always = run is None or run.bpe is not None
 
-        def encode(line):
+        def encode(line: str) -> str:
             raw = always or (default is not None and not default.is_in_pieces(line))
             return tokenizers.tokenize(line, names.get(source) if raw else None, source)
 
@@ -170,22 +184,24 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         )
 
     @cached_property
-    def default_bpe(self):
+    def default_bpe(self) -> XLSubwords | None:
         """The data folder's sub-words, for fairseq-interactive without --bpe; None if the folder has none."""
         run, (source, _) = run_config(self.cfg), self.inference_pair
         if run is None or not run.interactive.buffer_size:  # fairseq-interactive sets it to 1 or more
             return None
         return XLSubwords.from_folder(self.folder(), self.dictionary, source)
 
-    def get_interactive_tokens_and_lengths(self, lines, encode_fn):
+    def get_interactive_tokens_and_lengths(self, lines: Iterable[str], encode_fn: Callable[[str], str]) -> Any:
         """fairseq hook: encodes raw lines as `TextEncoder` does; text without a piece is ``<unk>``."""
 
-        def encode(text):
+        def encode(text: str) -> str:
             return text and (encode_fn(text) or self.dictionary.unk_word)
 
         return super().get_interactive_tokens_and_lengths(map(text_of_line, lines), encode)
 
-    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None, **kwargs):
+    def build_dataset_for_inference(
+        self, src_tokens: Any, src_lengths: Any, constraints: Any = None, **kwargs: Any
+    ) -> EvaluationDataset:
         """Makes the dataset of fairseq-interactive from source sentences that end in ``</s>``.
 
         Args:
@@ -194,7 +210,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         self._warn_of_unknown(src_tokens)
         return self.build_dataset(src_tokens, None, self.inference_pair, constraints)
 
-    def build_dataset(self, sources, targets, pair, constraints=None):
+    def build_dataset(
+        self, sources: Any, targets: Any, pair: tuple[str, str], constraints: Any = None
+    ) -> EvaluationDataset:
         """The dataset of source sentences and, if there are any, their targets, which end in ``</s>``.
 
         Args:
@@ -208,12 +226,12 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         return EvaluationDataset(self.objectives, {self.objective_name: {"-".join(pair): corpus}})
 
     @staticmethod
-    def truncate(dataset, longest):
+    def truncate(dataset: PlannedBatches, longest: tuple[int, int]) -> Numbers:
         """Truncates the texts of a dataset to positions of encoder and decoder; returns the truncated lines (k,)."""
         lines = [corpus.truncate(longest) for corpora in dataset.corpora.values() for corpus in corpora.values()]
         return np.concatenate(lines)
 
-    def _warn_of_unknown(self, src_tokens):
+    def _warn_of_unknown(self, src_tokens: Any) -> None:
         """Warns once if half or more of the input is ``<unk>``."""
         unknown = sum(int((tokens == self.dictionary.unk()).sum()) for tokens in src_tokens)
         total = sum(len(tokens) - 1 for tokens in src_tokens)  # without </s>
@@ -222,7 +240,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         self.warned_of_unknown = True
         logger.warning("%d of %d tokens of the input are <unk>", unknown, total)
 
-    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+    def inference_step(
+        self, generator: Any, models: Any, sample: Any, prefix_tokens: Any = None, constraints: Any = None
+    ) -> Any:
         """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""
         return generate(
             generator,

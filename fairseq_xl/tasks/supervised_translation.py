@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional, cast
 
 import torch
 from fairseq.tasks import register_task
@@ -11,9 +11,12 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints import published_models
 from fairseq_xl.checkpoints.layouts.exported_folders import fairseq_checkpoint
+from fairseq_xl.checkpoints.transfer import Pretrained
 from fairseq_xl.data.corpora.text_pairs import LONGEST, TextPairs
 from fairseq_xl.data.framing import Framing
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.special_symbols import check_direction
+from fairseq_xl.engine.epochs import Epochs
 from fairseq_xl.engine.initial_weights import (
     transfer_weights,
     without_cross_attention,
@@ -66,7 +69,7 @@ class XLTranslationTask(XLSeq2SeqTask):
     other_criterions = FAIRSEQ_CRITERIONS
     objective_name, group_name = "translation", "direction"
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg, dictionary)
         if bool(cfg.source_lang) != bool(cfg.target_lang):
             raise UserError("give both --source-lang and --target-lang, or neither")
@@ -81,11 +84,11 @@ class XLTranslationTask(XLSeq2SeqTask):
         self.reported_truncations = []  # datasets whose truncated lines a warning has listed
         self.trained_directions = None  # of the evaluated checkpoint
         self.lang_pairs = [tuple(name.split("-")) for name in names]
-        self.pair = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
+        self.pair: Any = (cfg.source_lang, cfg.target_lang) if single else self.lang_pairs[0]
         self.scorer = TranslationScorer(dictionary, self.folder(), names) if cfg.eval_bleu else None
         self.build_objectives()
 
-    def build_objectives(self):
+    def build_objectives(self) -> None:
         """Builds the objective with the options of task and criterion."""
         self.reset_plans()
         options = config_of(
@@ -101,15 +104,16 @@ class XLTranslationTask(XLSeq2SeqTask):
         self.objective.scorer = self.scorer
 
     @property
-    def inference_pair(self):
+    def inference_pair(self) -> tuple[str, str]:
         """The direction of -s and -t, or else the first one."""
-        return self.pair
+        pair: tuple[str, str] = self.pair
+        return pair
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The base identity with the translation directions: of a loaded checkpoint, those of its training."""
         return super().identity() | {"lang_pairs": self.trained_directions or list(map("-".join, self.lang_pairs))}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity, and that it was trained for the directions of this run."""
         super().load_state_dict(state_dict)
         path = state_dict.get("path", "the checkpoint")
@@ -122,7 +126,7 @@ class XLTranslationTask(XLSeq2SeqTask):
             if not check_direction(trained, source, target, path):
                 logger.warning("%s was not trained for %s-%s: zero-shot translation", path, source, target)
 
-    def describe_batch(self, sample):
+    def describe_batch(self, sample: Any) -> str:
         """The task and the directions of a batch, for messages."""
         batch, names = sample["batch"], self.dictionary.languages
         pairs = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0).tolist()
@@ -130,18 +134,18 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    def check_architecture(self, cfg):
+    def check_architecture(self, cfg: Any) -> None:
         """As the base class; raises `UserError` for an encoder."""
         super().check_architecture(cfg)
         if not hasattr(cfg, "share_embeddings"):
             raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
 
-    def adapt_pretrained(self, pretrained, model):
+    def adapt_pretrained(self, pretrained: Pretrained, model: Any) -> Pretrained:
         """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""
         is_random = self.cfg.random_cross_attention and pretrained.path == self.cfg.init_decoder_from
         return without_cross_attention(pretrained) if is_random else pretrained
 
-    def checkpoint_of(self, path):
+    def checkpoint_of(self, path: str) -> dict[str, Any] | None:
         """Converts XLM's published translation model, the file `path`, to a checkpoint; None for any other file.
 
         Raises `UserError` for a published encoder without a decoder.
@@ -152,19 +156,19 @@ class XLTranslationTask(XLSeq2SeqTask):
         depths = {f"{stack}_layers": depth for stack, depth in published.depths.items()}
         if "decoder_layers" not in depths:
             raise UserError(f"{path} holds no decoder; use --init-encoder-from to start a translation model from it")
-        options = {name: value for name, value in published.options.items() if name != "framing"}
-        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **options, **depths))
+        options: dict[str, Any] = {name: value for name, value in published.options.items() if name != "framing"}
+        model_cfg = vars(EncoderDecoderConfig(_name="xl_mt_big", **(options | depths)))
         cfg = OmegaConf.create({"task": OmegaConf.to_container(self.cfg), "model": model_cfg})
         self.framing = Framing.of(published.options["framing"], self.dictionary)
         model = self.build_model(cfg.model, from_checkpoint=True)
         transfer_weights(self, model, {"encoder": path, "decoder": path})
         directions = [f"{a}-{b}" for a in published.languages for b in published.languages if a != b]
         identity = self.identity() | {"lang_pairs": directions or ["-".join(self.inference_pair)]}
-        return fairseq_checkpoint(cfg, model.state_dict()) | {"task_state": {"fairseq_xl": identity}}
+        return fairseq_checkpoint(cast(Any, cfg), model.state_dict()) | {"task_state": {"fairseq_xl": identity}}
 
     # --- validation --------------------------------------------------------------------------------------------
 
-    def metrics(self):
+    def metrics(self) -> list[str]:
         """Names of the validation metrics: the criterion's and, with --eval-bleu, the scores of translations."""
         criterion = run_config(self.cfg).criterion
         smoothed = criterion._name != "cross_entropy" or criterion.sentence_avg
@@ -175,14 +179,14 @@ class XLTranslationTask(XLSeq2SeqTask):
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def dataset_class(self, trains):
+    def dataset_class(self, trains: bool) -> type[PlannedBatches]:
         """The class of the data set of a split; fairseq's criterions need fairseq's samples."""
         return PlannedBatches if trains and self._has_own_criterion() else EvaluationDataset
 
-    def _has_own_criterion(self):
+    def _has_own_criterion(self) -> bool:
         return run_option(self.cfg, "criterion._name", self.criterion) == self.criterion
 
-    def load_dataset(self, split, *args, **kwargs):
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         """Opens the pairs; those of validation and tests have their sizes in memory, since they are truncated.
 
         Validation leaves out pairs with an empty side.
@@ -194,7 +198,9 @@ class XLTranslationTask(XLSeq2SeqTask):
         for name, pairs in corpora.items():
             corpora[name] = pairs.in_memory(pairs.filled if validates else None)
 
-    def get_batch_iterator(self, dataset, max_positions=None, max_tokens=None, **kwargs):
+    def get_batch_iterator(
+        self, dataset: PlannedBatches, *, max_positions: Any = None, max_tokens: int | None = None, **kwargs: Any
+    ) -> Epochs:
         """fairseq hook: the batches of the plan, of pairs of at most `max_positions` tokens on each side.
 
         Longer pairs of training text are left out, other text is truncated; a warning says how many. Raises `UserError`
@@ -211,7 +217,7 @@ class XLTranslationTask(XLSeq2SeqTask):
                     f"{max_tokens} and --max-positions: raise the smaller one ({error})"
                 ) from None
             return super().get_batch_iterator(dataset, max_tokens=max_tokens, longest=longest, **kwargs)
-        truncated = [] if max_positions is None else self.truncate(dataset, max_positions)
+        truncated = self.truncate(dataset, max_positions or (LONGEST, LONGEST))
         if len(truncated) and dataset not in self.reported_truncations:
             self.reported_truncations.append(dataset)
             logger.warning(

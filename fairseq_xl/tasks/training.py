@@ -2,11 +2,15 @@
 
 import logging
 from dataclasses import dataclass
-from typing import Optional
+from typing import Any, Optional
 
 from omegaconf import OmegaConf
 
+from fairseq_xl.checkpoints.transfer import Pretrained
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.engine.epochs import Epochs
 from fairseq_xl.engine.interfaces import run_config, run_option
+from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.prediction_folders import Origin
 from fairseq_xl.io.options import option
@@ -16,7 +20,7 @@ from fairseq_xl.objectives.log_values import sums_by_objective
 from fairseq_xl.objectives.predictions import Predictions
 from fairseq_xl.objectives.task_file_objectives import FilesObjective, check_files_exist
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
-from fairseq_xl.tasks.planned_batches import PlannedTask
+from fairseq_xl.tasks.planned_batches import PlannedBatches, PlannedTask
 
 logger = logging.getLogger(__name__)
 
@@ -48,54 +52,56 @@ class TrainingTask(PlannedTask, XLTask):
     #: whether names of objectives are part of names in the log and of predictions
     named = True
 
-    def __init__(self, cfg, dictionary):
+    def __init__(self, cfg: Any, dictionary: XLDictionary) -> None:
         super().__init__(cfg, dictionary)
-        self.predictions = None  # `Predictions` of validations, with --predictions-to
+        self.predictions: Predictions | None = None  # of validations, with --predictions-to
         self.learned_state = None  # of the loaded checkpoint
         self.language_module = TaskLanguageModule(cfg, dictionary, self.folder(), new=self.has_new_module)
         self.uses_pretrained_tokens = self.language_module.replacement is None
         self.build_objectives()
 
     @property
-    def has_new_module(self):
+    def has_new_module(self) -> bool:
         """Whether the run begins with a new language module in place of the checkpoint's."""
         return False
 
-    def build_objectives(self):
+    def build_objectives(self) -> None:
         """Builds the `objectives`."""
         raise NotImplementedError(f"{type(self).__name__}.build_objectives")
 
     @property
-    def labelled(self):
+    def labelled(self) -> dict[str, Any]:
         """{name: labelled objective}."""
         return {name: item for name, item in self.objectives.items() if isinstance(item, LabelledObjective)}
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def load_dataset(self, split, combine=False, task_cfg=None, epoch=1, **kwargs):
+    def load_dataset(
+        self, split: str, combine: bool = False, task_cfg: Any = None, epoch: int = 1, **kwargs: Any
+    ) -> None:
         """As the base class; frees the training examples of labelled objectives."""
         super().load_dataset(split, combine, task_cfg, epoch, **kwargs)
         for objective in self.labelled.values() if split == "train" else ():
             objective.training_examples = {}
 
-    def learn(self):
+    def learn(self) -> None:
         """Reads the training files of labelled objectives, once, and sets the state of their task types."""
         if "train" not in self.datasets:
             for objective in self.labelled.values():
                 if not objective.training_examples:
                     objective.learn(self.first_folder)
 
-    def validation_limit(self, objective, dataset):
+    def validation_limit(self, objective: str, dataset: PlannedBatches) -> int:
         """As the base class; files are read in full for predictions and in evaluations."""
         reads_files = isinstance(self.objectives[objective], FilesObjective)
         if reads_files and (self.cfg.predictions_to or not self.training_begun):
             return 0
         return super().validation_limit(objective, dataset)
 
-    def get_batch_iterator(self, dataset, max_tokens=None, **kwargs):
+    def get_batch_iterator(self, dataset: PlannedBatches, *, max_tokens: int | None = None, **kwargs: Any) -> Epochs:
         """The batches of the plan; raises `UserError` for a labelled example longer than --max-tokens."""
         for name in self.labelled.keys() & dataset.corpora.keys():
-            objective = self.objectives[name]
+            objective = self.labelled[name]
             has_limits = objective.cfg.batch_tokens is not None or objective.cfg.batch_sentences is not None
             for corpus in dataset.corpora[name].values() if not has_limits else ():
                 objective.check_longest(corpus, max_tokens)
@@ -103,25 +109,25 @@ class TrainingTask(PlannedTask, XLTask):
 
     # --- state -------------------------------------------------------------------------------------------------
 
-    def stored_options(self):
+    def stored_options(self) -> dict[str, Any]:
         """As the base class, with --lang and --language-module unset: the checkpoint contains the module."""
         return super().stored_options() | self.language_module.stored_options()
 
-    def type_state(self):
+    def type_state(self) -> dict[str, Any]:
         """The learned state of labelled objectives: {name: {key: value}}; in fine-tuning {key: value}."""
         states = {name: objective.type.learned_state() for name, objective in self.labelled.items()}
         return states if self.named else next(iter(states.values()))
 
-    def _load_type_state(self, state, path):
+    def _load_type_state(self, state: dict[str, Any], path: str) -> None:
         for name, objective in self.labelled.items():
             objective.type.load_state(state.get(name, {}) if self.named else state, path)
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """The base identity with the language module's body and what the labelled objectives learned."""
         state = {"type_state": self.type_state()} if self.labelled else {}
         return super().identity() | self.language_module.identity() | state
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Checks a checkpoint's identity, and takes over its framing and the learned state of its objectives."""
         super().load_state_dict(state_dict)
         identity, path = state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint")
@@ -136,11 +142,11 @@ class TrainingTask(PlannedTask, XLTask):
         if self.cfg.predictions_to and "path" in state_dict:
             self._collect_predictions(Origin.from_checkpoint(path, self.predicted_task))
 
-    def check_trained(self, identity, path):
+    def check_trained(self, identity: dict[str, Any], path: str) -> None:
         """Raises `UserError` for a checkpoint that was not trained with this task."""
         raise NotImplementedError(f"{type(self).__name__}.check_trained")
 
-    def check_fits(self, state, path):
+    def check_fits(self, state: dict[str, Any], path: str) -> None:
         """Raises `UserError` unless a checkpoint to resume from fits."""
         super().check_fits(state, path)
         identity = state["task_state"]["fairseq_xl"]
@@ -161,7 +167,7 @@ class TrainingTask(PlannedTask, XLTask):
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    def build_model(self, cfg, from_checkpoint=False):
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model with the heads of all objectives; raises `UserError` if an objective does not fit it."""
         self.check_architecture(cfg)
         if self.named and not from_checkpoint and run_config(self.cfg) is not None:
@@ -174,8 +180,9 @@ class TrainingTask(PlannedTask, XLTask):
         self.language_module.prepare(cfg, self.cfg.init_from, from_checkpoint)
         model = super().build_model(cfg, from_checkpoint)
         for name, objective in self.objectives.items():
-            if not isinstance(model, objective.model_class):
-                raise UserError(f"{name if self.named else self.cfg._name} needs {objective.model_class.description}")
+            model_class: Any = objective.model_class
+            if not isinstance(model, model_class):
+                raise UserError(f"{name if self.named else self.cfg._name} needs {model_class.description}")
             model.add_heads(objective.heads(cfg))
         self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if not from_checkpoint:
@@ -183,28 +190,28 @@ class TrainingTask(PlannedTask, XLTask):
         self.initialize(model, from_checkpoint)
         return model
 
-    def freeze_parameters(self, model):
+    def freeze_parameters(self, model: Any) -> None:
         """Freezes the parameters of --freeze."""
         if self.cfg.freeze:
             for name in matching_parameters(model, self.cfg.freeze.split(","), "--freeze"):
                 model.get_parameter(name).requires_grad = False
 
-    def initialize(self, model, from_checkpoint):
+    def initialize(self, model: Any, from_checkpoint: bool) -> None:
         """Copies the weights of --init-from to a new model."""
         raise NotImplementedError(f"{type(self).__name__}.initialize")
 
-    def adapt_pretrained(self, pretrained, model):
+    def adapt_pretrained(self, pretrained: Pretrained, model: Any) -> Pretrained:
         """Removes an unused language module."""
         return self.language_module.adapt(pretrained, model)
 
     # --- validation --------------------------------------------------------------------------------------------
 
     @property
-    def predicted_task(self):
+    def predicted_task(self) -> str:
         """The name of the task in predictions: the objectives, joined by commas."""
         return ",".join(self.objectives)
 
-    def begin_training(self):
+    def begin_training(self) -> None:
         """Checks --predictions-to before a training."""
         super().begin_training()
         if self.cfg.predictions_to:
@@ -212,7 +219,7 @@ class TrainingTask(PlannedTask, XLTask):
                 Origin(f"the training in {run_config(self.cfg).checkpoint.save_dir}", None, self.predicted_task)
             )
 
-    def _collect_predictions(self, origin):
+    def _collect_predictions(self, origin: Origin) -> None:
         """Writes the predictions of validations to --predictions-to."""
         if not self.labelled:
             raise UserError(
@@ -221,13 +228,13 @@ class TrainingTask(PlannedTask, XLTask):
         splits = run_option(self.cfg, "dataset.valid_subset", "")
         self.predictions = Predictions(self.labelled, self.cfg.predictions_to, origin, splits.split(","))
 
-    def begin_valid_epoch(self, epoch, model):
+    def begin_valid_epoch(self, epoch: int, model: Any) -> None:
         """fairseq hook before each validation in training: removes the predictions of the previous one."""
         super().begin_valid_epoch(epoch, model)
         if self.predictions:
             self.predictions.predictions.clear()
 
-    def end_validation(self, metrics, updates=None):
+    def end_validation(self, metrics: Metrics, updates: int | None = None) -> None:
         """Warns of collapse after warm-up; raises `UserError` if predictions are not complete."""
         if self.labelled and (updates is None or updates >= self._warmup_updates()):
             sums = sums_by_objective(metrics.read("_losses"))
@@ -236,7 +243,7 @@ class TrainingTask(PlannedTask, XLTask):
         if self.predictions:
             self.predictions.check_complete(f"--max-valid-steps {run_config(self.cfg).dataset.max_valid_steps}")
 
-    def _warmup_updates(self):
+    def _warmup_updates(self) -> int:
         run = run_config(self.cfg)
         limits = OmegaConf.select(run, "lr_scheduler.warmup_updates"), run.optimization.max_update
         return min(limit or 0 for limit in limits)

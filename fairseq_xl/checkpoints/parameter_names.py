@@ -2,10 +2,6 @@
 
 import re
 
-from torch import Tensor
-
-State = dict[str, Tensor]
-
 TOKENS = "encoder.token_embeddings.table.weight"
 BIAS = "encoder.token_embeddings.output_bias"
 POSITIONS = "encoder.embeddings.positions.weight"
@@ -19,3 +15,4 @@ DECODER_TOKENS, DECODER_BIAS, DECODER_LANGUAGES, DECODER_POSITIONS = (
 OF_SYMBOLS = re.compile(r"(encoder|decoder)\.token_embeddings\.(table\.weight|output_bias)|words\.weight")
 #: parameters with a row for each language, (L, C)
 OF_LANGUAGES = re.compile(r"(encoder|decoder)\.embeddings\.languages\.weight")
+MASTERS = "fp32_params"  # key of the optimizer state with float32 copies of weights in 16 bits

@@ -8,6 +8,7 @@ as the mean of the old pieces of their text, and at random if no character is kn
 the old languages, or as --like. Training goes on with --restore-file, or begins with --init-from.
 """
 
+import itertools
 import logging
 import shutil
 from collections import Counter
@@ -138,8 +139,7 @@ def _write_extended(options: Options, data: Path, old: XLDictionary, folder: Pat
         added = ordinary_pieces(extended)[len(ordinary_pieces(model)) :]
         if len(added) < options.pieces:
             logger.warning("--pieces %d: the text gives %d new pieces", options.pieces, len(added))
-        encoded = processor(extended).encode(text, out_type=str)
-        piece_counts = Counter(piece for line in encoded for piece in line)
+        piece_counts = Counter(itertools.chain.from_iterable(processor(extended).encode(text, out_type=str)))
         counts |= {piece: piece_counts[piece] for piece in added}
         with replacing(folder / MODEL) as file:
             file.write(extended.SerializeToString())

@@ -9,7 +9,6 @@ from fairseq_xl.checkpoints.embedding_files import read as read_vectors
 from fairseq_xl.commands import Options, argument, command
 from fairseq_xl.data.store.shards import first_folder
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.embeddings.embedding_module import make
 from fairseq_xl.errors import in_range
 from fairseq_xl.io.checkpoints import load_checkpoint
 
@@ -65,5 +64,6 @@ def main(options: Options) -> dict[str, Any] | None:
         module = language_modules.extract(content, options.checkpoint)
         std = content["cfg"]["model"]["init_std"] if options.std is None else options.std
         dictionary = XLDictionary.load(first_folder(options.data) / "dict.txt")
-        language_modules.write(make(module, read_vectors(options.vectors), dictionary, std), options.module)
+        module = language_modules.from_embeddings(module, read_vectors(options.vectors), dictionary, std)
+        language_modules.write(module, options.module)
     return None

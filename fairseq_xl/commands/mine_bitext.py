@@ -26,7 +26,7 @@ import bisect
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.temporary_arrays import slices
 from fairseq_xl.mining.bitext_mining import (
     DIGITS,
-    Pair,
     Sentences,
     best_threshold,
     mine_texts,
@@ -57,8 +56,6 @@ NEIGHBORS = 4  # of a sentence
 FILES = "LANGUAGE=FILE"
 WORDS = ("CHECKPOINT", "DATA", FILES, FILES)
 EMBEDDING_BLOCK = 10000  # sentences that are embedded at a time with --index
-
-
 USAGE = f"""fairseq-xl mine-bitext {" ".join(WORDS)} --layer LAYER [OPTION ...]
        fairseq-xl mine-bitext --embeddings FILE.npy FILE.npy LANGUAGE=FILE LANGUAGE=FILE [OPTION ...]"""
 
@@ -92,7 +89,17 @@ USAGE = f"""fairseq-xl mine-bitext {" ".join(WORDS)} --layer LAYER [OPTION ...]
     usage=USAGE,
 )
 def main(options: Options) -> dict[str, Any]:
-    _check(options)
+    expected = WORDS[2:] if options.embeddings else WORDS
+    if len(options.words) != len(expected):
+        raise UserError(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
+    if options.embeddings and (options.layer is not None or options.pooling or options.lang or options.fp16):
+        raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
+    if not options.embeddings and options.layer is None:
+        raise UserError("the following arguments are required: --layer")
+    if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):
+        raise UserError(
+            "--nearest finds a sentence for each source sentence: leave out --gold, --threshold and --neighbors"
+        )
     with _folder(options.index) as folder:
         return _run(options, folder)
 
@@ -123,7 +130,12 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
 
 def _run(options: Options, folder: Path | None) -> dict[str, Any]:
     """Writes --output; returns the results that are printed."""
-    sides = _files(options.words[-2:], folder)
+    sides = []
+    for text in options.words[-2:]:
+        language, _, path = text.partition("=")
+        if not language or not path:
+            raise UserError(f"{text}: expected {FILES}")
+        sides.append((language, read_sentences(path, folder)))
     (_, source_texts), (_, target_texts) = sides
     gold = read_gold(options.gold, (source_texts, target_texts)) if options.gold else None
     if options.nearest and any(name != str(index) for index, name in enumerate(source_texts.ids)):
@@ -158,40 +170,12 @@ def _mine(
     if threshold is not None:
         count = bisect.bisect_right(pairs, -threshold, key=lambda pair: -pair.margin)
     if options.output:
-        write_lines(options.output, _lines(itertools.islice(pairs, count), sides, with_margins=threshold is None))
-    return results | {"pairs": count}
-
-
-def _lines(pairs: Iterable[Pair], sides: tuple[Sentences, Sentences], with_margins: bool) -> Iterator[str]:
-    """Lines ``id TAB id`` of pairs, or ``margin TAB id TAB id``."""
-    for margin, source, target in pairs:
-        line = f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
-        yield f"{margin:.{DIGITS}f}\t{line}" if with_margins else line
-
-
-def _check(options: Options) -> None:
-    expected = WORDS[2:] if options.embeddings else WORDS
-    if len(options.words) != len(expected):
-        raise UserError(f"expected {' '.join(expected)}, found {' '.join(options.words)}")
-    if options.embeddings and (options.layer is not None or options.pooling or options.lang or options.fp16):
-        raise UserError("--embeddings: leave out --layer, --pooling, --lang and --fp16, which `fairseq-xl embed` has")
-    if not options.embeddings and options.layer is None:
-        raise UserError("the following arguments are required: --layer")
-    if options.nearest and (options.gold or options.threshold is not None or options.neighbors is not None):
-        raise UserError(
-            "--nearest finds a sentence for each source sentence: leave out --gold, --threshold and --neighbors"
+        lines = (
+            (f"{margin:.{DIGITS}f}\t" if threshold is None else "") + f"{sides[0].ids[source]}\t{sides[1].ids[target]}"
+            for margin, source, target in itertools.islice(pairs, count)
         )
-
-
-def _files(arguments: list[str], folder: Path | None) -> list[tuple[str, Sentences]]:
-    """Languages and sentences of XX=FILE YY=FILE, the sentences in a folder or in memory."""
-    sides = []
-    for text in arguments:
-        language, separator, path = text.partition("=")
-        if not separator or not language or not path:
-            raise UserError(f"{text}: expected {FILES}")
-        sides.append((language, read_sentences(path, folder)))
-    return sides
+        write_lines(options.output, lines)
+    return results | {"pairs": count}
 
 
 def _embedded(options: Options, sides: list[tuple[str, Sentences]], folder: Path | None) -> list[Any]:

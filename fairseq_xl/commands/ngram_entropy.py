@@ -31,23 +31,18 @@ def main(options: Options) -> dict[str, dict[str, float]]:
         raise UserError(f"--mask-prob {options.mask_prob}: a positive number is needed")
     options.data = one_folder(options.data)
     dictionary = XLDictionary.load(options.data / "dict.txt")
-    entropies = {}
+    entropies, end, count = {}, dictionary.eos(), len(dictionary)
     for code in names_of("--langs", options.langs) if options.langs else dictionary.languages:
         dictionary.language_id(code)
-        entropies[code] = language_bits(dictionary, options, code)
-    return {code: {name: round(value, 3) for name, value in row.items()} for code, row in entropies.items()}
-
-
-def language_bits(dictionary: XLDictionary, options: Options, code: str) -> dict[str, float]:
-    """{model: bits per predicted token} in one language. Raises `UserError` for a text without a predicted token."""
-    end = dictionary.eos()
-    splits = (open_text(options.data / code / split, code, len(dictionary)) for split in ("train", options.split))
-    train, valid = ([text[line].numpy() for line in range(len(text))] for text in splits)
-    text = flat(valid, end)
-    predicted = positions(text[1:], dictionary, options) + 1
-    if not len(predicted):
-        raise UserError(f"{options.data}: the {options.split} text of {code} has no token to predict")
-    return {"tokens": len(predicted)} | bits(train, dictionary.pieces, len(dictionary), end, text, predicted)
+        splits = (open_text(options.data / code / split, code, count) for split in ("train", options.split))
+        train, valid = ([text[line].numpy() for line in range(len(text))] for text in splits)
+        text = flat(valid, end)
+        predicted = positions(text[1:], dictionary, options) + 1
+        if not len(predicted):
+            raise UserError(f"{options.data}: the {options.split} text of {code} has no token to predict")
+        row = {"tokens": len(predicted)} | bits(train, dictionary.pieces, count, end, text, predicted)
+        entropies[code] = {name: round(value, 3) for name, value in row.items()}
+    return entropies
 
 
 def positions(text: np.ndarray, dictionary: XLDictionary, options: Options) -> np.ndarray:

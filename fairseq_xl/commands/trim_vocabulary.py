@@ -9,6 +9,7 @@ text may get more pieces.
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,12 +53,27 @@ CHECKPOINT = "checkpoint.pt"
 def main(options: Options) -> None:
     register()
     data = one_folder(options.data, "trim the vocabulary of")
-    dictionary, manifest = _open(data)
+    if not data.is_dir():
+        raise UserError(f"{data}: no such data folder")
+    manifest = read_manifest(data)
+    if "disjoint" in manifest:
+        raise UserError(
+            f"{data} was joined by `python -m preprocess.disjoint` and has sub-words for each language: cut the data "
+            "folders that were joined"
+        )
+    dictionary = XLDictionary.load(data / DICTIONARY)
+    check_fingerprint(data, DICTIONARY)
     options.checkpoint = str(found_in(options.checkpoint)[0])
     checkpoint = read_checkpoint(options.checkpoint, dictionary, data / DICTIONARY)
     texts = texts_of(data)
     used = used_symbols(texts, dictionary)
-    used |= _used_by_lines(options.keep, data, dictionary)
+    encode: Any = TextEncoder(data, dictionary) if options.keep else None
+    for name in options.keep:
+        language, _, path = name.rpartition("=")
+        if language:
+            dictionary.language_id(language)
+        for line in read_lines(path):
+            used[encode(line, language)] = True
     with new_folder(options.output) as folder:
         is_kept = used | ~dictionary.is_piece
         if manifest or any((data / name).exists() for name in FILES[vocabulary_kind(data)]):
@@ -82,36 +98,6 @@ def main(options: Options) -> None:
     logger.info(
         "%s: %d of %d symbols, %.1f of %.1f MB", options.output, len(new), len(dictionary), size / 1e6, before / 1e6
     )
-
-
-def _open(data: Path) -> tuple[XLDictionary, dict]:
-    """The dictionary and the manifest of a data folder, {} without one."""
-    if not data.is_dir():
-        raise UserError(f"{data}: no such data folder")
-    manifest = read_manifest(data)
-    if "disjoint" in manifest:
-        raise UserError(
-            f"{data} was joined by `python -m preprocess.disjoint` and has sub-words for each language: cut the data "
-            "folders that were joined"
-        )
-    dictionary = XLDictionary.load(data / DICTIONARY)
-    check_fingerprint(data, DICTIONARY)
-    return dictionary, manifest
-
-
-def _used_by_lines(arguments: list[str], data: Path, dictionary: XLDictionary) -> np.ndarray:
-    """The symbols (V,) bool of files of text, each FILE or XX=FILE."""
-    used = np.zeros(len(dictionary), dtype=bool)
-    if not arguments:
-        return used
-    encode = TextEncoder(data, dictionary)
-    for name in arguments:
-        language, _, path = name.rpartition("=")
-        if language:
-            dictionary.language_id(language)
-        for line in read_lines(path):
-            used[encode(line, language)] = True
-    return used
 
 
 def _write_text(data: Path, texts: list[Path], is_kept: np.ndarray, folder: Path) -> dict[str, dict]:

@@ -175,7 +175,12 @@ def _load_stream(stream: BinaryIO, name: str, mapped: bool = False) -> Any:
                 f"{name} was refused: it holds {what}, and a checkpoint may hold only tensors and plain data "
                 "(nothing in the file was run)"
             ) from error
-        raise UserError(f"{name} {NO_CHECKPOINT} ({_first_line(error)})") from error
+        first = str(error).split("\n")[0].split(". ")[0]
+        reason = f"{type(error).__name__}: {first}"
+        advice = ("Weights only load failed", "Cannot use ``weights_only")  # torch then says how to turn it off
+        if isinstance(error, (LookupError, EOFError)) or str(error).startswith(advice):
+            reason = "not a file of plain data written by torch.save"
+        raise UserError(f"{name} {NO_CHECKPOINT} ({reason})") from error
     if begins != ZIP and stream.read(1):  # torch stops behind the last tensor
         raise UserError(f"{name} {NO_CHECKPOINT} (other bytes stand after its content)")
     _check_content(content, name)
@@ -186,8 +191,8 @@ def _check_content(content: Any, name: str) -> None:
     """Raises `UserError` for content that torch reads, but no program writes.
 
     Tensors must be dense, with a value in the file for each element: sparse or expanded ones may be far larger than the
-    file. Text must be Unicode, integers have at most 64 bits, and data at most `bounds.DEEPEST` levels, and
-    `bounds.MOST_INSTRUCTIONS` values, each counted where it occurs: other code follows every reference.
+    file. Text must be Unicode, and data has at most `bounds.DEEPEST` levels, and `bounds.MOST_INSTRUCTIONS` values,
+    each counted where it occurs: other code follows every reference.
     """
     stack: list[tuple[Any, str, int]] = [(content, "", 0)]
     values = 0
@@ -205,9 +210,6 @@ def _check_content(content: Any, name: str) -> None:
         elif isinstance(value, str):
             if not value.isascii() and SURROGATE.search(value):
                 problem = "text that is not Unicode"
-        elif isinstance(value, int):
-            if abs(value) >= 1 << 64:
-                problem = "an integer of more than 64 bits"
         elif isinstance(value, (dict, list, tuple, argparse.Namespace)):
             if depth > bounds.DEEPEST:
                 problem = f"data that is nested more than {bounds.DEEPEST} times"
@@ -250,13 +252,6 @@ def _parts(stream: BinaryIO, name: str, sums: bool) -> list[io.BytesIO]:
     raise UserError(
         f"{name} was refused: it has {structure:,} bytes beside its tensors' values, at most {most:,} are read"
     )
-
-
-def _first_line(error: Exception) -> str:
-    advice = ("Weights only load failed", "Cannot use ``weights_only")  # torch then says how to turn it off
-    if isinstance(error, (LookupError, EOFError)) or str(error).startswith(advice):
-        return "not a file of plain data written by torch.save"
-    return type(error).__name__ + ": " + (str(error).splitlines() or [""])[0].split(". ")[0]
 
 
 def found_in(path: str | os.PathLike) -> tuple[Path, Path | None]:

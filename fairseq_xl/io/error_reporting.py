@@ -71,15 +71,11 @@ def _system_message(error) -> "str | None":
         return f"--seed: {error}"
     if type(error).__name__ == "MissingMandatoryValue":  # omegaconf's, for an option that --bpe or --tokenizer needs
         return f"--{str(error).splitlines()[0].rpartition(' ')[2].replace('_', '-')} is missing"
-    if hasattr(getattr(error, "object_type", None), "__dataclass_fields__"):  # omegaconf's, of fairseq-hydra-train
-        return _option_message(error)
+    fields = getattr(getattr(error, "object_type", None), "__dataclass_fields__", None)
+    if fields is not None:  # omegaconf's, of fairseq-hydra-train: an option that is not there or has another type
+        from fairseq_xl.io.configuration import section_of
+
+        options = ", ".join(name for name in fields if name != "_name")
+        section, reason = section_of(error.object_type), str(error).splitlines()[0]
+        return section and f"{section}.{error.key}: {reason} (options: {options})"
     return None
-
-
-def _option_message(error) -> "str | None":
-    """The sentence about an option that its section of a configuration lacks, or whose value has another type."""
-    from fairseq_xl.io.configuration import section_of
-
-    section, fields = section_of(error.object_type), error.object_type.__dataclass_fields__
-    reason, options = str(error).splitlines()[0], ", ".join(name for name in fields if name != "_name")
-    return section and f"{section}.{error.key}: {reason} (options: {options})"

@@ -50,8 +50,7 @@ def check_training(state: dict[str, Any], path: str) -> None:
 def _check_sections(state: dict[str, Any], path: str, needed: Iterable[str]) -> None:
     if not (cfg := state.get("cfg")):
         raise UserError(f"{path} is not a fairseq checkpoint: it holds no configuration under the key 'cfg'")
-    sections = [name for name, section in cfg.items() if hasattr(section, "items")]
-    if missing := [name for name in needed if name not in sections]:
+    if missing := [name for name in needed if not hasattr(cfg.get(name), "items")]:
         raise UserError(f"{path} is damaged: its 'cfg' lacks {', '.join(missing)}")
 
 

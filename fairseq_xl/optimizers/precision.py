@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 from torch.nn import Parameter
 
-from fairseq_xl.checkpoints.optimizer_rows import MASTERS
+from fairseq_xl.checkpoints.parameter_names import MASTERS
 from fairseq_xl.errors import UserError
 from fairseq_xl.optimizers.base import optimizer_parameters
 

@@ -3,8 +3,14 @@
 import pytest
 import torch
 
-from fairseq_xl.checkpoints.optimizer_rows import OtherParameters, change_optimizer, trained_names
-from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, mean_rows
+from fairseq_xl.checkpoints.vocabulary_surgery import (
+    OtherParameters,
+    Rows,
+    change_optimizer,
+    change_vocabulary,
+    mean_rows,
+    trained_names,
+)
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_dictionary

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_xl.checkpoints import parameter_names
+from fairseq_xl.checkpoints import language_modules, parameter_names
 from fairseq_xl.checkpoints.embedding_files import Vectors, read
 from fairseq_xl.checkpoints.language_modules import LanguageModule
 from fairseq_xl.commands import language_module as command, skipgram
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.embeddings import embedding_module
 from fairseq_xl.errors import UserError
 from tests.tiny_data import write_data_bin, write_dictionary, write_items
 
@@ -97,7 +96,7 @@ def test_a_language_module_by_hand(data):
     dictionary = XLDictionary.load(data / "dict.txt")
     symbols = [dictionary.symbols[index] for index in dictionary.pieces][::-1]
     rows = np.array([[0.6, 0.8]] * 6 + [[1.0, 0.0]], dtype=np.float32)
-    made = embedding_module.make(own_module(), Vectors(symbols, rows), dictionary, std=0.5)
+    made = language_modules.from_embeddings(own_module(), Vectors(symbols, rows), dictionary, std=0.5)
     tokens = made.state[parameter_names.TOKENS]
     factor = 0.5 * 2**0.5
     expected = torch.zeros(len(dictionary), 2)
@@ -120,4 +119,4 @@ def test_what_makes_no_language_module_is_reported(data):
     ):
         vectors = Vectors(names, np.ones((len(names), channels), np.float32))
         with pytest.raises(UserError, match=message):
-            embedding_module.make(given, vectors, dictionary, 1.0)
+            language_modules.from_embeddings(given, vectors, dictionary, 1.0)

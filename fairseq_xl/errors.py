@@ -149,6 +149,8 @@ class _Number(argparse.Action):
 
 #: the `action` of an integer of a command line that is 1 or more
 positive_integer = in_range(int, "1 or more")
+#: the same for one that is 0 or more
+natural_number = in_range(int, "0 or more")
 
 
 def check_ranges(dataclass: Any, options: Any, named: Callable[[str], str] | None = None) -> None:

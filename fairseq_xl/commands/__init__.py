@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fairseq_xl.errors import in_range
+from fairseq_xl.errors import in_range, natural_number
 from fairseq_xl.io import bounds, error_reporting
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.versions import version
@@ -56,12 +56,19 @@ def flag(name: str, help_text: str) -> Argument:
     return lambda parser: parser.add_argument(name, help=help_text, action="store_true")
 
 
+def several(name: str, help_text: str, metavar: str, action: str = "extend", **options: Any) -> Argument:
+    """An option with any number of values, none by default; with the action ``append`` each is named by the option."""
+    nargs = {"nargs": "+"} if action == "extend" else {}
+    return argument(name, help_text, default=[], action=action, metavar=metavar, **nargs, **options)
+
+
 def layer_and_pooling(remark: str, pooling: str | None = None) -> tuple[Argument, Argument]:
     """The arguments --layer and --pooling of `Embedders.choices`; `remark` says what their defaults are."""
     layers = f"layer whose hidden states are pooled, 0: the embeddings ({remark})"
     kinds = "mean: mean over the tokens; first: the first token" + ("" if pooling else f" ({remark})")
-    number = in_range(int, "0 or more")
-    return argument("--layer", layers, number), argument("--pooling", kinds, None, pooling, choices=("mean", "first"))
+    return argument("--layer", layers, natural_number), argument(
+        "--pooling", kinds, None, pooling, choices=("mean", "first")
+    )
 
 
 def files_by_language(form: str) -> tuple[Argument, ...]:
@@ -82,13 +89,14 @@ FP16 = flag("--fp16", "16-bit weights: faster on a GPU")
 RESAMPLES = in_range(int, "0 or more", bounds.MOST_RESAMPLES)
 BOOTSTRAP = argument("--bootstrap", "resamples for the 95 %% interval; 0: none", RESAMPLES, 1000)
 #: language modules of `Embedders`
-MODULES = argument(
+MODULES = several(
     "--lang",
     "a language module that replaces the checkpoint's (MonoTrans), and the folder of its dict.txt",
-    default=[],
-    action="append",
-    metavar="XX=DATA:MODULE",
+    "XX=DATA:MODULE",
+    "append",
 )
+#: `action` of the size of a beam and the like
+BEAM_SIZE = in_range(int, "1 or more", bounds.LARGEST_BEAM)
 #: of the probes
 PROBED = (
     ENCODER,

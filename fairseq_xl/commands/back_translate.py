@@ -7,9 +7,8 @@ The checkpoint translates from TARGET into SOURCE. Writes DATA/SOURCE-TARGET/bac
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.commands import Options, argument, command, flag
+from fairseq_xl.commands import BEAM_SIZE, Options, argument, command, flag
 from fairseq_xl.errors import UserError, in_range, positive_integer
-from fairseq_xl.io import bounds
 
 BEAM = 5  # our choice: the paper names none (X13)
 
@@ -20,7 +19,7 @@ BEAM = 5  # our choice: the paper names none (X13)
     argument("-s --source-lang", "language to generate", required=True, metavar="SOURCE"),
     argument("-t --target-lang", "language of the text", required=True, metavar="TARGET"),
     argument("--split", "split of the monolingual text", default="train"),
-    argument("--beam", f"beam size (default: {BEAM})", in_range(int, "1 or more", bounds.LARGEST_BEAM)),
+    argument("--beam", f"beam size (default: {BEAM})", BEAM_SIZE),
     flag("--sampling", "sample in place of beam search (Edunov et al. 2018)"),
     argument("--sampling-topk", "sample from the K most probable symbols", positive_integer),
     argument("--temperature", "temperature of the probabilities", in_range(float, "more than 0"), 1.0),

@@ -2,7 +2,7 @@
 
 IN is a published model (XLM-R, XLM, mBERT, mBART, VECO's translation model), which becomes a folder with checkpoint.pt,
 dict.txt and its sub-words, or a checkpoint of this package, which becomes a folder for transformers, fairseq or
-sentence-transformers. Nothing in a file is run.
+sentence-transformers. Of an archive of language modules, the one of --lang is taken. Nothing in a file is run.
 """
 
 import logging
@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 from fairseq_xl import register
-from fairseq_xl.commands import DATA_OF_CHECKPOINT, Options, argument, command, flag, parser_of
+from fairseq_xl.commands import DATA_OF_CHECKPOINT, MODULE, Options, argument, command, flag, parser_of
 from fairseq_xl.data.store.shards import first_folder
-from fairseq_xl.errors import UserError, in_range, language_codes
+from fairseq_xl.errors import UserError, language_codes, natural_number
 from fairseq_xl.io.folders import new_folder
 
 logger = logging.getLogger(__name__)
@@ -23,10 +23,7 @@ KINDS = ("transformers", "fairseq", "sentence-transformers")
 ARGUMENTS = (
     argument("input", "file or folder of the model", metavar="IN"),
     argument("output", "new folder to write", metavar="OUT"),
-    argument(
-        "--langs",
-        "IN is a published model: languages of the dictionary, separated by commas (default: those that it has)",
-    ),
+    argument("--langs", "IN is published: languages of the dictionary, joined by commas (default: those that it has)"),
     argument("--codes", "IN is a .pth of XLM: folder with its files codes and vocab", metavar="FOLDER"),
     flag("--cased", "IN is XLM: its text keeps case and accents (XLM-17 and XLM-100)"),
     argument("--to", f"kind of the folder (default: {KINDS[0]})", choices=KINDS),
@@ -37,17 +34,11 @@ ARGUMENTS = (
         "language of the text, or direction such as en-de: its language embeddings are added to the position "
         "embeddings, so that the model serves only this language or direction",
     ),
-    argument(
-        "--language-module",
-        "language module in place of the checkpoint's (MonoTrans); from an archive, the module of --lang",
-        metavar="FILE",
-    ),
+    MODULE,
     flag("--no-head", "leave out the head of fine-tuning"),
     flag("--no-tokenizer", "write the model alone"),
     argument("--dtype", "type of the weights", default="float32", choices=("float32", "float16", "bfloat16")),
-    argument(
-        "--layer", "sentence-transformers: the layer that is pooled (default: the last)", in_range(int, "0 or more")
-    ),
+    argument("--layer", "sentence-transformers: the layer that is pooled (default: the last)", natural_number),
     argument("--pooling", "sentence-transformers", default="mean", choices=("mean", "first")),
 )
 

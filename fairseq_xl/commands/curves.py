@@ -2,7 +2,7 @@
 
 import math
 
-from fairseq_xl.commands import Options, argument, command
+from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.training_curves import draw, validation_curves
 from fairseq_xl.io.files import write_json
@@ -17,13 +17,7 @@ from fairseq_xl.io.files import write_json
     ),
     argument("--metric", "metric to draw: loss, ppl, mlm_loss, …", default="loss"),
     argument("--over", "unit of the horizontal axis", default="updates", choices=("updates", "tokens")),
-    argument(
-        "--line",
-        "a horizontal line, such as the cross-entropy of an n-gram model (pictures only)",
-        default=[],
-        action="append",
-        metavar="NAME=VALUE",
-    ),
+    several("--line", "a horizontal line of a picture, such as the loss of an n-gram model", "NAME=VALUE", "append"),
 )
 def main(options: Options) -> None:
     logs = named_values("", options.logs, "NAME=LOG")

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from fairseq_xl.commands import MODULE, Options, argument, command, flag
+from fairseq_xl.commands import MODULE, Options, argument, command, flag, several
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.inference.model_loading import load_model
@@ -44,14 +44,7 @@ REPORT = "report.json"
     MODULE,
     argument("--lang", "language of --language-module", metavar="XX"),
     flag("--int8", "write files with 8-bit weights too: NAME.int8.onnx"),
-    argument(
-        "--text",
-        "text, one a line, the parts of a pair separated by TAB, on which predictions are compared with torch's",
-        default=[],
-        action="extend",
-        nargs="+",
-        metavar="XX=FILE",
-    ),
+    several("--text", "text, or TAB-separated pairs, on which predictions are compared with torch's", "XX=FILE"),
     flag("--benchmark", "measure times, of torch too"),
 )
 def main(options: Options) -> dict[str, Any]:

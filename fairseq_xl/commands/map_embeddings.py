@@ -7,7 +7,7 @@ import numpy as np
 from fairseq_xl.checkpoints.embedding_files import Vectors, read, space_of, write
 from fairseq_xl.commands import Options, argument, command, flag
 from fairseq_xl.embeddings.mapping import STARTS, SelfLearning, first_pairs, learn
-from fairseq_xl.errors import UserError, in_range, positive_integer
+from fairseq_xl.errors import UserError, natural_number, positive_integer
 
 
 @command(
@@ -17,7 +17,7 @@ from fairseq_xl.errors import UserError, in_range, positive_integer
     argument("--start", "how to make the first dictionary", default="identical", choices=STARTS),
     flag("--ignore-case", "`identical` ignores case: pairs hotel with Hotel"),
     argument("--min-length", "minimum characters of a piece in `identical`", positive_integer, 1),
-    argument("--seed", "seed of the random dropping of similarities", in_range(int, "0 or more"), 1),
+    argument("--seed", "seed of the random dropping of similarities", natural_number, 1),
 )
 def main(options: Options) -> dict[str, Any]:
     source, target = read(options.source), read(options.target)

@@ -30,11 +30,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.commands import FP16, MODULES, Options, argument, command, flag, layer_and_pooling
+from fairseq_xl.commands import BEAM_SIZE, FP16, MODULES, Options, argument, command, flag, layer_and_pooling
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
 from fairseq_xl.inference.embedder import POOLINGS, Embedders
-from fairseq_xl.io import bounds
 from fairseq_xl.io.files import room_problem, write_lines
 from fairseq_xl.io.folders import temporary_folder
 from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
@@ -71,16 +70,8 @@ USAGE = f"""fairseq-xl mine-bitext {" ".join(WORDS)} --layer LAYER [OPTION ...]
     FP16,
     *layer_and_pooling("not with --embeddings; of --pooling the default is mean"),
     argument("--embeddings", "embeddings of all lines of the source and the target file", nargs=2, metavar="FILE.npy"),
-    argument(
-        "--index",
-        "search approximately, with temporary on-disk indices in this folder; it is made if it is missing",
-        metavar="FOLDER",
-    ),
-    argument(
-        "--neighbors",
-        f"neighbors in the margin (default: {NEIGHBORS})",
-        in_range(int, "1 or more", bounds.LARGEST_BEAM),
-    ),
+    argument("--index", "search approximately, with temporary on-disk indices in this folder", metavar="FOLDER"),
+    argument("--neighbors", f"neighbors in the margin (default: {NEIGHBORS})", BEAM_SIZE),
     argument("--gold", "file of the correct pairs, id TAB id, to find the threshold with"),
     argument("--threshold", "minimum margin of a pair", in_range(float)),
     flag("--nearest", "write the most similar target sentence of each source sentence"),

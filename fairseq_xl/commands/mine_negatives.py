@@ -7,10 +7,9 @@ statistics for every pair and split. A stopped run continues; finished files are
 import json
 import sys
 
-from fairseq_xl.commands import Options, argument, command
+from fairseq_xl.commands import BEAM_SIZE, Options, argument, command
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.errors import UserError, in_range, names_of
-from fairseq_xl.io import bounds
+from fairseq_xl.errors import UserError, in_range, names_of, natural_number
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
 
@@ -20,20 +19,13 @@ from fairseq_xl.mining.hard_negatives import SentenceVectors, mine, prefixes
     argument("data", "folder of binarized text"),
     argument("--pairs", "language pairs, separated by commas (default: those of its training)"),
     argument("--splits", "splits, separated by commas", default="train,valid"),
-    argument(
-        "--count",
-        "negatives for each sentence; training samples one",
-        in_range(int, "1 or more", bounds.LARGEST_BEAM),
-        1,
-    ),
+    argument("--count", "negatives for each sentence; training samples one", BEAM_SIZE, 1),
     argument(
         "--length",
         "maximum tokens of a sentence: `paraphrase.length` of the training that uses the negatives (default: 128)",
         in_range(int),
     ),
-    argument(
-        "--exact-below", "use an exact index for fewer distinct sentences than this", in_range(int, "0 or more"), 100000
-    ),
+    argument("--exact-below", "use an exact index for fewer distinct sentences than this", natural_number, 100000),
 )
 def main(options: Options) -> None:
     if options.length is not None and options.length < 2:

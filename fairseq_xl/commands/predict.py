@@ -19,10 +19,9 @@ import sys
 from typing import Any
 
 from fairseq_xl import register
-from fairseq_xl.commands import DATA_OF_CHECKPOINT, FP16, MODULE, Options, argument, command, flag
-from fairseq_xl.errors import UserError, in_range, positive_integer
+from fairseq_xl.commands import BEAM_SIZE, DATA_OF_CHECKPOINT, FP16, MODULE, Options, argument, command, flag
+from fairseq_xl.errors import UserError, in_range, natural_number, positive_integer
 from fairseq_xl.inference.decoding_options import check_options
-from fairseq_xl.io import bounds
 from fairseq_xl.io.lines import BUFFERED, STANDARD_INPUT, read_buffers
 from fairseq_xl.io.options import option_name
 
@@ -44,21 +43,17 @@ GENERATION = ("beam", "max_len_a", "max_len_b", "lenpen", "no_repeat_ngram_size"
     FP16,
     argument("--max-tokens", "tokens of a batch, with padding", positive_integer, 4096),
     argument("--batch-size", "lines of a batch (default: any number)", positive_integer),
-    argument(
-        "--buffer-size",
-        f"lines that are read and answered together (default: {BUFFERED}; 1 at a terminal)",
-        positive_integer,
-    ),
-    argument("--beam", "beam size (default: 5)", in_range(int, "1 or more", bounds.LARGEST_BEAM)),
+    argument("--buffer-size", f"lines read at a time (default: {BUFFERED}; 1 at a terminal)", positive_integer),
+    argument("--beam", "beam size (default: 5)", BEAM_SIZE),
     argument(
         "--max-len-a",
         "a generated text has at most A * S + B tokens, where S is the number of tokens of the source (default: 0)",
         in_range(float, "0 or more"),
         metavar="A",
     ),
-    argument("--max-len-b", "B in this number (default: 200)", in_range(int, "0 or more"), metavar="B"),
+    argument("--max-len-b", "B in this number (default: 200)", natural_number, metavar="B"),
     argument("--lenpen", "length penalty; above 1 favors longer text (default: 1)", in_range(float)),
-    argument("--no-repeat-ngram-size", "generate no n-gram of this size twice", in_range(int, "0 or more")),
+    argument("--no-repeat-ngram-size", "generate no n-gram of this size twice", natural_number),
     formatter_class=argparse.RawDescriptionHelpFormatter,
 )
 def main(options: Options) -> None:

@@ -6,7 +6,7 @@ side.
 
 import logging
 
-from fairseq_xl.commands import Options, argument, command
+from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.results_page import page, read_settings
 from fairseq_xl.evaluation.score_files import read_score_files
@@ -20,13 +20,12 @@ logger = logging.getLogger(__name__)
     argument("--output", "HTML file to write", required=True),
     argument("--title", "heading of the page", default="Results"),
     argument("--note", "text below the heading, such as what the data are", default=""),
-    argument(
+    several(
         "--settings",
         "settings to show: a YAML or JSON file, such as the configuration of a training; of the step.json of an "
         "experiment's step, its commands; may be repeated",
-        default=[],
-        action="append",
-        metavar="FILE",
+        "FILE",
+        "append",
     ),
 )
 def main(options: Options) -> None:

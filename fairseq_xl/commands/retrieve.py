@@ -8,7 +8,7 @@ best average accuracy by margin on held-out pairs. Prints one JSON line with the
 
 from typing import Any
 
-from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling
+from fairseq_xl.commands import CHECKPOINT, DATA, FP16, MODULES, Options, argument, command, layer_and_pooling, several
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, read_named_pairs
 from fairseq_xl.inference.embedder import Embedders, retrieve
@@ -19,8 +19,8 @@ from fairseq_xl.inference.embedder import Embedders, retrieve
     DATA,
     MODULES,
     FP16,
-    argument("--test", "test pairs of files", required=True, action="extend", nargs="+", metavar="XX-YY=PREFIX"),
-    argument("--dev", "held-out pairs of files", default=[], action="extend", nargs="+", metavar="XX-YY=PREFIX"),
+    several("--test", "test pairs of files", "XX-YY=PREFIX", required=True),
+    several("--dev", "held-out pairs of files", "XX-YY=PREFIX"),
     argument(
         "--found-to",
         "write the sentences found by margin to FOLDER/XX-YY.tsv, a line for each test pair: its number TAB the number "

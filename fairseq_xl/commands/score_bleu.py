@@ -34,11 +34,7 @@ logger = logging.getLogger(__name__)
     argument("reference", "raw reference text, one line per test line"),
     flag("--plain", "GENERATED has one hypothesis per line"),
     argument("--language", "target language, which chooses the tokenizers"),
-    argument(
-        "--tokenize",
-        "sacreBLEU's tokenizer; by default the language's; tokenized BLEU needs --language",
-        choices=BLEU.TOKENIZERS,
-    ),
+    argument("--tokenize", "sacreBLEU's tokenizer (default: the language's)", choices=BLEU.TOKENIZERS),
     BOOTSTRAP,
     argument("--against", "output of another system for the same lines, in the form of GENERATED"),
     argument("--save", "write the hypotheses to this file, one per line"),

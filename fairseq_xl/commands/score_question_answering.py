@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.commands import Options, argument, command, files_by_language
+from fairseq_xl.commands import Options, argument, command, files_by_language, several
 from fairseq_xl.errors import UserError, named_values
 from fairseq_xl.evaluation.benchmarks import answer_scores
 from fairseq_xl.evaluation.by_language import score_languages
@@ -23,19 +23,8 @@ from fairseq_xl.io.compressed import stored
         "folder of SPLIT.LANGUAGE.json in SQuAD's format; several, separated by ':', are searched in order",
         required=True,
     ),
-    argument(
-        "--reference-file",
-        "a file with the references of a language, in place of that in --references: a translated test file",
-        default=[],
-        action="append",
-        metavar="XX=FILE",
-    ),
-    argument(
-        "--normalization",
-        "how answers are compared: as SQuAD's program does, or as MLQA's",
-        default="squad",
-        choices=NORMALIZATIONS,
-    ),
+    several("--reference-file", "a file of references in place of that in --references", "XX=FILE", "append"),
+    argument("--normalization", "whose program's comparison of answers", default="squad", choices=NORMALIZATIONS),
 )
 def main(options: Options) -> dict[str, Any]:
     reference_files = named_values("--reference-file", options.reference_file, "XX=FILE, a language and its file")

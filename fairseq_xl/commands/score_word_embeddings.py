@@ -51,7 +51,7 @@ def main(options: Options) -> dict[str, Any]:
     files: dict[str | None, str] = {None: options.embeddings}
     if "=" in options.embeddings:
         form = "XX=FILE.npz,YY=FILE.npz, each language once"
-        files = {**named_values("EMBEDDINGS", options.embeddings.split(","), form)}
+        files = dict(named_values("EMBEDDINGS", options.embeddings.split(","), form).items())
     embeddings = WordEmbeddings(files, first_folder(options.data))
     versions = {package: version(package) for package in ("fairseq_xl", "numpy", "sentencepiece")}
     result: dict[str, Any] = {"versions": versions, "dictionaries": {}, "similarity": {}}

@@ -16,7 +16,7 @@ import numpy as np
 from fairseq_xl import register
 from fairseq_xl.checkpoints.cut_subwords import cut_subwords, texts_of, used_symbols
 from fairseq_xl.checkpoints.vocabulary_surgery import Rows, change_vocabulary, read_checkpoint
-from fairseq_xl.commands import Options, argument, command
+from fairseq_xl.commands import Options, argument, command, several
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.store.renumbering import renumber
 from fairseq_xl.data.store.shards import one_folder
@@ -40,15 +40,7 @@ CHECKPOINT = "checkpoint.pt"
     argument("checkpoint", "checkpoint of any task, or its folder"),
     argument("--data", "data folder with its dictionary, whose text is kept", required=True, metavar="DATA"),
     argument("--output", "folder to write", required=True, metavar="OUT"),
-    argument(
-        "--keep",
-        "files of further text, such as that of tasks, whose pieces are kept; XX is its language, which matters if "
-        "DATA has a word tokenizer for it",
-        default=[],
-        action="extend",
-        nargs="+",
-        metavar="[XX=]FILE",
-    ),
+    several("--keep", "further text whose pieces stay; XX chooses DATA's word tokenizer, if any", "[XX=]FILE"),
 )
 def main(options: Options) -> None:
     register()

@@ -1,4 +1,4 @@
-"""Chooses the best point of a grid of fine-tunings by its validation scores.
+"""Selects the best point of a grid of fine-tunings by its validation scores.
 
     python -m recipes.best_of_grid RUN/validation METRIC OUTPUT VALUES VALUES …     # VALUES: 1e-5,2e-5
 
@@ -21,18 +21,18 @@ CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")  # the first that a p
 
 
 def choose(validation: Path, metric: str, output: Path, values: list[str]) -> str:
-    """Writes OUTPUT's files; returns the name of the best point, the first of equal ones.
+    """Writes the files of OUTPUT; returns the name of the best point, the first of equal ones.
 
     Raises `UserError` for a point without the score or without a checkpoint.
     """
-    names = ["-".join(point) for point in itertools.product(*(each.split(",") for each in values))]
+    names = ["-".join(point) for point in itertools.product(*(value.split(",") for value in values))]
     scores = {}
     for name in names:
         path = validation / name / "scores.json"
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        if metric not in found:
+        point_scores = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if metric not in point_scores:
             raise UserError(f"{path} has no {metric}")
-        scores[name] = found[metric]
+        scores[name] = point_scores[metric]
     best = max(names, key=scores.__getitem__)
     folder = validation.parent / "grid" / best
     checkpoint = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)

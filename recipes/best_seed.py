@@ -1,4 +1,4 @@
-"""Checks and choices of ``monotrans/best-language-module.sh``.
+"""Checks a classifier and selects a seed for ``monotrans/best-language-module.sh``.
 
 python -m recipes.best_seed check CLASSIFIER BODY      # fails unless CLASSIFIER was fine-tuned from BODY
 python -m recipes.best_seed choose FOLDER 1,2,3        # prints the seed whose valid/scores.json is best
@@ -26,10 +26,10 @@ def check(classifier: str, body: str) -> None:
     if content.get("task_state", {}).get("fairseq_xl", {}).get("head") not in TASK_TYPES:
         raise UserError(f"CHECKPOINT {classifier} is not a classifier of finetune.sh")
     try:
-        wanted = language_modules.read(body).body
+        expected = language_modules.read(body).body
     except (UserError, OSError):  # step 2 reports a damaged body
         return
-    if language_modules.extract(content, classifier).body != wanted:
+    if language_modules.extract(content, classifier).body != expected:
         raise UserError(f"CHECKPOINT {classifier} was not fine-tuned from BODY {body}")
 
 

@@ -1,4 +1,4 @@
-"""Runs the commands of a recipe one after the other, and passes signals on to the one that runs."""
+"""Runs the commands of a recipe one after the other, and passes signals to the running one."""
 
 import contextlib
 import os
@@ -13,12 +13,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen]:
-    """Starts a command in a process group of its own, for `signal_group`; at the end waits for its children, too.
+    """Starts a command in a new process group, for `signal_group`, with `options` of `subprocess.Popen`.
 
-    On a signal a shell ends before the training that it runs.
-
-    Args:
-        options: those of `subprocess.Popen`.
+    Waits at the end for its children, too: on a signal a shell ends before the training that it runs.
     """
     read_end, write_end = os.pipe()  # the writing end stays open until the command and its children end
     with open(read_end, "rb") as ended, open(write_end, "wb") as held:
@@ -28,30 +25,30 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
         ended.read()
 
 
-def signal_group(process: subprocess.Popen, number: int) -> None:
+def signal_group(process: subprocess.Popen, signal_number: int) -> None:
     """Sends a signal to the process group of a command: a training saves a checkpoint and ends."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal_number)
 
 
 class Commands:
-    """Runs commands; one that fails ends the program with its exit status.
+    """Runs commands; a failure ends the program with the command's exit status.
 
     A signal goes to the process group of the running command: a training saves a checkpoint and ends. No further
-    command starts then. Signals that the program was started to ignore stay ignored.
+    command starts then. Signals that are ignored at the start of the program stay ignored.
     """
 
     def __init__(self) -> None:
         self.process: subprocess.Popen | None = None
         self.signal: int | None = None  # the signal that ends the program
-        for number in SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:
-                signal.signal(number, self.on_signal)
+        for signal_number in SIGNALS:
+            if signal.getsignal(signal_number) != signal.SIG_IGN:
+                signal.signal(signal_number, self.on_signal)
 
-    def on_signal(self, number: int, _: Any) -> None:
-        self.signal = number
+    def on_signal(self, signal_number: int, _: Any) -> None:
+        self.signal = signal_number
         if self.process:
-            signal_group(self.process, number)
+            signal_group(self.process, signal_number)
 
     def python(self, module: str, *arguments: str, **streams: Any) -> None:
         """Runs a Python module; raises the errors of `run`."""

@@ -1,4 +1,4 @@
-"""Writes a corpus description that reads the text of several languages as one language.
+"""Writes a corpus description in which the text of several languages is one language.
 
     python -m recipes.concatenated FOLDER DESCRIPTION.yaml --langs en,de --vocabulary N
 
@@ -33,13 +33,13 @@ def main(arguments: list[str] | None = None) -> None:
     error_reporting.install()
     options = parser.parse_args(arguments)
     folder, languages = options.folder.resolve(), language_codes("--langs", options.langs)
-    described = {
+    content = {
         "languages": [CODE],
         "vocabulary": {"model": "unigram", "size": options.vocabulary},
         "monolingual": {CODE: {"train": [f"{folder}/mono/train.{code}" for code in languages]}},
     }
     with replacing(options.description) as file:
-        file.write(yaml.safe_dump(described, sort_keys=False).encode())
+        file.write(yaml.safe_dump(content, sort_keys=False).encode())
 
 
 if __name__ == "__main__":

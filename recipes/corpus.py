@@ -1,10 +1,10 @@
-"""Prepares a corpus folder for an experiment and writes the description that ``python -m preprocess`` reads.
+"""Prepares a corpus folder for an experiment, and writes its description for ``python -m preprocess``.
 
     python -m recipes.corpus FOLDER [DESCRIPTION.yaml --langs en,de --vocabulary N [--monolingual] [--normalization X]]
     python -m recipes.corpus FOLDER en=EN.yaml de=DE.yaml --langs en,de ...        # a description of each alone
 
-Makes the FOLDERs corpora/lohelp and corpora/sample if they are missing or incomplete. Any other FOLDER must have the
-layout in recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
+Makes corpora/lohelp and corpora/sample if they are missing or incomplete. Other FOLDERs must have the layout in
+recipes/lohelp/README.md. The description has sentence pairs of the first language with each other language.
 With `--zero-shot de-fr` it also has a test set of German and French: FOLDER/bitext/test.de-fr, or the lines that have
 the same id in FOLDER/bitext/test.en-de.ids and test.en-fr.ids.
 """
@@ -30,12 +30,12 @@ COMPLETE = "COMPLETE"  # file that marks a complete sample
 
 
 def make(folder: Path, languages: list[str], pairs: str = "") -> None:
-    """Makes corpora/lohelp or corpora/sample. Does nothing for other folders.
+    """Makes corpora/lohelp or corpora/sample; does nothing for other folders.
 
-    Languages and pairs that corpora/lohelp already has stay in it. Waits for another process that makes a corpus.
+    Languages and pairs of corpora/lohelp stay in it. Waits for another process that makes a corpus.
 
     Args:
-        pairs: pairs without English whose bitext corpora/lohelp needs, joined by commas.
+        pairs: pairs without English that corpora/lohelp needs, joined by commas.
     """
     if folder not in MADE:
         return
@@ -50,14 +50,14 @@ def _make(folder: Path, languages: list[str], pairs: str) -> None:
         from preprocess.readers.libreoffice_help.__main__ import main as read_help
 
         codes = {path.name.split(".")[1] for path in folder.glob(".stages/pages.*.json")} | set(languages)
-        every = [path.name.split(".")[1] for path in sorted(folder.glob("bitext/test.*-*.*"))] + pairs.split(",")
-        others: dict[frozenset[str], str] = {}  # a pair stays in the order in which it was asked for first
-        for pair in every:
+        names = [path.name.split(".")[1] for path in sorted(folder.glob("bitext/test.*-*.*"))] + pairs.split(",")
+        orders: dict[frozenset[str], str] = {}  # the first order of the languages of a pair stays
+        for pair in names:
             if pair and "en" not in pair.split("-"):
-                others.setdefault(frozenset(pair.split("-")), pair)
-        # sorted: in another order the reader would write everything again
-        asked = ["--langs", ",".join(sorted(codes)), "--pairs", ",".join(sorted(others.values()))]
-        if status := read_help([str(folder), *asked]):
+                orders.setdefault(frozenset(pair.split("-")), pair)
+        # sorted, since the reader writes everything again for another order
+        flags = ["--langs", ",".join(sorted(codes)), "--pairs", ",".join(sorted(orders.values()))]
+        if status := read_help([str(folder), *flags]):
             sys.exit(status)
     elif folder == sample and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
         from preprocess.sample.__main__ import main as write_sample
@@ -70,34 +70,33 @@ def _make(folder: Path, languages: list[str], pairs: str) -> None:
 def description(
     folder: Path, languages: list[str], vocabulary: int, monolingual: bool, normalization: str | None
 ) -> dict[str, Any]:
-    """Makes the corpus description. Raises `UserError` if a language has no training text in the folder."""
-    first, others = languages[0], [] if monolingual else languages[1:]
+    """Returns the corpus description. Raises `UserError` if a language has no training text in the folder."""
+    first, targets = languages[0], [] if monolingual else languages[1:]
     needed = [f"mono/train.{code}" for code in languages]
-    needed += [f"bitext/train.{first}-{code}.{side}" for code in others for side in (first, code)]
+    needed += [f"bitext/train.{first}-{code}.{side}" for code in targets for side in (first, code)]
     for name in needed:
         if not stored(folder / name).is_file():
             raise UserError(f"{folder} is not a corpus of {','.join(languages)}: it has no {name}")
     sizes = {"model": "unigram", "size": vocabulary, "alpha": 0.5}
     splits = ("train", "valid")
-    described: dict[str, Any] = {
+    content: dict[str, Any] = {
         "languages": languages,
         "vocabulary": sizes | ({"normalization": normalization} if normalization else {}),
         "monolingual": {code: {split: f"{folder}/mono/{split}.{code}" for split in splits} for code in languages},
     }
-    if others:
-        pairs = [f"{first}-{code}" for code in others]
-        described["bitext"] = {
+    if targets:
+        pairs = [f"{first}-{code}" for code in targets]
+        content["bitext"] = {
             pair: {split: f"{folder}/bitext/{split}.{pair}" for split in (*splits, "test")} for pair in pairs
         }
-    return described
+    return content
 
 
 def zero_shot_test(folder: Path, first: str, pair: str, output: Path) -> str:
     """Writes the test set of a pair to OUTPUT/test.PAIR.*, and returns this path without the suffixes.
 
-    It is FOLDER/bitext/test.PAIR, with the languages in either order, or else the lines with the same id in the test
-    sets with the language `first`.
-    Raises `UserError` for a missing file, or if no line has the same id.
+    It is FOLDER/bitext/test.PAIR, with the languages in either order, or the lines with the same id in the test sets
+    with the language `first`. Raises `UserError` for a missing file, or if no line has the same id.
     """
     codes = pair.split("-")
     orders = [[folder / f"bitext/test.{name}.{code}" for code in codes] for name in (pair, "-".join(codes[::-1]))]
@@ -156,10 +155,10 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"{options.folder}: there is no such corpus folder")
     if not any(folder.iterdir()):
         raise UserError(f"{options.folder} is empty: expected a corpus of {','.join(languages)}")
-    for named in options.descriptions:
-        codes, _, path = named.rpartition("=")
-        chosen = language_codes(named, codes) if codes else languages
-        content = description(folder, chosen, options.vocabulary, options.monolingual, options.normalization)
+    for argument in options.descriptions:
+        codes, _, path = argument.rpartition("=")
+        selected = language_codes(argument, codes) if codes else languages
+        content = description(folder, selected, options.vocabulary, options.monolingual, options.normalization)
         for pair in names_of("--zero-shot", options.zero_shot) if options.zero_shot else ():
             output = Path(path).resolve().parent / "zero-shot"
             content["bitext"][pair] = {"test": zero_shot_test(folder, languages[0], pair, output)}

@@ -11,10 +11,10 @@ Function = Callable[..., Any]
 
 
 def call(function: Function | dict[str, Function], usage: str | None) -> None:
-    """Calls `function`, or the one that the first argument names, with the arguments of the command line.
+    """Calls `function`, or that with the name of the first argument, with the arguments of the command line.
 
-    If they do not fit its signature, prints the lines ``python -m …`` of `usage`, the module's docstring, and ends with
-    status 2.
+    Arguments that do not fit its signature end the program with status 2 and the lines ``python -m …`` of `usage`, the
+    module's docstring.
     """
     error_reporting.install()
     arguments = sys.argv[1:]

@@ -1,8 +1,8 @@
-"""Answers the questions of environment.sh about the Python that runs this file.
+"""Answers questions of environment.sh about the running Python.
 
     python recipes/environment.py QUESTION [ARGUMENT]
 
-It runs in the repository's folder, before any package is installed and also with a Python that is too old.
+It runs in the repository's folder, before any package is installed, and also on unsupported versions of Python.
 """
 
 import configparser
@@ -15,12 +15,12 @@ import sysconfig
 
 
 def name(requirement: str) -> str:
-    """The name of the package that a requirement is about."""
+    """Returns the name of the package of a requirement."""
     return re.split(r"[^\w.-]", requirement)[0].lower()
 
 
 def version(package: str) -> str:
-    """The version of an installed package, or ""."""
+    """Returns the version of an installed package, or ""."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -28,22 +28,22 @@ def version(package: str) -> str:
 
 
 def requirements(extras: str) -> list:
-    """Our requirements, and fairseq's except torch, torchaudio (its wheels need CUDA, and it is not used) and pins.
+    """Lists our requirements, and fairseq's except torch, torchaudio (unused; its wheels need CUDA) and pins.
 
     fairseq-fixed pins hydra-core 1.3.2, which has a known vulnerability, and omegaconf 2.3.0.
     """
     setup = configparser.ConfigParser()
     setup.read("setup.cfg")
-    wanted = setup["options"]["install_requires"].split("\n")
+    lines = setup["options"]["install_requires"].split("\n")
     for extra in extras.split(","):
-        wanted += setup["options.extras_require"][extra].split("\n")
+        lines += setup["options.extras_require"][extra].split("\n")
     fairseqs = importlib.metadata.requires("fairseq-fixed") or []
-    wanted += [line for line in fairseqs if "extra ==" not in line and "==" not in line]
-    return [line for line in wanted if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")]
+    lines += [line for line in fairseqs if "extra ==" not in line and "==" not in line]
+    return [line for line in lines if line and name(line) not in ("torch", "torchaudio", "fairseq-fixed")]
 
 
 def torchaudio_is_broken() -> bool:
-    """Whether torchaudio is for CUDA and torch is not. It then breaks packages that try to import it."""
+    """Tells whether torchaudio is for CUDA and torch is not, which breaks packages that try to import it."""
     if not version("torchaudio") or importlib.import_module("torch").version.cuda is not None:
         return False
     try:

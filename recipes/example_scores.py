@@ -1,4 +1,4 @@
-"""Scores of single test examples, 0 to 100, read from files of predictions, and tests of two systems over them."""
+"""Reads scores of test examples, 0 to 100, from files of predictions, and tests two systems over them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ def ranking(path: Path) -> np.ndarray:
 
 
 def retrieval(path: Path) -> np.ndarray:
-    """An output of `fairseq-xl retrieve --found-to` -> (n,) percent of both directions that are right: 0, 50 or 100."""
+    """An output of `fairseq-xl retrieve --found-to` -> (n,) percent of right directions: 0, 50 or 100."""
     rows = [line.split("\t") for line in read_lines(path)]
     if not rows or any(len(row) != 3 for row in rows):
         raise UserError(f"{path}: expected line TAB number of the target found TAB number of the source found")
-    number, forward, backward = np.array(rows, dtype=int).T
-    if (number != np.arange(1, len(rows) + 1)).any():
+    line_numbers, forward, backward = np.array(rows, dtype=int).T
+    if (line_numbers != np.arange(1, len(rows) + 1)).any():
         raise UserError(f"{path}: expected the lines 1 to {len(rows)} in order, each once")
-    return 50.0 * ((forward == number).astype(int) + (backward == number))
+    return 50.0 * ((forward == line_numbers).astype(int) + (backward == line_numbers))
 
 
 def titles(path: Path, references: Path, language: str) -> np.ndarray:
@@ -44,10 +44,10 @@ def titles(path: Path, references: Path, language: str) -> np.ndarray:
 
 
 def bleu_test(first: list[Path], second: list[Path], language: str) -> tuple[float, float]:
-    """Difference and p of sacreBLEU's paired bootstrap of two systems, each [hypotheses, references]."""
-    hypotheses, others, references = (read_lines(path) for path in (first[0], second[0], first[1]))
-    found = paired(hypotheses, others, references, tokenizer_name(language))
-    return float(found["difference"]), float(found["p"])
+    """Returns difference and p of sacreBLEU's paired bootstrap of two systems, each [hypotheses, references]."""
+    first_hypotheses, second_hypotheses, references = (read_lines(path) for path in (first[0], second[0], first[1]))
+    test = paired(first_hypotheses, second_hypotheses, references, tokenizer_name(language))
+    return float(test["difference"]), float(test["p"])
 
 
 #: kind of example -> reader of a prediction file
@@ -59,7 +59,7 @@ READERS: dict[str, Callable[[Path], np.ndarray]] = {
 
 
 def scores(kind: str, paths: list[Path], language: str) -> np.ndarray:
-    """The scores of the examples in a file of one language; `paths`: the file, and for titles that of references.
+    """Returns the scores of the examples in a file of one language; `paths`: the file, and for titles the references.
 
     Raises `UserError` for an unknown kind.
     """
@@ -77,7 +77,7 @@ class ExampleFiles:
     Attributes:
         kind: of `scores`, or `bleu`.
         columns: names of the columns: languages.
-        seeds: their names, or the numbers of the pre-trainings; [""] for a row without seeds.
+        seeds: names, or numbers of the pre-trainings; [""] for a row without seeds.
         files: [seed][column] -> [predictions], or [hypotheses, references] for some kinds.
     """
 
@@ -87,22 +87,22 @@ class ExampleFiles:
     files: list[list[list[Path]]]
 
     def exist(self) -> bool:
-        """Whether all files exist."""
-        return all(path.is_file() for of_seed in self.files for paths in of_seed for path in paths)
+        """Tells whether all files exist."""
+        return all(path.is_file() for seed_files in self.files for paths in seed_files for path in paths)
 
     def scores(self) -> list[list[np.ndarray]]:
-        """Scores of the examples: [column][seed] -> (n,)."""
+        """Returns the scores of the examples: [column][seed] -> (n,)."""
         return [
-            [scores(self.kind, of_seed[place], column) for of_seed in self.files]
-            for place, column in enumerate(self.columns)
+            [scores(self.kind, seed_files[i], column) for seed_files in self.files]
+            for i, column in enumerate(self.columns)
         ]
 
 
 def compare(first: ExampleFiles | None, second: ExampleFiles | None) -> dict[str, tuple[float, float]]:
-    """Tests two rows over the test examples of each text: {text: (difference, p)}, {} without files of both.
+    """Tests two rows over the test examples of each language: {language: (difference, p)}, {} without files of both.
 
-    Texts are languages. Of BLEU there is a test of each seed, sacreBLEU's paired bootstrap; other scores of an example
-    are averaged over the seeds (`paired_tests.permutation_test`).
+    BLEU has a test for each seed, sacreBLEU's paired bootstrap; other scores of an example are averaged over the seeds
+    (`paired_tests.permutation_test`).
     """
     if first is None or second is None or not (first.exist() and second.exist()):
         return {}

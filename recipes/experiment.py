@@ -2,8 +2,8 @@
 
     python -m recipes.experiment FILE.yaml [name=value ...] [--only STEP,STEP] [--updates N] [--jobs N] [--list]
 
-FILE.yaml holds values, steps and a report; recipes/README.md describes its keys. A finished step is skipped. A step
-whose commands or input files have changed since it began is refused, or, with the key `renew`, run again.
+FILE.yaml has values, steps and a report; recipes/README.md describes its keys. A finished step is skipped. A step with
+changed commands or input files is refused, or, with the key `renew`, run again.
 """
 
 import argparse
@@ -35,11 +35,11 @@ STOPPED = os.EX_TEMPFAIL  # exit status of a training that a signal stopped (rec
 
 
 class Run:
-    """Runs the steps of an experiment, several at a time, until one fails or a signal arrives."""
+    """Runs the steps of an experiment, several at a time, until a step fails or a signal arrives."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.begin = experiment, time.monotonic()
-        self.alone = True  # True if steps run one at a time; only then the progress of trainings is shown
+        self.alone = True  # whether steps run one at a time, which shows the progress of trainings
         self.digests = settings.Digests()
         self.processes: set[subprocess.Popen] = set()
         self.lock = threading.RLock()  # reentrant: the signal handler acquires it too
@@ -51,7 +51,7 @@ class Run:
         self.alone = jobs == 1
         waiting, finished = list(steps), []
         running: dict[Future, Step] = {}
-        previous = {number: signal.signal(number, self.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {name: signal.signal(name, self.on_signal) for name in (signal.SIGINT, signal.SIGTERM)}
         try:
             with ThreadPoolExecutor(jobs) as pool:
                 while waiting or running:
@@ -67,22 +67,22 @@ class Run:
                             self.end(signal.SIGTERM)
                             raise
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            for name, handler in previous.items():
+                signal.signal(name, handler)
 
-    def on_signal(self, number: int, _: Any) -> None:
-        self.signal = number
-        self.end(number)
+    def on_signal(self, signal_number: int, _: Any) -> None:
+        self.signal = signal_number
+        self.end(signal_number)
 
-    def end(self, number: int) -> None:
-        """Signals the process group of every running command: trainings save a checkpoint and end."""
+    def end(self, signal_number: int) -> None:
+        """Sends a signal to every running command's process group: trainings save a checkpoint and end."""
         with self.lock:
             self.ending = True
             for process in self.processes:
-                signal_group(process, number)
+                signal_group(process, signal_number)
 
     def run_step(self, step: Step) -> None:
-        """Runs the commands of one step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
+        """Runs the commands of a step unless it is finished and has its results. Raises `UserError` and `Stopped`."""
         record = step.record(self.digests)
         try:
             before = settings.check(
@@ -102,21 +102,23 @@ class Run:
         with locked(log, f"step {step.name}: another run is working in {step.folder}: choose another --output"):
             write_json(step.folder / RECORD, record)
             sys.stderr.write(f"--- {self.elapsed()} {step.name}: {log}\n")
-            for number, command in enumerate(step.commands, start=1):
-                kept = step.stdout if number == len(step.commands) else None
-                with replacing(step.folder / kept) if kept else contextlib.nullcontext() as stdout:
+            for i, command in enumerate(step.commands, start=1):
+                output_name = step.stdout if i == len(step.commands) else None
+                with replacing(step.folder / output_name) if output_name else contextlib.nullcontext() as stdout:
                     self.run_command(step, command, log, stdout)
             write_json(step.folder / RECORD, record | {"finished": True, "results": self.results(step)})
 
     def elapsed(self) -> str:
-        """Minutes and seconds since the run began."""
+        """Returns the minutes and seconds since the run began."""
         seconds = int(time.monotonic() - self.begin)
         return f"{seconds // 60}:{seconds % 60:02d}"
 
     def results(self, step: Step) -> list[str]:
-        """Names of the files in a step's folder except logs, records and files of other steps."""
-        others = {record.parent for record in step.folder.glob(f"*/**/{RECORD}")}
-        files = [file for file in sorted(step.folder.rglob("*")) if file.is_file() and not others & {*file.parents}]
+        """Lists the files in a step's folder except logs, records and files of other steps."""
+        inner_steps = {record.parent for record in step.folder.glob(f"*/**/{RECORD}")}
+        files = [
+            file for file in sorted(step.folder.rglob("*")) if file.is_file() and not inner_steps & {*file.parents}
+        ]
         return [file.relative_to(step.folder).as_posix() for file in files if settings.is_result(file)]
 
     def run_command(self, step: Step, command: list[str], log: Path, stdout: Any) -> None:
@@ -157,16 +159,13 @@ class Stopped(Exception):
 
 
 def reason(log: Path, start: int) -> str:
-    """The error that a command ended with and what follows it, or else the last lines of its output.
-
-    The output begins at byte `start`.
-    """
+    """Returns the error of a command and the text after it, or the last lines of its output, from byte `start` on."""
     with open(log, "rb") as file:
         file.seek(start)
         text = file.read().decode("utf-8", "replace")
-    _, found, end = text.rpartition("fairseq_xl: error: ")
+    _, prefix, end = text.rpartition("fairseq_xl: error: ")
     lines = end.strip().splitlines()
-    return " / ".join(lines if found else lines[-3:]) or "it printed nothing"
+    return " / ".join(lines if prefix else lines[-3:]) or "it printed nothing"
 
 
 def show(steps: list[Step]) -> None:
@@ -184,7 +183,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--only",
         default="",
         metavar="STEP,STEP",
-        help="run these steps and those that they need, and make the report only if STEP is report",
+        help="run these steps and those that they need; the report is made if STEP is report",
     )
     parser.add_argument("--claims", default="", metavar="N,N", help="the steps that test these claims of the file")
     parser.add_argument(
@@ -199,7 +198,7 @@ def main(arguments: list[str] | None = None) -> None:
     only, claims = ([name for name in names.split(",") if name] for names in (options.only, options.claims))
     if only and claims:
         raise UserError("give --only or --claims, not both")
-    steps = experiment.chosen(only) if only else experiment.chosen_by_claims(claims)
+    steps = experiment.select(only) if only else experiment.select_by_claims(claims)
     if options.list:
         show(steps)
         return

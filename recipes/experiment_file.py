@@ -29,7 +29,7 @@ DESCRIBED = {"preprocess", "recipes.test_set"}  # modules whose first argument i
 class Step:
     """One step for one combination of values: commands that fill a folder."""
 
-    name: str  # key in the file and values, joined by "/"
+    name: str  # key in the file, and values of loop variables, joined by "/"
     folder: Path
     commands: list[list[str]]
     reads: list[str]  # paths of inputs beyond those in the commands
@@ -37,7 +37,7 @@ class Step:
     stdout: str | None  # file of the folder that receives the output of the last command
     only_if_needed: bool
     renew: bool  # whether it is run again, in an empty folder, if its commands or inputs have changed
-    output: Path  # output folder of its experiment, or of the one that includes it
+    output: Path  # output folder of the experiment, or of the one that includes it
     required_steps: list["Step"] = field(default_factory=list)
 
     @property
@@ -47,9 +47,9 @@ class Step:
         return [part for word in words for part in settings.parts(word) if "/" in part]
 
     def record(self, digests: settings.Digests, prefix: str = "") -> settings.Record:
-        """Its commands and the digests of its input files and folders that exist outside its own folder.
+        """Returns the commands and the digests of the input files and folders that exist outside the step's folder.
 
-        The output folder is written as {output}: it may be moved. `prefix`: of the paths to include.
+        The output folder is written as {output}: it may be moved. `prefix`: prefix of the paths to include.
         """
 
         def relative(word: str) -> str:
@@ -58,8 +58,8 @@ class Step:
         files = {}
         for path in dict.fromkeys([*self.paths, *self.described_texts()]):
             absolute = Path(os.path.abspath(ROOT / path))
-            own = self.folder in (absolute, *absolute.parents)
-            if path.startswith(prefix) and os.path.exists(absolute) and not own and not path.endswith(CODE):
+            is_inside = self.folder in (absolute, *absolute.parents)
+            if path.startswith(prefix) and os.path.exists(absolute) and not is_inside and not path.endswith(CODE):
                 files[relative(path)] = digests.of(absolute)
         commands = [list(map(relative, command)) for command in self.commands]
         return {"format": FORMATS["record of settings"], "commands": commands, "files": files}
@@ -69,7 +69,7 @@ class Step:
         return [Path(os.path.abspath(ROOT / path)) for path in self.paths]
 
     def described_texts(self) -> list[str]:
-        """Text files listed in the corpus descriptions that the commands read."""
+        """Lists the text files of the corpus descriptions that the commands read."""
         descriptions = [
             command[3] for command in self.commands if command[:2] == ["python", "-m"] and DESCRIBED & {*command}
         ]
@@ -78,7 +78,7 @@ class Step:
 
 
 class Experiment:
-    """The content of an experiment's file; values of the command line replace the file's.
+    """The content of an experiment's file, in which values of the command line replace the file's.
 
     Raises `UserError` for a file that is not an experiment, and for an unknown or wrong value.
     """
@@ -111,13 +111,13 @@ class Experiment:
         default = self.values[name]
         if isinstance(default, (list, dict)):
             names = names_of(name, text)
-            numbers = isinstance(default, list) and default and all(isinstance(one, int) for one in default)
-            if numbers and not all(re.fullmatch("[1-9][0-9]*", one) for one in names):
+            integers = isinstance(default, list) and default and all(isinstance(item, int) for item in default)
+            if integers and not all(re.fullmatch("[1-9][0-9]*", item) for item in names):
                 raise UserError(f"{override}: whole numbers above 0 are needed")
-            unknown = [one for one in names if isinstance(default, dict) and one not in default]
+            unknown = [item for item in names if isinstance(default, dict) and item not in default]
             if unknown:
                 raise UserError(f"{override}: {unknown[0]} is not among {', '.join(default)}")
-            self.values[name] = {one: default[one] for one in names} if isinstance(default, dict) else names
+            self.values[name] = {item: default[item] for item in names} if isinstance(default, dict) else names
         elif isinstance(default, int) and not re.fullmatch("[1-9][0-9]*", text):
             raise UserError(f"{override}: a whole number above 0 is needed")
         else:
@@ -145,24 +145,24 @@ class Experiment:
         {name} expands within its argument. An argument {name:words} expands to the words of the value, or to nothing.
         An argument with {name:each} is repeated for each item of a list.
         """
-        found = []
+        arguments = []
         for word in shlex.split(template):
             whole = PLACEHOLDER.fullmatch(word)
-            each = next((match for match in PLACEHOLDER.finditer(word) if match[2] == "each"), None)
+            repeated = next((match for match in PLACEHOLDER.finditer(word) if match[2] == "each"), None)
             if whole and whole[2] == "words":
-                found += self.words(str(self._value(whole[1], values, template)), values)
-            elif each:
-                items = self.items(each[1], values)
-                found += [self.expand(word.replace(each[0], item), values) for item in items]
+                arguments += self.words(str(self._value(whole[1], values, template)), values)
+            elif repeated:
+                items = self.items(repeated[1], values)
+                arguments += [self.expand(word.replace(repeated[0], item), values) for item in items]
             else:
-                found.append(self.expand(word, values))
-        return found
+                arguments.append(self.expand(word, values))
+        return arguments
 
     def combinations(self, loops: dict[str, Any], values: Values | None = None) -> Iterator[Values]:
         """Yields the values with each combination of the loop variables.
 
-        A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry. One over the
-        first N names sets {variable.number} to N.
+        A loop over a mapping sets {variable} to the key and {variable.field} to the fields of the entry. A loop over
+        the first N names sets {variable.number} to N.
         """
         values = self.values if values is None else values
         if not loops:
@@ -174,21 +174,21 @@ class Experiment:
             fields = (entries[item] or {}) if isinstance(entries, dict) else {}
             if isinstance(of, dict):
                 fields = {"number": str(item.count(",") + 1)}
-            more = {f"{name}.{key}": value for key, value in fields.items()}
-            yield from self.combinations(dict(rest), values | more | {name: item})
+            variables = {f"{name}.{key}": value for key, value in fields.items()}
+            yield from self.combinations(dict(rest), values | variables | {name: item})
 
     def items(self, of: str | list | dict, values: Values | None = None) -> list[str]:
-        """The items of a list, or of the value with this name: a list, the keys of a mapping, or text with commas.
+        """Lists the items of a list, or of the value with this name: a list, the keys of a mapping, text with commas.
 
         {first: NUMBERS, of: NAMES} has one item for each number N: the first N names, joined by commas.
         Raises `UserError` for an item that occurs twice.
         """
         if isinstance(of, dict):
-            names, numbers = (self.items(of[key], values) for key in ("of", "first"))
-            for number in numbers:
-                if not number.isdecimal() or not 1 <= int(number) <= len(names):
-                    raise UserError(f"{of['first']}: {number}: expected numbers from 1 to {len(names)} ({of['of']})")
-            return [",".join(names[: int(number)]) for number in numbers]
+            names, counts = (self.items(of[key], values) for key in ("of", "first"))
+            for count in counts:
+                if not count.isdecimal() or not 1 <= int(count) <= len(names):
+                    raise UserError(f"{of['first']}: {count}: expected numbers from 1 to {len(names)} ({of['of']})")
+            return [",".join(names[: int(count)]) for count in counts]
         template = ",".join(map(str, of)) if isinstance(of, list) else f"{{{of}}}"
         option = of if isinstance(of, str) else "the list"
         items = ",".join(filter(None, self.expand(template, values).split(",")))
@@ -211,7 +211,7 @@ class Experiment:
                 yield name, Experiment(Path(self.path).parent / content["file"], overrides, folder, updates)
 
     def _steps(self) -> list[Step]:
-        """The steps of this experiment, then those of included ones, each with the steps that it requires."""
+        """Lists the steps of this experiment and of included ones, each with the steps that it requires."""
         steps = {step.folder: step for step in self._own_steps()}
         for name, experiment in self.included.items():
             for step in experiment.steps:
@@ -225,14 +225,14 @@ class Experiment:
                     step.name, step.output, step.required_steps = f"{name}/{step.name}", self.output, []
                     self.needed[step] = experiment.needed[step]
         for folder, step in steps.items():
-            inside = next((other for other in steps.values() if step.renew and folder in other.folder.parents), None)
-            if inside is not None:
-                raise UserError(f"{self.path}: step {step.name}: renew would remove the folder of step {inside.name}")
+            nested = [inner.name for inner in steps.values() if step.renew and folder in inner.folder.parents]
+            if nested:
+                raise UserError(f"{self.path}: step {step.name}: renew would remove the folder of step {nested[0]}")
         self._require(steps)
         return list(steps.values())
 
     def _own_steps(self) -> list[Step]:
-        """The steps of the file, each for all of its values; sets `needed`."""
+        """Lists the steps of the file, each for all of its values; sets `needed`."""
         steps: dict[Path, Step] = {}
         needs: dict[Step, list[str]] = {}
         for key, content in self.content["steps"].items():
@@ -267,24 +267,24 @@ class Experiment:
                     self.output,
                 )
                 needs[step] = [self.expand(name, values) for name in content.get("needs", [])]
-        self.needed = {step: self._named(step, names, steps) for step, names in needs.items()}
+        self.needed = {step: self._matching_steps(step, names, steps) for step, names in needs.items()}
         return list(steps.values())
 
-    def _named(self, step: Step, names: list[str], steps: dict[Path, Step]) -> list[Step]:
-        """Returns the steps named in `names`; a prefix names several. Raises `UserError` if a name matches no step."""
-        found = []
+    def _matching_steps(self, step: Step, names: list[str], steps: dict[Path, Step]) -> list[Step]:
+        """Lists the steps that `names`, or prefixes of names, match. Raises `UserError` if a name matches no step."""
+        matching = []
         for name in names:
-            named = [other for other in steps.values() if f"{other.name}/".startswith(f"{name}/")]
-            if not named:
+            matches = [candidate for candidate in steps.values() if f"{candidate.name}/".startswith(f"{name}/")]
+            if not matches:
                 raise UserError(f"{self.path}: step {step.name}: needs: there is no step {name}")
-            found += named
-        return found
+            matching += matches
+        return matching
 
     def _require(self, steps: dict[Path, Step]) -> None:
-        """Adds to each step those that it requires: makers of folders and corpora that it reads, and `needed`."""
+        """Adds the steps that each step requires: those that make folders and corpora that it reads, and `needed`."""
         corpora = {
             path: step
-            for step in reversed(steps.values())  # the first step that makes a corpus is its maker
+            for step in reversed(steps.values())  # the first step that makes a corpus
             for path in step.absolute_paths
             if path in corpus.MADE and any("recipes.corpus" in command for command in step.commands)
         }
@@ -294,54 +294,55 @@ class Experiment:
                 next((makers[folder] for folder in (path, *path.parents) if folder in makers), step)
                 for path in step.absolute_paths
             ]
-            needed = [steps[other.folder] for other in self.needed[step]]
-            step.required_steps = list(dict.fromkeys([*(other for other in read if other is not step), *needed]))
+            needed = [steps[required.folder] for required in self.needed[step]]
+            step.required_steps = list(dict.fromkeys([*(maker for maker in read if maker is not step), *needed]))
 
-    def chosen_by_claims(self, claims: Sequence[str]) -> list[Step]:
-        """Returns the steps of these claims, or of all claims, each step after those that it needs.
+    def select_by_claims(self, claims: Sequence[str]) -> list[Step]:
+        """Lists the steps of these claims, or of all claims, each step after those that it needs.
 
-        If the file has no claims, returns all steps. Steps that the values leave out, such as those of a language, are
-        ignored. Raises `UserError` for an unknown claim, and for a claim none of whose steps is left.
+        A file without claims gives all steps. Steps that the values leave out, such as those of a language, are
+        ignored. Raises `UserError` for an unknown claim, and for a claim without a remaining step.
         """
         if not claims and not self.claims:
-            return self.chosen([])
+            return self.select([])
         for claim in claims:
             if claim not in self.claims:
-                known = f"choose from {', '.join(self.claims)}" if self.claims else "this experiment has none"
-                raise UserError(f"--claims {claim}: there is no such claim; {known}")
+                hint = f"choose from {', '.join(self.claims)}" if self.claims else "this experiment has none"
+                raise UserError(f"--claims {claim}: there is no such claim; {hint}")
         names = []
         for claim in claims or self.claims:
-            named = [name for template in self.claims[claim]["steps"] for name in self.words(template, self.values)]
-            own = [name for name in named if any(f"{step.name}/".startswith(f"{name}/") for step in self.steps)]
-            if named and not own:
-                raise UserError(f"{self.path}: claim {claim}: there is no step {named[0]}")
-            names += own
-        return self.chosen(names) if names else []
+            templates = self.claims[claim]["steps"]
+            expected = [name for template in templates for name in self.words(template, self.values)]
+            existing = [name for name in expected if any(f"{step.name}/".startswith(f"{name}/") for step in self.steps)]
+            if expected and not existing:
+                raise UserError(f"{self.path}: claim {claim}: there is no step {expected[0]}")
+            names += existing
+        return self.select(names) if names else []
 
-    def chosen(self, names: list[str]) -> list[Step]:
-        """Returns the steps to run, each after those that it needs: all, or those whose names begin with `names`.
+    def select(self, names: list[str]) -> list[Step]:
+        """Lists the steps to run, each after those that it needs: all, or those whose names begin with `names`.
 
         Steps marked "only if needed" run if another step needs them or if `names` has them.
         """
-        wanted = [step for step in self.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names)]
+        selected = [step for step in self.steps if any(f"{step.name}/".startswith(f"{name}/") for name in names)]
         for name in names:
             if not any(f"{step.name}/".startswith(f"{name}/") for step in self.steps) and name != "report":
-                known = dict.fromkeys(step.name.split("/")[0] for step in self.steps)
-                raise UserError(f"--only {name}: there is no such step; expected {', '.join([*known, 'report'])}")
+                expected = dict.fromkeys(step.name.split("/")[0] for step in self.steps)
+                raise UserError(f"--only {name}: there is no such step; expected {', '.join([*expected, 'report'])}")
         if not names:
-            wanted = [step for step in self.steps if not step.only_if_needed]
+            selected = [step for step in self.steps if not step.only_if_needed]
         ordered: list[Step] = []
 
         def add(step: Step, inside: tuple[Step, ...] = ()) -> None:
             if step in inside:
-                names = ", ".join(one.name for one in inside[inside.index(step) :])
+                names = ", ".join(member.name for member in inside[inside.index(step) :])
                 raise UserError(f"{self.path}: these steps read from each other's folders: {names}")
             if step not in ordered:
                 for needed in step.required_steps:
                     add(needed, (*inside, step))
                 ordered.append(step)
 
-        for step in wanted:
+        for step in selected:
             add(step)
         return ordered
 
@@ -359,7 +360,7 @@ def read_yaml(path: Any) -> dict[str, Any]:
 
 
 def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str, Any]:
-    """Merges two experiments: values and steps of `content` replace those of `base` by name, and null removes one.
+    """Merges two experiments: values and steps of `content` replace those of `base` by name, null removes them.
 
     A string in the report of `content` is the title of a part of `base` and is replaced by that part.
     Raises `UserError` if there is none.
@@ -377,16 +378,16 @@ def merged(base: dict[str, Any], content: dict[str, Any], path: Any) -> dict[str
 
 
 def check_files(steps: list[Step]) -> None:
-    """Raises `UserError` if a step expects a file or folder that does not exist and that no needed step makes.
+    """Raises `UserError` if a step expects a file or folder that does not exist and that no required step makes.
 
     FOLDER:FOLDER/FILE must exist in one of the folders. Corpora that `recipes.corpus` makes may be missing.
     """
     for step in steps:
-        made = {*(needed.folder for needed in step.required_steps), *corpus.MADE}
+        outputs = {*(needed.folder for needed in step.required_steps), *corpus.MADE}
         for path in step.expects:
             folders, slash, name = path.rpartition("/")
             folders = folders or slash
-            places = [ROOT / folder / name for folder in folders.split(":")]
-            if not any(stored(place).exists() or made & {place, *place.parents} for place in places):
+            candidates = [ROOT / folder / name for folder in folders.split(":")]
+            if not any(stored(path).exists() or outputs & {path, *path.parents} for path in candidates):
                 where = f" in {folders.replace(':', ' or ')}" if folders else ""
                 raise UserError(f"step {step.name}: {name}: no such file{where}")

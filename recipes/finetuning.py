@@ -7,11 +7,11 @@ python -m recipes.finetuning setting NAME [CONFIG.yaml ...] [--flag value ...]
 python -m recipes.finetuning show SCORES.json ...
 
 `check` fails unless the files of every split and language exist. The words from the first CONFIG.yaml on are those of
-recipes/launch.py, and --no-scores; the variable PREDICT has flags of fairseq-validate. After the languages of
-EVAL_LANGS may follow those of single tasks: "en,de,fr NAME=en,de". `objectives` prints, as YAML, the flags of one run
-with an objective for each task. `labeled` prints the languages whose file of a split has labels, joined by commas, and
-names the others on stderr. `setting` prints the value of --NAME, or nothing. `show` prints the averages of each file of
-scores and its path; with several files a line begins with the file's name.
+recipes/launch.py, and --no-scores; the variable PREDICT has flags of fairseq-validate. EVAL_LANGS has the languages,
+and may have those of single tasks: "en,de,fr NAME=en,de". `objectives` prints, as YAML, the flags of a run with an
+objective for each task. `labeled` prints the languages with labels in their file of a split, joined by commas, and the
+others on stderr. `setting` prints the value of --NAME, or nothing. `show` prints the averages of each file of scores
+and its path; with several files a line begins with the file's name.
 """
 
 import itertools
@@ -43,15 +43,15 @@ def check(train: str, evaluate: str, *words: str) -> None:
         train, evaluate: languages, separated by commas; after those of `evaluate`, ``NAME=LANGUAGES`` of single tasks.
         words: ``[NAME=]TYPE:TASK_FILES`` of each task, configurations and flags.
     """
-    tasks, given = parse(words)
+    tasks, flags = parse(words)
     predicted = values_of(os.environ.get("PREDICT", "").split()).get("--valid-subset", "test")
-    validated = [] if "--disable-validation" in given else given.get("--valid-subset", "valid").split(",")
-    if "test" not in predicted.split(",") and "--no-scores" not in given:
+    validated = [] if "--disable-validation" in flags else flags.get("--valid-subset", "valid").split(",")
+    if "test" not in predicted.split(",") and "--no-scores" not in flags:
         raise UserError(f"PREDICT: --valid-subset {predicted} lacks test, which is scored; --no-scores only predicts")
-    splits = [given.get("--train-subset", "train"), *validated, *predicted.split(",")]
+    splits = [flags.get("--train-subset", "train"), *validated, *predicted.split(",")]
     missing = []
     for name, evaluated in languages_of(tasks, evaluate).items():
-        (kind, folders), valid = tasks[name], validation_languages(name, evaluated, given)
+        (kind, folders), valid = tasks[name], validation_languages(name, evaluated, flags)
         for split in dict.fromkeys(splits):
             codes = {"train": train, "valid": valid}.get(split, evaluated).split(",")
             missing += missing_files(folders, split, codes, "json" if kind == "question-answering" else "tsv")
@@ -60,10 +60,10 @@ def check(train: str, evaluate: str, *words: str) -> None:
 
 
 def objectives(train: str, evaluate: str, *words: str) -> None:
-    """Prints the flags of a run of `xl_pretraining` with an objective for each task; the arguments are as of `check`.
+    """Prints the flags of a run of `xl_pretraining` with an objective for each task; the arguments are as in `check`.
 
-    Flags of a task type that its objective has as options, such as --length, become options of each objective;
-    --objective-options override them.
+    Flags that are options of an objective, such as --length, become options of each objective; --objective-options
+    override them.
     """
     register()
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
@@ -71,19 +71,19 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
     from fairseq_xl.finetuning import TASK_TYPES
     from fairseq_xl.objectives import OBJECTIVES
 
-    tasks, given = parse(words)
-    settings, of_tasks, kinds = [], set(), {name: kind.replace("-", "_") for name, (kind, _) in tasks.items()}
+    tasks, flags = parse(words)
+    settings, task_flags, kinds = [], set(), {name: kind.replace("-", "_") for name, (kind, _) in tasks.items()}
     for name, evaluated in languages_of(tasks, evaluate).items():
         objective = OBJECTIVES[kinds[name]]
         names = {field.name for field in fields(TASK_DATACLASS_REGISTRY[f"xl_{kinds[name]}"])}
-        flags = {field.name: option_name(field.name) for field in fields(objective.Config) if field.name in names}
-        of_tasks.update(flags.values())
-        values = {key: given[flag] for key, flag in flags.items() if flag in given}
+        field_flags = {field.name: option_name(field.name) for field in fields(objective.Config) if field.name in names}
+        task_flags.update(field_flags.values())
+        values = {key: flags[flag] for key, flag in field_flags.items() if flag in flags}
         values |= {"task_files": tasks[name][1], "train_langs": train, "eval_langs": evaluated}
-        values |= {"valid_langs": validation_languages(name, evaluated, given)}
+        values |= {"valid_langs": validation_languages(name, evaluated, flags)}
         settings += [f"{name}.{key}={value}" for key, value in values.items()]
     main_metric = f"{TASK_TYPES[kinds[name]].main_metric}_{name}"
-    run = {"--updates-per-epoch": "auto"} | {flag: given[flag] for flag in given if flag not in of_tasks}
+    run = {"--updates-per-epoch": "auto"} | {flag: flags[flag] for flag in flags if flag not in task_flags}
     run |= {"--task": "xl_pretraining", "--criterion": "xl_pretraining"}
     run["--best-checkpoint-metric"] = "score" if len(tasks) > 1 else main_metric
     run["--objectives"] = ",".join(map("=".join, kinds.items()))
@@ -92,37 +92,37 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
 
 
 def parse(words: tuple[str, ...]) -> tuple[dict[str, list[str]], dict[str, Any]]:
-    """Tasks, {name or "": [type, folders]}, and the values of the configurations and flags that follow them."""
+    """Returns tasks, {name or "": [type, folders]}, and the values of the configurations and flags after them."""
     tasks = list(itertools.takewhile(lambda word: not word.endswith((".yaml", ".yml")), words))
     names = [task.partition(":")[0].rpartition("=")[0] for task in tasks]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"SUBTASKS: {twice[0]} is named twice")
-    found = {name: task.removeprefix(f"{name}=").split(":", 1) for name, task in zip(names, tasks)}
-    return found, options(words[len(tasks) :])
+    parsed = {name: task.removeprefix(f"{name}=").split(":", 1) for name, task in zip(names, tasks)}
+    return parsed, options(words[len(tasks) :])
 
 
 def languages_of(tasks: Iterable[str], evaluate: str) -> dict[str, str]:
-    """{task: its languages} of EVAL_LANGS; raises `UserError` for those of a task that is not there."""
-    languages, *others = evaluate.split()
-    found = dict.fromkeys(tasks, languages)
-    for part in others:
+    """Returns {task: languages} of EVAL_LANGS; raises `UserError` for an unknown task."""
+    languages, *exceptions = evaluate.split()
+    task_languages = dict.fromkeys(tasks, languages)
+    for part in exceptions:
         name, _, languages = part.partition("=")
-        if name not in found or not languages:
-            raise UserError(f"EVAL_LANGS {part!r}: expected NAME=LANGUAGES for one of {', '.join(found)}")
-        found[name] = languages
-    return found
+        if name not in task_languages or not languages:
+            raise UserError(f"EVAL_LANGS {part!r}: expected NAME=LANGUAGES for one of {', '.join(task_languages)}")
+        task_languages[name] = languages
+    return task_languages
 
 
-def validation_languages(name: str, evaluated: str, given: dict[str, Any]) -> str:
-    """The languages in which a task is validated: those of --valid-langs, and of one of several, those that it has."""
-    valid = given.get("--valid-langs", evaluated)
-    found = [code for code in valid.split(",") if not name or code in evaluated.split(",")]
-    if not found:
+def validation_languages(name: str, evaluated: str, flags: dict[str, Any]) -> str:
+    """Returns the validation languages of a task: those of --valid-langs, of several tasks those that the task has."""
+    valid = flags.get("--valid-langs", evaluated)
+    codes = [code for code in valid.split(",") if not name or code in evaluated.split(",")]
+    if not codes:
         raise UserError(f"--valid-langs {valid}: {name} has only {evaluated}")
-    return ",".join(found)
+    return ",".join(codes)
 
 
-#: type of a task -> function that reads a file, whether an example has a label
+#: type of a task -> function that reads a file, function that tells whether an example has a label
 LABELS: dict[str, tuple[Callable[..., list[Any]], Callable[[Any], bool]]] = {
     "classification": (read_examples, lambda example: example.label != UNLABELED),
     "ranking": (read_queries, lambda query: NO_RELEVANCE not in query.relevance),
@@ -132,35 +132,35 @@ LABELS: dict[str, tuple[Callable[..., list[Any]], Callable[[Any], bool]]] = {
 
 
 def labeled(task: str, split: str, codes: str) -> None:
-    """Prints the languages whose file of a split has labels; ``TYPE:TASK_FILES`` names the task."""
+    """Prints the languages with labels in their file of a split; ``TYPE:TASK_FILES`` is the task."""
     kind, _, folders = task.partition(":")
     read, has_label = LABELS[kind]
     suffix = "json" if kind == "question-answering" else "tsv"
     paths = {code: file_in(folders.split(os.pathsep), f"{split}.{code}.{suffix}") for code in codes.split(",")}
-    found = [code for code, path in paths.items() if any(map(has_label, read(path, code)))]
-    if others := [code for code in paths if code not in found]:
-        sys.stderr.write(f"{folders}: no labels in {split} of {', '.join(others)}: predicted, and not scored\n")
-    sys.stdout.write(",".join(found) + "\n")
+    labeled_codes = [code for code, path in paths.items() if any(map(has_label, read(path, code)))]
+    if unlabeled := [code for code in paths if code not in labeled_codes]:
+        sys.stderr.write(f"{folders}: no labels in {split} of {', '.join(unlabeled)}: predicted, and not scored\n")
+    sys.stdout.write(",".join(labeled_codes) + "\n")
 
 
 def options(words: tuple[str, ...]) -> dict[str, Any]:
-    """{flag: value} of configurations and flags; flags override. Raises `UserError` for a wrong file."""
+    """Returns {flag: value} of configurations and flags, which override. Raises `UserError` for a wrong file."""
     configs = list(itertools.takewhile(lambda word: word.endswith((".yaml", ".yml")), words))
     return values_of(overridden(configs, words[len(configs) :]))
 
 
 def values_of(arguments: list[str]) -> dict[str, Any]:
-    """{flag: its last value} of arguments; True for a flag without a value."""
-    found: dict[str, Any] = {}
+    """Returns {flag: last value} of arguments; True for a flag without a value."""
+    values: dict[str, Any] = {}
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue="--"):
         flag, equals, value = argument.partition("=")
         if flag.startswith("--"):
-            found[flag] = value if equals else following.startswith("--") or following
-    return found
+            values[flag] = value if equals else following.startswith("--") or following
+    return values
 
 
 def missing_files(folders: str, split: str, codes: list[str], suffix: str) -> Iterator[str]:
-    """Yields the path in the first of the folders, joined by ``:``, of each file that none of them has."""
+    """Yields the path, in the first folder, of each file that none of the folders, joined by ``:``, has."""
     for code in codes:
         paths = [Path(folder) / f"{split}.{code}.{suffix}" for folder in folders.split(os.pathsep)]
         if not any(stored(path).is_file() for path in paths):

@@ -1,4 +1,4 @@
-"""Means and their 95 % confidence intervals, as text."""
+"""Formats means and their 95 % confidence intervals."""
 
 import math
 import statistics
@@ -12,12 +12,12 @@ def with_interval(value: float, low: float, high: float, decimals: int = 1) -> s
 
 
 def half_width(values: list[float]) -> float:
-    """Half-width of the 95 % confidence interval of the mean: its standard error times Student's t."""
+    """Returns half the width of the 95 % confidence interval of the mean: its standard error times Student's t."""
     return student.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
 
 
 def mean_interval(values: list[float]) -> list[float] | None:
-    """The 95 % confidence interval of the mean (Student's t), or None for one value."""
+    """Returns the 95 % confidence interval of the mean (Student's t), or None for one value."""
     mean = statistics.mean(values)
     return [mean - half_width(values), mean + half_width(values)] if len(values) > 1 else None
 
@@ -42,10 +42,9 @@ def mean_share(values: list[float], decimals: int = 1) -> str:
 
 
 def mean_and_margin(values: list[float], decimals: int) -> str:
-    """Numbers -> their mean and the half-width of its 95 % confidence interval (Student's t), "m ± h".
+    """Numbers -> their mean and half the width of its 95 % confidence interval (Student's t), "m ± h".
 
-    Two numbers give "m (l–h)", the mean and both numbers, because their interval is too wide to help. One number stands
-    alone.
+    Two numbers give "m (l–h)", the mean and both numbers, because their interval is too wide; one number gives "m".
     """
     mean = statistics.mean(values)
     if len(values) == 2:

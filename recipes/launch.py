@@ -35,11 +35,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def load_package():
-    """Imports `fairseq_xl` from this repository's folder: it need not be installed."""
+    """Imports `fairseq_xl` from this repository's folder, since it may not be installed."""
     folder = ROOT / "fairseq_xl"
-    found = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py")
-    sys.modules[folder.name] = package = importlib.util.module_from_spec(found)
-    found.loader.exec_module(package)
+    spec = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py")
+    sys.modules[folder.name] = package = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(package)
 
 
 if "fairseq_xl" not in sys.modules:
@@ -49,19 +49,19 @@ from fairseq_xl.io.flags import flags, overridden, split_warmup_share  # noqa: E
 
 
 def with_counted(arguments):
-    """Replaces --warmup-share by flags of counted updates (recipes/updates.py), whose error ends the program.
+    """Replaces --warmup-share by flags of counted updates (recipes/updates.py), which later flags override.
 
-    Flags after it override them.
+    An error of the count ends the program.
     """
-    others, share, place = split_warmup_share(arguments)
+    remaining, share, position = split_warmup_share(arguments)
     if share is None:
-        return others
+        return remaining
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "recipes.updates", share, *others]
-    done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        sys.exit(done.returncode)
-    return [*others[:place], *done.stdout.split(), *others[place:]]
+    command = [sys.executable, "-m", "recipes.updates", share, *remaining]
+    process = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, stdout=subprocess.PIPE, text=True)
+    if process.returncode:
+        sys.exit(process.returncode)
+    return [*remaining[:position], *process.stdout.split(), *remaining[position:]]
 
 
 def main():

@@ -1,10 +1,9 @@
-"""Makes a corpus in which the first language has little text.
+"""Makes a corpus with little text of the first language.
 
     python -m recipes.low_resource FOLDER OUTPUT --langs es,fr,en --share 0.1 --vocabulary N
 
-Every tenth page of FOLDER/mono/train.es is kept, in OUTPUT/mono/train.es; empty lines separate pages.
-OUTPUT/corpus.yaml describes this text, all text of the other languages, and the validation text, for `python -m
-preprocess`.
+Writes every tenth page of FOLDER/mono/train.es to OUTPUT/mono/train.es; empty lines separate pages. OUTPUT/corpus.yaml
+describes this text, all text of the other languages, and the validation text, for `python -m preprocess`.
 """
 
 import argparse
@@ -41,17 +40,17 @@ def main(arguments: list[str] | None = None) -> None:
     if not 0 < options.share <= 1:
         raise UserError(f"--share {options.share}: expected a share above 0, up to 1")
     make(folder, codes)
-    described = description(folder, codes, options.vocabulary, monolingual=True, normalization=None)
+    content = description(folder, codes, options.vocabulary, monolingual=True, normalization=None)
     text = folder / f"mono/train.{codes[0]}"
-    every = pages(stored(text))
-    kept = [page for place, page in enumerate(every) if int((place + 1) * options.share) > int(place * options.share)]
-    if not kept:
-        raise UserError(f"--share {options.share}: none of the {len(every)} pages of {text} is left")
-    write(output / f"mono/train.{codes[0]}", kept)
-    described["monolingual"][codes[0]]["train"] = f"{output}/mono/train.{codes[0]}"
+    all_pages = pages(stored(text))
+    selected = [page for i, page in enumerate(all_pages) if int((i + 1) * options.share) > int(i * options.share)]
+    if not selected:
+        raise UserError(f"--share {options.share}: none of the {len(all_pages)} pages of {text} is left")
+    write(output / f"mono/train.{codes[0]}", selected)
+    content["monolingual"][codes[0]]["train"] = f"{output}/mono/train.{codes[0]}"
     with replacing(output / "corpus.yaml") as file:
-        file.write(yaml.safe_dump(described, allow_unicode=True, sort_keys=False).encode())
-    sys.stderr.write(f"{codes[0]}: {len(kept)} of {len(every)} pages, {sum(map(len, kept))} lines\n")
+        file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
+    sys.stderr.write(f"{codes[0]}: {len(selected)} of {len(all_pages)} pages, {sum(map(len, selected))} lines\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Significance tests of the difference of two systems, over seeds and over test examples.
 
-Scores are paired: a run of one system is compared with the run of the other that has the same seed.
+Scores are paired: runs of the two systems with the same seed are compared.
 """
 
 import math
@@ -23,18 +23,18 @@ CONTROL = "better", "no difference shown", "worse"
 class PairedTest:
     """The difference of two systems, first minus second, with its t test over seeds.
 
-    There is no t test for a single seed, and none if all seeds have the same difference: then `interval`, `p`,
-    `detectable` and `seeds_needed` are None.
+    Without a t test, for a single seed or equal differences of all seeds, `interval`, `p`, `detectable` and
+    `seeds_needed` are None.
 
     Attributes:
-        differences: of the scores, one per seed, in points.
-        mean: of the differences.
+        differences: differences of the scores, one per seed, in points.
+        mean: mean of the differences.
         interval: 95 % confidence interval of the mean (Student's t).
-        p: of the two-sided paired t test.
-        detectable: the true difference that this number of seeds detects with 80 % power, if differences vary over
-            seeds as these do.
-        seeds_needed: number of seeds that detect a true difference of `mean` with 80 % power; None for a mean that
-            is not above 0, and above 1,000.
+        p: p of the two-sided paired t test.
+        detectable: true difference that this number of seeds detects with 80 % power, for the same variation of
+            differences over seeds.
+        seeds_needed: number of seeds that detect a true difference of `mean` with 80 % power; None above 1,000, and if
+            the mean is not above 0.
     """
 
     differences: list[float]
@@ -46,7 +46,7 @@ class PairedTest:
 
     @property
     def sign(self) -> int:
-        """1: the interval is above 0; -1: it is below 0; else 0."""
+        """1 for an interval above 0, -1 for an interval below 0, otherwise 0."""
         low, high = self.interval or (0, 0)
         return (low > 0) - (high < 0)
 
@@ -71,7 +71,7 @@ def paired_t_test(first: ArrayLike, second: ArrayLike) -> PairedTest:
 
 
 def power(effect: float, seeds: int) -> float:
-    """Probability that a two-sided paired t test at 5 % finds a positive difference (Cohen 1988).
+    """Returns the probability that a two-sided paired t test at 5 % detects a positive difference (Cohen 1988).
 
     Args:
         effect: the true mean difference over its standard deviation.
@@ -80,12 +80,12 @@ def power(effect: float, seeds: int) -> float:
 
 
 def detectable_effect(seeds: int) -> float:
-    """The effect (mean over standard deviation) that `power` finds with 80 % probability."""
+    """Returns the effect (mean over standard deviation) that is detected with 80 % probability."""
     return float(optimize.brentq(lambda effect: power(effect, seeds) - POWER, 0, 100))
 
 
 def seeds_needed(effect: float) -> int | None:
-    """Smallest number of seeds, 2 or more, that finds this effect with 80 % probability; None above 1,000."""
+    """Returns the smallest number of seeds, 2 or more, that detects this effect with 80 % power; None above 1,000."""
     if effect <= 0 or power(effect, MAX_SEEDS) < POWER:
         return None
     low, high = 1, MAX_SEEDS  # power rises with the number of seeds
@@ -96,7 +96,7 @@ def seeds_needed(effect: float) -> int | None:
 
 
 def permutation_test(first: ArrayLike, second: ArrayLike) -> tuple[float, float]:
-    """Mean difference over test examples and its two-sided p, by random exchange of the two systems' scores.
+    """Returns the mean difference over test examples and its two-sided p, by random exchange of the systems' scores.
 
     The scores of an example are averaged over the seeds: p measures the variation over examples, not over seeds.
 
@@ -104,10 +104,10 @@ def permutation_test(first: ArrayLike, second: ArrayLike) -> tuple[float, float]
         first, second: (seeds, examples) scores of the same examples.
     """
     differences = np.asarray(first, dtype=float).mean(axis=0) - np.asarray(second, dtype=float).mean(axis=0)
-    found = stats.permutation_test(
+    result = stats.permutation_test(
         (differences,), np.mean, permutation_type="samples", n_resamples=SIGN_FLIPS, batch=500, rng=1
     )
-    return float(found.statistic), float(found.pvalue)
+    return float(result.statistic), float(result.pvalue)
 
 
 def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
@@ -119,8 +119,8 @@ def broadcast(first: list[T], second: list[T]) -> tuple[list[T], list[T]]:
 def over_examples(tests: dict[str, tuple[float, float]]) -> str:
     """Formats tests over the examples of several texts, {text: (difference, p)}.
 
-    If all differences have the same sign it is the largest p, since texts in several languages may be translations of
-    each other. Else no p holds for all, and the texts of each sign are listed.
+    If all differences have the same sign, it is the largest p, since texts may be translations of each other.
+    Otherwise the texts of each sign are listed.
     """
     above, below = ([text for text, (difference, _) in tests.items() if sign * difference > 0] for sign in (1, -1))
     if above and below:
@@ -132,7 +132,7 @@ def cells(test: PairedTest, conclusions: tuple[str, str, str]) -> tuple[str, str
     """Formats a test: (mean and interval, conclusion). `conclusions`: `CLAIM` or `CONTROL`.
 
     If the interval contains 0, the conclusion has the difference that these seeds detect with 80 % power, and the
-    number of seeds that would detect one as large as measured.
+    number of seeds that detect the measured difference.
     """
     low_high = "" if test.interval is None else " ({:+.1f} to {:+.1f})".format(*test.interval)
     conclusion = conclusions[1 - test.sign]

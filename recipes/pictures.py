@@ -1,4 +1,4 @@
-"""The picture of a table of scores."""
+"""Draws the picture of a table of scores."""
 
 import statistics
 import textwrap

@@ -10,19 +10,19 @@ class Progress:
     """Writes the new entries of a growing log to stderr: warnings about text, validations, on a terminal updates too.
 
     Args:
-        log: a file that fairseq-train's output is appended to.
-        start: the byte at which the training's output begins.
+        log: log file of fairseq-train.
+        start: byte at which the training's output begins.
     """
 
     def __init__(self, log: Path, start: int) -> None:
-        self.log, self.place = log, start
+        self.log, self.position = log, start
 
     def show(self) -> None:
-        """Reads the complete lines that were written since the last call."""
+        """Shows the complete lines since the last call."""
         with open(self.log, "rb") as file:
-            file.seek(self.place)
+            file.seek(self.position)
             *lines, rest = file.read().split(b"\n")
-            self.place = file.tell() - len(rest)
+            self.position = file.tell() - len(rest)
         terminal = sys.stderr.isatty()
         for line in (line.decode("utf-8", "replace") for line in lines):
             warned = line.startswith("warning: ")  # of `python -m preprocess`

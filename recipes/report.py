@@ -29,7 +29,7 @@ from recipes.experiment import positive
 from recipes.experiment_file import ROOT, Experiment, Values
 from recipes.intervals import mean_and_margin, mean_difference, mean_share, share_interval, with_interval
 from recipes.pictures import draw
-from recipes.score_files import entries, entry_of, read, read_kept, value_of
+from recipes.score_files import entries, entry_of, read, read_saved, value_of
 from recipes.tables import has_cells, table
 
 OUTPUTS, MAX_CHARACTERS = 10, 200  # outputs of a language; characters of a source
@@ -37,11 +37,6 @@ OUTPUTS, MAX_CHARACTERS = 10, 200  # outputs of a language; characters of a sour
 
 def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def given(intervals: dict[str, list[float] | None]) -> Iterator[tuple[str, list[float]]]:
-    """Yields the intervals that are not None."""
-    yield from ((name, interval) for name, interval in intervals.items() if interval)
 
 
 class Report:
@@ -60,21 +55,21 @@ class Report:
         Args:
             root: run of the experiment that includes this one; entries of `scores` are relative to it.
             folder: for pictures; without it there are none.
-            claim: that of the part that includes this report.
+            claim: claim of the part that includes this report.
         """
         self.experiment, self.runs, self.root, self.folder = experiment, runs, root, folder
         self.values = experiment.values  # those of the part that is being made
         self.averages: dict[str, dict[str, list[float] | None]] = {}  # part -> row -> one value per unit, or None
-        self.examples: dict[str, dict[str, example_scores.ExampleFiles]] = {}  # part -> row -> its predictions
+        self.examples: dict[str, dict[str, example_scores.ExampleFiles]] = {}  # part -> row -> predictions
         self.omitted: dict[str, set[str]] = {}  # part -> optional rows without scores
-        self.tests: dict[str, dict[str, str]] = {}  # claim -> its tests -> conclusion
-        self.controls: dict[str, dict[str, str]] = {}  # claim -> tests against baselines and controls -> conclusion
-        self.missing: dict[str, list[str]] = {}  # claim -> tests that lack scores
-        self.claim = self.default_claim = claim  # that of the part that is being made
+        self.tests: dict[str, dict[str, str]] = {}  # claim -> test -> conclusion
+        self.controls: dict[str, dict[str, str]] = {}  # claim -> test against a baseline or control -> conclusion
+        self.missing: dict[str, list[str]] = {}  # claim -> tests without scores
+        self.claim = self.default_claim = claim  # of the present part
         self.scores: dict[str, Any] = {}  # content of the score files of tables, by `entry_of`
 
     def texts(self) -> Iterator[str]:
-        """Yields the text of each part; the first one of each claim begins with the claim as a heading."""
+        """Yields the text of each part; the claim is the heading of its first part."""
         claim = ""
         for lines in self.parts():
             text = "\n".join(lines).strip()
@@ -112,8 +107,8 @@ class Report:
     def names(self, of: str | list) -> list[str]:
         return self.experiment.items(of, self.values)
 
-    def expand(self, template: str, **more: str) -> str:
-        return self.experiment.expand(template, self.values | more)
+    def expand(self, template: str, **extra: str) -> str:
+        return self.experiment.expand(template, self.values | extra)
 
     def rows(self, specifications: list[dict]) -> Iterator[tuple[str, dict, Values]]:
         """Yields (name, specification, values) of each row; `for` makes several rows, `where` omits some."""
@@ -123,12 +118,12 @@ class Report:
                     continue
                 yield self.experiment.expand(row["name"], values), row, values
 
-    def caption(self, text: str, first_only: str = "", **more: str) -> str:
+    def caption(self, text: str, first_only: str = "", **extra: str) -> str:
         """Expands a caption; {over} says what its means and intervals are over.
 
         `first_only` names the part whose figures are those of the first pre-training only.
         """
-        text = self.expand(text, over=self.over(), **more)
+        text = self.expand(text, over=self.over(), **extra)
         if first_only and len(self.runs) > 1:
             return f"{text} {first_only}: pre-training 1 only.".lstrip()
         return text
@@ -147,67 +142,82 @@ class Report:
     def first_seed(self) -> str:
         return self.names("seeds")[0] if "seeds" in self.values else ""
 
-    def found(self, row: dict, values: Values, column: str, key: str, run: Path) -> list:
-        """Values at a row's key in the files of one cell, or [] if one is missing."""
+    def cell_values(self, row: dict, values: Values, column: str, key: str, run: Path) -> list:
+        """Reads the values at a row's key in the files of one cell; [] if one is missing."""
         values = values | {"column": column}
         template = {self.expand(name): of for name, of in (row.get("in") or {}).items()}.get(column, row["scores"])
         paths = self.experiment.words(template, values)
         contents = [read(run / path) for path in paths]
         entries_of = [entry_of((run / path).relative_to(self.root or run)) for path in paths]
         self.scores |= {entry: content for entry, content in zip(entries_of, contents) if content is not None}
-        found = [entries(content, self.experiment.expand(key, values)) for content in contents]
-        return [] if [] in found else [value for each in found for value in each]
+        rows = [entries(content, self.experiment.expand(key, values)) for content in contents]
+        return [] if [] in rows else list(itertools.chain.from_iterable(rows))
 
     def units(self, row: dict, values: Values, column: str) -> list[float] | None:
-        """Values of one cell, one per unit of its interval; None if one is missing.
+        """Returns the values of one cell, one per unit of its interval; None if one is missing.
 
         With one pre-training the units are fine-tuning seeds. With several they are the pre-trainings, each with the
-        mean over its seeds. A row without {seed} is one unit, from the first pre-training.
+        mean over its seeds. A row without {seed} is one unit, of the first pre-training.
         """
-        seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in row["scores"] else [""]
-        runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
-        found = [[self.found(row, values | {"seed": seed}, column, row["key"], run) for seed in seeds] for run in runs]
-        if any([] in of_run for of_run in found):
+        run_cells = [
+            [self.cell_values(row, seeded, column, row["key"], run) for seeded in self.seeded_values(row, values)]
+            for run in self.seeded_runs(row)
+        ]
+        if any([] in cells for cells in run_cells):
             return None
-        wrong = [value for of_run in found for of_seed in of_run for value in of_seed if not is_number(value)]
+        wrong = [value for cells in run_cells for cell in cells for value in cell if not is_number(value)]
         if wrong:
             where = self.expand(row["scores"], **values | {"seed": "*", "column": column})
             raise UserError(f"{self.experiment.path}: {row['key']} of {where}: {wrong[0]!r} is not a number")
-        means = [[statistics.mean(each) for each in of_run] for of_run in found]
-        return [statistics.mean(of_run) for of_run in means] if len(means) > 1 else means[0]
+        means = [list(map(statistics.mean, cells)) for cells in run_cells]
+        return list(map(statistics.mean, means)) if len(means) > 1 else means[0]
+
+    def seeded_values(self, row: dict, values: Values) -> list[Values]:
+        """Returns the values with each seed of a row; one seed, "", for a row without {seed}."""
+        seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in row["scores"] else [""]
+        return [values | {"seed": seed} for seed in seeds]
+
+    def seeded_runs(self, row: dict) -> list[Path]:
+        """Returns all runs, or the first one for a row without {seed}."""
+        return self.runs if "{seed}" in row["scores"] else self.runs[:1]
 
     def cell(self, units: list[float] | None, row: dict, values: Values, column: str | None, both: bool = False) -> str:
         """Formats mean and interval: over the units, or for a single unit the interval in its file if it has one.
 
-        `both`: "m (seeds l–h; examples l–h)", the interval over the units and that over test examples
-        (`example_interval`).
+        `both`: "m (seeds l–h; examples l–h)", the intervals over the units and over test examples.
         """
         decimals = row.get("decimals", 1)
         if units is None:
             return ""
         if both:
             units_are = "seeds" if len(self.runs) == 1 else "pre-trainings"
-            found = {units_are: share_interval(units), "examples": self.example_interval(row, values, column)}
-            shown = [f"{name} {low:.{decimals}f}–{high:.{decimals}f}" for name, (low, high) in given(found)]
+            intervals = {units_are: share_interval(units), "examples": self.example_interval(row, values, column)}
+            shown = [
+                f"{name} {interval[0]:.{decimals}f}–{interval[1]:.{decimals}f}"
+                for name, interval in intervals.items()
+                if interval
+            ]
             return f"{statistics.mean(units):.{decimals}f}" + (f" ({'; '.join(shown)})" if shown else "")
         if not row.get("percent", True):
             return mean_and_margin(units, decimals)
         if len(units) > 1 or "interval" not in row or column is None:
             return mean_share(units, decimals)
-        bounds = self.found(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])
+        bounds = self.cell_values(row, values | {"seed": self.first_seed()}, column, row["interval"], self.runs[0])
         if bounds and isinstance(bounds[0], list):
             low, high = map(statistics.mean, zip(*bounds))
             return with_interval(units[0], low, high, decimals)
         return f"{units[0]:.{decimals}f} ± {bounds[0]:.{decimals}f}" if bounds else f"{units[0]:.{decimals}f}"
 
     def example_interval(self, row: dict, values: Values, column: str | None) -> list[float] | None:
-        """Means over seeds and pre-trainings of a cell's bounds over test examples; None without an interval."""
+        """Returns the means over seeds and pre-trainings of a cell's interval over test examples; None without one."""
         if "interval" not in row or column is None:
             return None
-        seeds = self.names(row.get("seeds", "seeds")) if "{seed}" in row["scores"] else [""]
-        runs = self.runs if "{seed}" in row["scores"] else self.runs[:1]
-        places = [(values | {"seed": seed}, run) for run in runs for seed in seeds]
-        bounds = [each for more, run in places for each in self.found(row, more, column, row["interval"], run)]
+        bounds = [
+            bound
+            for run in self.seeded_runs(row)
+            for seeded in self.seeded_values(row, values)
+            for bound in self.cell_values(row, seeded, column, row["interval"], run)
+        ]
         return list(map(statistics.mean, zip(*bounds))) or None
 
     def part_table(
@@ -224,8 +234,8 @@ class Report:
     ) -> list[str]:
         """Makes a table of scores: a row per system, a column per language, and the average of the columns `average`.
 
-        `intervals`: one, over seeds or of the file (`cell`), or both, over seeds and over test examples. `notes`: name
-        and key of a last column of text; `picture`: file, title and axis of a picture of the averages.
+        `intervals`: one, over seeds or from the file (`cell`), or both, over seeds and over test examples. `notes`:
+        name and key of a last column of text. `picture`: file, title and axis of a picture of the averages.
         """
         title, columns, scored = self.expand(title), self.names(columns), False
         if intervals not in ("one", "both"):
@@ -235,9 +245,9 @@ class Report:
         self.averages[title], self.examples[title], self.omitted[title] = {}, {}, set()
         for name, row, values in self.rows(rows):
             units = [self.units(row, values, column) for column in columns]
-            own = [units[columns.index(column)] for column in averaged]
-            means = None if None in own or not own else [statistics.mean(each) for each in zip(*own)]
-            if row.get("optional") and all(unit is None for unit in units):
+            terms = [units[columns.index(column)] for column in averaged]
+            means = None if None in terms or not terms else list(map(statistics.mean, zip(*terms)))
+            if row.get("optional") and all(column_units is None for column_units in units):
                 self.omitted[title].add(name)
                 continue
             if "{seed}" not in row["scores"] and any(units):
@@ -246,20 +256,20 @@ class Report:
             self.averages[title][name] = means if averaged else units[0]
             if "examples" in row:
                 self.examples[title][name] = self.example_files(row, values, averaged or columns[:1])
-            cells = [self.cell(unit, row, values, column, both) for unit, column in zip(units, columns)]
+            cells = [self.cell(column_units, row, values, column, both) for column_units, column in zip(units, columns)]
             cells += [self.cell(means, row, values, None, both)] if averaged else []
             for template in (notes or {}).values():
                 seeded = values | {"seed": self.first_seed()}
-                text = [self.found(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
-                cells.append(", ".join(str(each[0]) for each in text if each))
+                text = [self.cell_values(row, seeded, columns[0], key, self.runs[0]) for key in template.split()]
+                cells.append(", ".join(str(scores[0]) for scores in text if scores))
             lines.append([name, *cells])
         if not has_cells(lines) or (self.claim and not scored):
             return []
         if picture:
             self.picture(self.averages[title], **picture, percent=all(row.get("percent", True) for row in rows))
-        named = [self.expand(header, column=column) for column in columns]
+        headers = [self.expand(header, column=column) for column in columns]
         mean = ["average" if averaged == columns else f"average of {', '.join(averaged)}"] if averaged else []
-        shown = table([title, *named, *mean, *(notes or {})], lines)
+        shown = table([title, *headers, *mean, *(notes or {})], lines)
         single = f" Not over pre-trainings: {', '.join(without_seeds)}." if without_seeds and len(self.runs) > 1 else ""
         return [f"{self.caption(caption)}{single}".strip(), "", *shown]
 
@@ -267,10 +277,10 @@ class Report:
         self, outcomes: dict[str, list[float] | None], file: str, title: str, axis: str, percent: bool = True
     ) -> None:
         """Draws the rows of a table that have values."""
-        found = {name: values for name, values in outcomes.items() if values}
-        if self.folder is not None and found:
+        scored = {name: values for name, values in outcomes.items() if values}
+        if self.folder is not None and scored:
             self.folder.mkdir(parents=True, exist_ok=True)
-            draw(found, self.folder / self.expand(file), self.expand(title), self.expand(axis), percent)
+            draw(scored, self.folder / self.expand(file), self.expand(title), self.expand(axis), percent)
 
     def part_minus(
         self, against: str, columns: list[str], caption: str = "", compared: list[dict] | None = None
@@ -280,7 +290,7 @@ class Report:
         `compared`: only these rows (default: all).
         """
         against, titles = self.expand(against), [self.expand(title) for title in columns]
-        titles = [title for title in titles if title in self.averages]  # those that the chosen values leave
+        titles = [title for title in titles if title in self.averages]  # without tables that the values leave out
         names = dict.fromkeys(name for title in titles for name in self.averages[title] if name != against)
         if compared:
             names = dict.fromkeys(name for name, _, _ in self.rows(compared) if name in names)
@@ -289,9 +299,9 @@ class Report:
         rows = []
         for name in names:
             pairs = [(self.averages[title].get(name), self.averages[title][against]) for title in titles]
-            if all(own is None or other is None or len(own) == len(other) for own, other in pairs):
-                found = [[one - two for one, two in zip(own or (), other or ())] for own, other in pairs]
-                rows.append([name, *(mean_difference(each) if each else "" for each in found)])
+            if all(a is None or b is None or len(a) == len(b) for a, b in pairs):
+                differences = [[x - y for x, y in zip(a or (), b or ())] for a, b in pairs]
+                rows.append([name, *(mean_difference(values) if values else "" for values in differences)])
         shown = [title.split(":")[0] for title in titles]
         return [self.caption(caption), "", *table([f"minus {against}", *shown], rows)] if has_cells(rows) else []
 
@@ -305,14 +315,15 @@ class Report:
             path, *references = self.experiment.words(template, values | {"seed": seed, "column": column})
             return [run / path, *(ROOT / path for path in references)]
 
-        places = [(run, seed) for run in runs for seed in seeds]
-        found = [[files(run, seed, column) for column in columns] for run, seed in places]
-        names = [seed if len(runs) == 1 else str(number) for number, (_, seed) in enumerate(places, start=1)]
-        return example_scores.ExampleFiles(self.experiment.expand(kind, values), columns, names, found)
+        units = [(run, seed) for run in runs for seed in seeds]
+        paths = [[files(run, seed, column) for column in columns] for run, seed in units]
+        names = [seed if len(runs) == 1 else str(i) for i, (_, seed) in enumerate(units, start=1)]
+        return example_scores.ExampleFiles(self.experiment.expand(kind, values), columns, names, paths)
 
     def part_included(self, name: str, tables: list[str], caption: str = "") -> list[str]:
         """Makes `tables` (titles) of the included experiments `name` or `name`/…, one per pre-training seed."""
-        included = [each for key, each in self.experiment.included.items() if f"{key}/".startswith(f"{name}/")]
+        names = [key for key in self.experiment.included if f"{key}/".startswith(f"{name}/")]
+        included = [self.experiment.included[key] for key in names]
         if not included:
             raise UserError(f"{self.experiment.path}: report: no included experiment is called {name!r}")
         titles = [str(next(iter(part.values()))) for part in included[0].content.get("report") or []]
@@ -320,7 +331,7 @@ class Report:
         if unknown:
             raise UserError(f"{self.experiment.path}: report: {name} has no part with the title {unknown[0]!r}")
         root, outer = self.runs[0], self.experiment.output
-        runs = [root / each.output.relative_to(outer) for each in included]
+        runs = [root / experiment.output.relative_to(outer) for experiment in included]
         report = Report(included[0], runs, root, self.folder and self.folder / name, self.claim)
         parts = [lines for _, lines in report.titled_parts(tables)]
         self.averages |= report.averages
@@ -337,18 +348,18 @@ class Report:
         controls: Sequence[list[str]] = (),
         caption: str = "",
     ) -> list[str]:
-        """Makes a table of tests whether a system is better than another in earlier tables (`columns`: titles).
+        """Makes a table of tests of the difference of two systems in earlier tables (`columns`: titles).
 
         `greater`: pairs of rows, by name; the claim says that the first row is better. `controls`: pairs whose second
         row is a baseline or control. Pairs that no table has are left out. Scores are averages, paired by seed
-        (`paired_tests.paired_t_test`); a row without seeds, such as a baseline, has the same score with each.
+        (`paired_tests.paired_t_test`); a row without seeds, such as a baseline, has the same score for all seeds.
         """
         title, lines = self.expand(title), []
         tested = [
             *((pair, ">", paired_tests.CLAIM, self.tests) for pair in greater),
             *((pair, "−", paired_tests.CONTROL, self.controls) for pair in controls),
         ]
-        for pair, sign, conclusions, found in tested:
+        for pair, sign, conclusions, outcomes in tested:
             first, second = map(self.expand, pair)
             for table_title in map(self.expand, columns):
                 compared = f"{first} {sign} {second}"
@@ -358,7 +369,7 @@ class Report:
                     difference, conclusion = paired_tests.cells(test, conclusions)
                     over_examples = paired_tests.over_examples(self.scores[f"{title} | {name}"]["over_examples"])
                     lines.append([compared, table_title, difference, over_examples, conclusion])
-                    found.setdefault(self.claim, {})[name] = conclusions[1 - test.sign]
+                    outcomes.setdefault(self.claim, {})[name] = conclusions[1 - test.sign]
                 elif {first, second} <= {*self.averages.get(table_title, ()), *self.omitted.get(table_title, ())}:
                     self.missing.setdefault(self.claim, []).append(name)
         header = (
@@ -368,26 +379,26 @@ class Report:
 
     def tested(self, entry: str, table_title: str, first: str, second: str) -> paired_tests.PairedTest | None:
         """Tests two rows of a table and adds the result to `scores`; None if a row is absent or lacks a score."""
-        scores, others = (self.averages.get(table_title, {}).get(name) for name in (first, second))
-        if scores is None or others is None:
+        first_scores, second_scores = (self.averages.get(table_title, {}).get(name) for name in (first, second))
+        if first_scores is None or second_scores is None:
             return None
-        pair = paired_tests.broadcast(scores, others)
+        pair = paired_tests.broadcast(first_scores, second_scores)
         if len(pair[0]) != len(pair[1]):
             raise UserError(f"{table_title}: {first} has {len(pair[0])} scores and {second} {len(pair[1])}: no pairs")
         test = paired_tests.paired_t_test(*pair)
         examples = self.examples.get(table_title, {})
         over_examples = example_scores.compare(examples.get(first), examples.get(second))
         if not over_examples and self.runs[0].is_file():
-            kept = read_kept(self.runs[0]).get(entry) or {}
-            if kept.get("differences") == test.differences:  # of the same seeds
-                over_examples = kept.get("over_examples") or {}
+            saved = read_saved(self.runs[0]).get(entry) or {}
+            if saved.get("differences") == test.differences:  # of the same seeds
+                over_examples = saved.get("over_examples") or {}
         self.scores[entry] = dataclasses.asdict(test) | {"over_examples": over_examples}
         return test
 
     def part_paired(
         self, title: str, columns: str | list, rows: list[dict], references: str, caption: str = ""
     ) -> list[str]:
-        """Makes a table of BLEU differences of every two systems with p of sacreBLEU's paired bootstrap.
+        """Makes a table of the BLEU differences of all pairs of systems with p of sacreBLEU's paired bootstrap.
 
         `file` names hypotheses. Without references or with fewer than two systems there is no table. If the run is a
         JSON file, the table has the tests that --save wrote to it.
@@ -395,39 +406,38 @@ class Report:
         from fairseq_xl.evaluation.bleu import paired, tokenizer_name
         from fairseq_xl.io.lines import read_lines
 
-        title, columns, found = self.expand(title), self.names(columns), {}
-        kept = read_kept(self.runs[0]) if self.runs[0].is_file() else None
+        title, columns, pair_rows = self.expand(title), self.names(columns), {}
+        saved = read_saved(self.runs[0]) if self.runs[0].is_file() else None
         for column in columns:
             path = Path(self.expand(references, column=column))
             lines = read_lines(path) if path.is_file() else None
             files = [
-                (name, self.experiment.expand(row["file"], more | {"column": column}))
-                for name, row, more in self.rows(rows)
+                (name, self.experiment.expand(row["file"], row_values | {"column": column}))
+                for name, row, row_values in self.rows(rows)
             ]
-            for (other, against), (name, file) in itertools.combinations(files, 2):
-                entry = f"{file} against {against}"
-                systems = [self.runs[0] / one for one in (file, against)]
+            for (baseline, baseline_file), (name, file) in itertools.combinations(files, 2):
+                entry = f"{file} against {baseline_file}"
+                systems = [self.runs[0] / file, self.runs[0] / baseline_file]
                 test = None
-                if kept is not None:
-                    test = kept.get(entry)
+                if saved is not None:
+                    test = saved.get(entry)
                 elif lines is not None and all(system.is_file() for system in systems):
-                    hypotheses, others = map(read_lines, systems)
-                    test = paired(hypotheses, others, lines, tokenizer_name(column))
+                    test = paired(read_lines(systems[0]), read_lines(systems[1]), lines, tokenizer_name(column))
                 if test:
                     self.scores[entry] = test
-                    cells = found.setdefault((name, other), [f"{name} − {other}", *[""] * len(columns)])
+                    cells = pair_rows.setdefault((name, baseline), [f"{name} − {baseline}", *[""] * len(columns)])
                     cells[1 + columns.index(column)] = f"{test['difference']:+.2f} (p = {test['p']:.3f})"
-        return [self.caption(caption, title), "", *table([title, *columns], found.values())] if found else []
+        return [self.caption(caption, title), "", *table([title, *columns], pair_rows.values())] if pair_rows else []
 
     def part_tokens(self, title: str, rows: list[dict], caption: str = "") -> list[str]:
         """Makes a table of each training's updates, tokens per update and tokens, from its train.log (`file`)."""
         lines = []
         for name, row, values in self.rows(rows):
             path = self.runs[0] / self.experiment.expand(row["file"], values)
-            found = read(path)
-            if found:
-                self.scores[entry_of(path.relative_to(self.root or self.runs[0]))] = found
-                updates, tokens = found["updates"], found["tokens"]
+            totals = read(path)
+            if totals:
+                self.scores[entry_of(path.relative_to(self.root or self.runs[0]))] = totals
+                updates, tokens = totals["updates"], totals["tokens"]
                 lines.append([name, f"{updates:,}", f"{tokens / updates:,.0f}", f"{tokens / 1e6:.2f}"])
         header = [title, "updates", "tokens per update", "million tokens"]
         return [self.caption(caption, title), "", *table(header, lines)] if lines else []
@@ -444,20 +454,20 @@ class Report:
             files = [Path(self.expand(template, column=column)) for template in (source, reference)]
             seed = self.first_seed()
             written = {}
-            for name, row, more in self.rows(rows):
-                path = self.runs[0] / self.experiment.expand(row["file"], more | {"column": column, "seed": seed})
+            for name, row, row_values in self.rows(rows):
+                path = self.runs[0] / self.experiment.expand(row["file"], row_values | {"column": column, "seed": seed})
                 if path.is_file():
                     written[name] = read_generated(path)[0]
             if not written or not all(file.is_file() for file in files):
                 continue
             sources, references = map(read_lines, files)
             lines += ["", self.caption(caption, "Outputs", column=column, seed=seed)]
-            for place in (number * len(sources) // OUTPUTS for number in range(OUTPUTS)):
-                long = len(sources[place]) > MAX_CHARACTERS
-                shown = f"{sources[place][:MAX_CHARACTERS]}…" if long else sources[place]
-                texts = {"source": shown, "reference": references[place]}
-                texts |= {name: of[place] for name, of in written.items()}
-                lines += ["", f"{place + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
+            for line in (i * len(sources) // OUTPUTS for i in range(OUTPUTS)):
+                long = len(sources[line]) > MAX_CHARACTERS
+                shown = f"{sources[line][:MAX_CHARACTERS]}…" if long else sources[line]
+                texts = {"source": shown, "reference": references[line]}
+                texts |= {name: hypotheses[line] for name, hypotheses in written.items()}
+                lines += ["", f"{line + 1}."] + [f"   - {name}: {text}" for name, text in texts.items()]
         return lines[1:]
 
 
@@ -503,7 +513,7 @@ def write(
 
 
 def summary(experiment: Experiment, tests: dict[str, dict[str, str]]) -> list[str]:
-    """Makes a table that counts, for each claim, its tests by conclusion; those of baselines are not counted."""
+    """Makes a table of the counts of each claim's tests by conclusion, without those of baselines."""
     rows = []
     for claim, conclusions in tests.items():
         counts = Counter(conclusions.values())
@@ -539,10 +549,10 @@ def main(arguments: list[str] | None = None) -> None:
     missing = [path for path in runs if not path.exists()]
     if missing:
         raise UserError(f"{missing[0]}: no such file or folder")
-    made_in = runs[0] if runs and runs[0].is_dir() else None
+    output = runs[0] if runs and runs[0].is_dir() else None
     if options.save is not None and len(runs) > 1:
         raise UserError(f"--save {options.save}: the scores of {len(runs)} pre-trainings do not fit into one file")
-    experiment = Experiment(options.file, values, made_in, options.updates)
+    experiment = Experiment(options.file, values, output, options.updates)
     write(experiment, runs, options.save, options.output)
 
 

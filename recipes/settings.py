@@ -1,10 +1,10 @@
-"""Records what a folder is made with, and refuses a folder that was made with anything else.
+"""Records the settings of a folder, and refuses a folder with other settings.
 
     python -m recipes.settings [--may-grow] FOLDER ARGUMENT ...
 
-An argument that is a file or a folder counts by its content, not by its name. Files that a folder gains later do not
-count. A FOLDER that has nothing but logs may be made with anything. With --may-grow the arguments are flags of a
-training that may continue with a larger --max-epoch or --max-update, or without the flag.
+The content of an argument that is a file or a folder counts, and not its name. Files that a folder gains later do not
+count. A FOLDER with nothing but logs may have any settings. With --may-grow the arguments are flags of a training that
+may continue with a larger --max-epoch or --max-update, or without the flag.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from recipes.entry_point import call
 
 RECORD = "step.json"  # in the folder of a step of an experiment
 SETTINGS = "settings.json"  # in the folder of a script
-DESCRIPTION = "corpus.yaml"  # in a corpus folder: changes with each language or pair; counts only as a file argument
+DESCRIPTION = "corpus.yaml"  # in a corpus folder: changes with each language or pair; counts only if it is an argument
 LIMITS = ("--max-epoch", "--max-update")  # of a training
 Record = dict[str, Any]  # "format"; "commands": lists of arguments; "files": path of a file or folder -> its digest
 
@@ -33,52 +33,52 @@ class Digests:
     """Hashes of files and folders. A file with the same time and size is read only once.
 
     Args:
-        excluded: a folder whose files do not count, such as the one that the record is for.
+        excluded: a folder whose files do not count, such as that of the record.
     """
 
     def __init__(self, excluded: Path | None = None) -> None:
         self.excluded = excluded and Path(os.path.abspath(excluded))
-        self.known: dict[tuple[Path, int, int], str] = {}
+        self.hashes: dict[tuple[Path, int, int], str] = {}
 
     def of(self, path: Path) -> str | dict[str, str]:
-        """Hash of a file; of a folder the hash of each file by name, of a data folder only that of its manifest.
+        """Returns the hash of a file, {name: hash} of the files of a folder, and of a data folder only its manifest's.
 
         Hidden files, other manifests and `DESCRIPTION`, which describe the other files, and compiled Python do not
         count.
         """
         if path.is_file():
-            return self.of_file(path)
+            return self.file_hash(path)
         if (path / "manifest.json").is_file() and (path / "dict.txt").is_file():
-            return {"manifest.json": self.of_file(path / "manifest.json")}
-        found = [file for file in sorted(path.rglob("*")) if file.is_file()]
-        found = [file for file in found if self.excluded not in Path(os.path.abspath(file)).parents]
-        files = {file.relative_to(path).as_posix(): file for file in found}
-        described = {
+            return {"manifest.json": self.file_hash(path / "manifest.json")}
+        paths = [file for file in sorted(path.rglob("*")) if file.is_file()]
+        paths = [file for file in paths if self.excluded not in Path(os.path.abspath(file)).parents]
+        files = {file.relative_to(path).as_posix(): file for file in paths}
+        metadata = {
             name for name in files if name.startswith(".") or "/." in name or name.endswith(("manifest.json", ".pyc"))
         } | {DESCRIPTION}
-        return {name: self.of_file(file) for name, file in files.items() if name not in described}
+        return {name: self.file_hash(file) for name, file in files.items() if name not in metadata}
 
-    def of_file(self, path: Path) -> str:
+    def file_hash(self, path: Path) -> str:
         status = path.stat()
         key = path, status.st_mtime_ns, status.st_size
-        if key not in self.known:
+        if key not in self.hashes:
             hashed = hashlib.sha256()
             with open(path, "rb") as stream:
                 while block := stream.read(1 << 20):
                     hashed.update(block)
-            self.known[key] = hashed.hexdigest()[:16]
-        return self.known[key]
+            self.hashes[key] = hashed.hexdigest()[:16]
+        return self.hashes[key]
 
 
 def parts(word: str) -> list[str]:
-    """Parts of an argument that may be paths: `de`, DATA and MODULE of `de=DATA:MODULE`."""
+    """Returns parts of an argument that may be paths: `de`, DATA and MODULE of `de=DATA:MODULE`."""
     return re.split("[=:]", word)
 
 
 def check(folder: Path, name: str, record: Record, otherwise: str) -> Record:
-    """Returns the record FOLDER/NAME if it has the same content as `record`, or else {}.
+    """Returns the record FOLDER/NAME if it has the same content as `record`, otherwise {}.
 
-    Raises `UserError` if they differ and the folder has results; `otherwise` says what to do beside removing it.
+    Raises `UserError` if they differ and the folder has results; `otherwise` is the alternative to removing it.
     """
     if not (folder / name).is_file():
         return {}
@@ -93,46 +93,48 @@ def check(folder: Path, name: str, record: Record, otherwise: str) -> Record:
 
 
 def refuse_results(folder: Path, changed: str, otherwise: str) -> None:
-    """Raises `UserError`, which says what has changed, if the folder has results."""
+    """Raises `UserError` with the changed setting if the folder has results."""
     if any(map(is_result, folder.iterdir())):
         raise UserError(f"{folder} was made with other settings or weights ({changed}): remove it or {otherwise}")
 
 
 def is_result(file: Path) -> bool:
-    """Whether a file or folder is not a record, lock or log."""
+    """Tells whether a file or folder is not a record, lock or log."""
     return file.name not in (RECORD, SETTINGS, ".lock") and file.suffix != ".log"
 
 
 def difference(before: Record, now: Record) -> str:
-    """Describes the first argument or input file that differs between two records; "" if none does.
+    """Describes the first argument or input file that differs between two records; "" if they are equal.
 
-    A file that did not exist before, such as a corpus that a step downloads or another language of a folder, does not
-    count. A file with the same content may have another name.
+    New files, such as a corpus that a step downloads or another language of a folder, do not count. A file with the
+    same content may have another name.
     """
-    known, files = before.get("files") or {}, now["files"]
-    old, new = [], []  # words; None where a command of the other record has more
+    old_files, files = before.get("files") or {}, now["files"]
+    old, new = [], []  # words; None for further words of the other record's command
     for words in itertools.zip_longest(before.get("commands") or [], now.get("commands") or [], fillvalue=[]):
         for left, right in itertools.zip_longest(*words):
             old.append(left)
             new.append(right)
     renamed: set[str] = set()
-    for place, (left, right) in enumerate(zip(old, new)):
+    for i, (left, right) in enumerate(zip(old, new)):
         if left == right:
             continue
         pairs = list(itertools.zip_longest(parts(left or ""), parts(right or "")))
-        if None in (left, right) or any(a != b and (a not in known or known[a] != files.get(b)) for a, b in pairs):
-            option = f"{new[place - 1]} " if 0 < place <= len(new) and new[place - 1].startswith("-") else ""
+        if None in (left, right) or any(
+            a != b and (a not in old_files or old_files[a] != files.get(b)) for a, b in pairs
+        ):
+            option = f"{new[i - 1]} " if 0 < i <= len(new) and new[i - 1].startswith("-") else ""
             if right is None and left.startswith("--"):
-                left = " ".join(filter(None, old[place : place + 2]))
+                left = " ".join(filter(None, old[i : i + 2]))
             return f"then {option}{left or 'nothing'}, now {option}{right or 'nothing'}"
         renamed |= {a for a, b in pairs if a != b}
-    compared = [path for path in known if path in files or path not in renamed]
-    return next((f"{name} has changed" for path in compared for name in changed(path, known, files)), "")
+    compared = [path for path in old_files if path in files or path not in renamed]
+    return next((f"{name} has changed" for path in compared for name in changed(path, old_files, files)), "")
 
 
-def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator[str]:
-    """Yields the path if it is a file that has changed or is missing, and the files of a folder that have."""
-    before, now = known[path], files.get(path)
+def changed(path: str, old_files: dict[str, Any], files: dict[str, Any]) -> Iterator[str]:
+    """Yields the path of a changed or missing file, or the paths of such files in a folder."""
+    before, now = old_files[path], files.get(path)
     if not isinstance(before, dict) or not isinstance(now, dict):
         yield from [path] if before != now else []
     else:
@@ -140,20 +142,20 @@ def changed(path: str, known: dict[str, Any], files: dict[str, Any]) -> Iterator
 
 
 def without_limits(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The arguments without the flags of `LIMITS`, and the last value of each."""
-    others, limits = [], {}
+    """Returns the arguments without the flags of `LIMITS`, and the last value of each flag."""
+    remaining, limits = [], {}
     rest = iter(arguments)
     for argument in rest:
         flag, equals, value = argument.partition("=")
         if flag in LIMITS:
             limits[flag] = value if equals else next(rest, "")
         else:
-            others.append(argument)
-    return others, limits
+            remaining.append(argument)
+    return remaining, limits
 
 
 def smaller(before: dict[str, str], now: dict[str, str]) -> str:
-    """Describes the first limit that is smaller than before; "" if none is. 0 is no limit."""
+    """Describes the first limit that is smaller than before; "" without one. 0 is no limit."""
     for flag in before.keys() & now.keys():
         old, new = before[flag], now[flag]
         if old.isdigit() and new.isdigit() and 0 < int(new) < (int(old) or math.inf):
@@ -162,13 +164,13 @@ def smaller(before: dict[str, str], now: dict[str, str]) -> str:
 
 
 def main(folder: Path, arguments: list[str], may_grow: bool = False) -> None:
-    """Records the arguments in the folder. Raises `UserError` if it was made with others."""
-    others, limits = without_limits(arguments) if may_grow else (arguments, {})
+    """Records the arguments in the folder. Raises `UserError` if its results have other arguments."""
+    remaining, limits = without_limits(arguments) if may_grow else (arguments, {})
     digests = Digests(folder)
-    words = [word for argument in others for word in (argument, *parts(argument))]
+    words = [word for argument in remaining for word in (argument, *parts(argument))]
     paths = [word for word in words if word and os.path.exists(word)]
     files = {path: digests.of(Path(path)) for path in paths}
-    record = {"format": FORMATS["record of settings"], "commands": [others], "files": files}
+    record = {"format": FORMATS["record of settings"], "commands": [remaining], "files": files}
     before = check(folder, SETTINGS, record, "choose another folder")
     changed = smaller(before.get("limits") or {}, limits)
     if changed:
@@ -180,4 +182,4 @@ def main(folder: Path, arguments: list[str], may_grow: bool = False) -> None:
 if __name__ == "__main__":
     may_grow = sys.argv[1:2] == ["--may-grow"]
     del sys.argv[1 : 2 if may_grow else 1]
-    call(lambda folder, *given: main(Path(folder), list(given), may_grow), __doc__)
+    call(lambda folder, *arguments: main(Path(folder), list(arguments), may_grow), __doc__)

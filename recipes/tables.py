@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Formats tables in Markdown."""
 
 from collections.abc import Iterable
 
@@ -9,5 +9,5 @@ def table(header: list, rows: Iterable[list]) -> list[str]:
 
 
 def has_cells(rows: list[list]) -> bool:
-    """Whether a cell beside the names is not empty."""
+    """Tells whether a cell beside the names is not empty."""
     return any(cell for _, *cells in rows for cell in cells)

@@ -13,7 +13,7 @@ from recipes.entry_point import call
 
 
 def first_test_set(description: Path) -> tuple[Config, list[Side]]:
-    """The description and the two sides of its first test set. Raises `UserError` if there is none."""
+    """Returns the description and the two sides of its first test set. Raises `UserError` if there is none."""
     config, problems = read_config(description)
     if problems:
         raise UserError("\n".join(problems))

@@ -8,15 +8,15 @@ from typing import Any
 
 
 def training_of(log: Path) -> dict[str, Any]:
-    """Reads the train.log of a training -> its totals and last validation; {} if no epoch has ended.
+    """Reads the train.log of a training; returns totals and the last validation, {} if no epoch has ended.
 
     Returns:
-        updates: their number.
-        tokens: read in training, without padding.
-        clipped: % of the updates whose gradients were clipped.
+        updates: number of updates.
+        tokens: tokens of the training, without padding.
+        clipped: % of the updates with clipped gradients.
         minutes: wall time, summed over restarts; killed processes are not counted.
-        losses: of the last validation, in bits per predicted token. `loss`: of the criterion, which may sum several
-            terms; `mlm`, `mlm_de`, …: of objectives; `best`: the lowest `loss` so far, if it selects checkpoints.
+        losses: losses of the last validation, in bits per predicted token: `loss` of the criterion, which may sum
+            several terms; `mlm`, `mlm_de`, … of objectives; `best`, the lowest `loss`, if it selects checkpoints.
     """
     text = log.read_text(encoding="utf-8")
     epochs = {entry["epoch"]: entry for entry in json_entries(text, "train_wpb")}  # the later of an interrupted epoch
@@ -47,6 +47,6 @@ def json_entries(text: str, key: str) -> Iterator[dict[str, Any]]:
 
 
 def losses_of(entry: dict[str, Any]) -> dict[str, float]:
-    """The losses of a validation by name: `loss` of `valid_loss`, and `mlm_de` of `valid_mlm_de_loss`."""
+    """Returns the losses of a validation by name: `loss` of `valid_loss`, and `mlm_de` of `valid_mlm_de_loss`."""
     losses = ((re.fullmatch("valid_(?:(.+)_)?loss", name), value) for name, value in entry.items())
     return {name[1] or "loss": float(value) for name, value in losses if name}

@@ -58,58 +58,58 @@ WORDS = {
 POS = "PROPN PROPN NOUN NOUN NOUN ADJ ADJ VERB VERB NUM NOUN NOUN".split()
 NER = ["B-PER", "B-LOC"] + ["O"] * 10
 RED, BIG, FILM, DOCTOR = 5, 6, 10, 11
-THINGS = (2, 3, FILM)  # each sentence has one, as its object
+THINGS = (2, 3, FILM)  # objects of the sentences
 SHORT, LONG = 3, 40  # sentences of a context
 Draw = Callable[[], list[int]]
 
 
 def draw(rng: random.Random) -> list[int]:
-    """Concepts of a sentence: Anna or a doctor or a dog reads or sees something, perhaps in Berlin."""
-    found = [rng.choice((0, 4, 11)), rng.choice((7, 8)), *rng.choice(((), (9,))), *rng.choice(((), (5,), (6,)))]
-    return [*found, rng.choice(THINGS), *rng.choice(((), (1,)))]
+    """Draws the concepts of a sentence: Anna or a doctor or a dog reads or sees something, perhaps in Berlin."""
+    concepts = [rng.choice((0, 4, 11)), rng.choice((7, 8)), *rng.choice(((), (9,))), *rng.choice(((), (5,), (6,)))]
+    return [*concepts, rng.choice(THINGS), *rng.choice(((), (1,)))]
 
 
 def sentence(words: list[str], concepts: list[int]) -> str:
-    """Concepts as words of a language."""
-    return " ".join(words[number] for number in concepts)
+    """Returns concepts as words of a language."""
+    return " ".join(words[concept] for concept in concepts)
 
 
 def tagged(tags: list[str], words: list[str], concepts: list[int]) -> str:
-    """A sentence with a tag for each word, a word per line."""
-    return "".join(f"{words[number]}\t{tags[number]}\n" for number in concepts) + "\n"
+    """Returns a sentence with a tag for each word, a word per line."""
+    return "".join(f"{words[concept]}\t{tags[concept]}\n" for concept in concepts) + "\n"
 
 
 def inference(words: list[str], first: list[int], second: list[int], rng: random.Random) -> tuple[str, str, str]:
-    """A premise, a hypothesis and a label of XNLI: the premise's beginning, that in red instead of big, or another."""
-    red = [RED if number == BIG else number for number in first]
+    """Returns premise, hypothesis and label of XNLI: its beginning, its beginning in red, or another sentence."""
+    red = [RED if concept == BIG else concept for concept in first]
     kinds = {"entailment": first[:2], "contradiction": [*red[:2], RED], "neutral": second}
     label = rng.choice(list(kinds))
     return sentence(words, first), sentence(words, kinds[label]), label
 
 
 def questions(prefix: str, words: list[str], rng: random.Random, count: int) -> list[dict[str, Any]]:
-    """Articles in SQuAD's format: where is the film?
+    """Returns articles in SQuAD's format: where is the film?
 
-    A context has `SHORT` sentences, every eighth `LONG`, which is more than an input of the smoke tests. One of them,
-    at random, has the film as its object.
+    A context has `SHORT` sentences, every eighth `LONG`, which is more than an input of the smoke tests. A random
+    sentence has the film as its object.
     """
     articles = []
-    for number in range(count):
-        sentences = [draw(rng) for _ in range(LONG if number % 8 == 7 else SHORT)]
-        place = rng.randrange(len(sentences))
+    for i in range(count):
+        sentences = [draw(rng) for _ in range(LONG if i % 8 == 7 else SHORT)]
+        film_row = rng.randrange(len(sentences))
         for row, concepts in enumerate(sentences):
-            thing = FILM if row == place else rng.choice(THINGS[:-1])
+            thing = FILM if row == film_row else rng.choice(THINGS[:-1])
             sentences[row] = [thing if concept in THINGS else concept for concept in concepts]
         context = [concept for concepts in sentences for concept in concepts]
         before = sentence(words, context[: context.index(FILM)])
         answers = [{"text": words[FILM], "answer_start": len(before) + 1}]
-        question = {"id": f"{prefix}-{number}", "question": words[FILM], "answers": answers}
+        question = {"id": f"{prefix}-{i}", "question": words[FILM], "answers": answers}
         articles.append({"paragraphs": [{"context": sentence(words, context), "qas": [question]}]})
     return articles
 
 
 def squad(articles: list[dict[str, Any]]) -> str:
-    """A file in SQuAD's format."""
+    """Returns a file in SQuAD's format."""
     return json.dumps({"version": "1.1", "data": articles}, ensure_ascii=False)
 
 
@@ -121,21 +121,21 @@ def write(path: Path, text: str) -> None:
 
 def write_corpus(folder: Path, languages: Iterable[str], pieces: int) -> None:
     """Writes monolingual text, bitext of each language with English, and corpus.yaml for `python -m preprocess`."""
-    described: dict[str, Any] = {"languages": list(languages), "vocabulary": {"size": pieces}}
-    described |= {"monolingual": {}, "bitext": {}}
+    content: dict[str, Any] = {"languages": list(languages), "vocabulary": {"size": pieces}}
+    content |= {"monolingual": {}, "bitext": {}}
     for split, count in (("train", 400), ("valid", 30)):
         rng = random.Random(split)
-        drawn = [draw(rng) for _ in range(count)]
+        sentences = [draw(rng) for _ in range(count)]
         texts = {
-            language: "".join(f"{sentence(WORDS[language].split(), concepts)}\n" for concepts in drawn)
+            language: "".join(f"{sentence(WORDS[language].split(), concepts)}\n" for concepts in sentences)
             for language in languages
         }
         for language, text in texts.items():
             write(folder / f"{split}.{language}", text)
-            described["monolingual"].setdefault(language, {})[split] = f"{split}.{language}"
+            content["monolingual"].setdefault(language, {})[split] = f"{split}.{language}"
             if language != "en":
                 pair = "-".join(sorted((language, "en")))
                 for side in (language, "en"):
                     write(folder / f"{split}.{pair}.{side}", texts[side])
-                described["bitext"].setdefault(pair, {})[split] = f"{split}.{pair}"
-    write(folder / "corpus.yaml", yaml.safe_dump(described, sort_keys=False))
+                content["bitext"].setdefault(pair, {})[split] = f"{split}.{pair}"
+    write(folder / "corpus.yaml", yaml.safe_dump(content, sort_keys=False))

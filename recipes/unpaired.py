@@ -1,12 +1,12 @@
-"""Makes monolingual text of two languages that is not parallel from parallel text.
+"""Makes monolingual text of two languages from parallel text.
 
     python -m recipes.unpaired FOLDER OUTPUT --langs en,de [--vocabulary N] [--parallel 0.1]
 
 Odd pages of FOLDER/bitext/train.en-de become English text in OUTPUT, even pages German text. Empty lines separate
-pages. Pages of FOLDER/mono/train.* follow that have no line of the parallel text. With --parallel 0.1 every tenth
-parallel page stays parallel and is left out of the monolingual text. Validation and test text stays parallel, too.
-OUTPUT/corpus.yaml describes the text for `python -m preprocess`. Pages repeat each other's lines: OUTPUT/manifest.json
-has the number of lines in each monolingual text, and of those that have a translation in the other one.
+pages. Pages of FOLDER/mono/train.* without a line of the parallel text follow. With --parallel 0.1 every tenth parallel
+page stays parallel and is left out of the monolingual text. Validation and test text stays parallel.
+OUTPUT/corpus.yaml describes the text for `python -m preprocess`. Pages have lines in common: OUTPUT/manifest.json has
+the number of lines of each monolingual text, and of those with a translation in the other text.
 """
 
 import argparse
@@ -25,29 +25,29 @@ from recipes.corpus import make
 
 
 def pages(path: Path) -> list[list[str]]:
-    """The pages of a text, lists of lines; an empty line ends a page."""
-    found: list[list[str]] = [[]]
+    """Returns the pages of a text, lists of lines; an empty line ends a page."""
+    result: list[list[str]] = [[]]
     for line in read_lines(path):
         if not is_blank(line):
-            found[-1].append(line)
-        elif found[-1]:
-            found.append([])
-    return [page for page in found if page]
+            result[-1].append(line)
+        elif result[-1]:
+            result.append([])
+    return [page for page in result if page]
 
 
 def own_pages(path: Path, parallel: list[list[str]]) -> list[list[str]]:
-    """The pages of a monolingual text, if there is one, that share no line with the parallel pages of its language."""
+    """Returns the pages of a monolingual text, if it exists, without a line of the parallel pages of its language."""
     if not stored(path).is_file():
         return []
-    known = {line for page in parallel for line in page}
-    return [page for page in pages(path) if not known & {*page}]
+    parallel_lines = {line for page in parallel for line in page}
+    return [page for page in pages(path) if not parallel_lines & {*page}]
 
 
-def translated(one: list[list[str]], other: list[list[str]], bitext: list[tuple[str, str]]) -> int:
-    """Number of lines of the pages `one` that have a translation in `bitext` that is a line of the pages `other`."""
-    known = {line for page in other for line in page}
-    found = {first for first, second in bitext if second in known}
-    return sum(line in found for page in one for line in page)
+def translated(first: list[list[str]], second: list[list[str]], bitext: list[tuple[str, str]]) -> int:
+    """Counts the lines of the pages `first` whose translation in `bitext` is a line of the pages `second`."""
+    lines = {line for page in second for line in page}
+    sources = {source for source, target in bitext if target in lines}
+    return sum(line in sources for page in first for line in page)
 
 
 def write(path: Path, text: list[list[str]]) -> None:
@@ -92,12 +92,12 @@ def main(arguments: list[str] | None = None) -> None:
         raise UserError(f"{prefix}: the pages of {codes[0]} and {codes[1]} differ in their numbers of lines")
     tests = {split: f"{folder}/bitext/{split}.{pair}" for split in ("valid", "test")}
     share = options.parallel
-    parallel = [int((place + 1) * share) > int(place * share) for place in range(len(sides[0]))]  # at equal distances
+    parallel = [int((i + 1) * share) > int(i * share) for i in range(len(sides[0]))]  # at equal distances
     training = {"train": f"{output}/bitext/train.{pair}"} if any(parallel) else {}
     texts = []
-    for number, (code, side) in enumerate(zip(codes, sides)):
+    for i, (code, side) in enumerate(zip(codes, sides)):
         alone = [page for page, both in zip(side, parallel) if not both]
-        texts.append(alone[number::2] + own_pages(folder / f"mono/train.{code}", side))
+        texts.append(alone[i::2] + own_pages(folder / f"mono/train.{code}", side))
         if not texts[-1]:
             if len(side) < 2:
                 raise UserError(f"{prefix} has {'one page' if side else 'no page'}: empty lines separate pages")
@@ -108,15 +108,15 @@ def main(arguments: list[str] | None = None) -> None:
             write(output / f"bitext/train.{pair}.{code}", [page for page, both in zip(side, parallel) if both])
     bitext = [lines for aligned in zip(*sides) for lines in zip(*aligned)]
     counts = [
-        {"lines": sum(map(len, texts[place])), "translated": translated(texts[place], texts[1 - place], lines)}
-        for place, lines in enumerate((bitext, [(second, first) for first, second in bitext]))
+        {"lines": sum(map(len, texts[i])), "translated": translated(texts[i], texts[1 - i], lines)}
+        for i, lines in enumerate((bitext, [(second, first) for first, second in bitext]))
     ]
-    for (code, other), count in zip((codes, codes[::-1]), counts):
+    for (code, target), count in zip((codes, codes[::-1]), counts):
         sys.stderr.write(
-            f"{code}: {count['translated']} of {count['lines']} lines have a translation in the text of {other}\n"
+            f"{code}: {count['translated']} of {count['lines']} lines have a translation in the text of {target}\n"
         )
     write_json(output / "manifest.json", dict(zip(codes, counts)))
-    described = {
+    content = {
         "languages": codes,
         "vocabulary": {"model": "unigram", "size": options.vocabulary, "alpha": 0.5},
         "monolingual": {
@@ -125,7 +125,7 @@ def main(arguments: list[str] | None = None) -> None:
         "bitext": {pair: training | tests},
     }
     with replacing(output / "corpus.yaml") as file:
-        file.write(yaml.safe_dump(described, allow_unicode=True, sort_keys=False).encode())
+        file.write(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode())
 
 
 if __name__ == "__main__":

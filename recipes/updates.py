@@ -22,16 +22,16 @@ from recipes.entry_point import call
 
 
 def configuration(arguments: list[str]) -> Any:
-    """The configuration of a command line of fairseq-train in which --total-num-update may be missing."""
+    """Returns the configuration of a command line of fairseq-train in which --total-num-update may be missing."""
     # fairseq stops at a linear decay without a number of updates
     decays = any(argument.rpartition("=")[2] == "polynomial_decay" for argument in arguments)
-    known = ["--total-num-update", "1"] if decays else []
-    arguments = [arguments[0], *known, *arguments[1:]]
+    placeholder = ["--total-num-update", "1"] if decays else []
+    arguments = [arguments[0], *placeholder, *arguments[1:]]
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
 
 
 def count(cfg: Any) -> int:
-    """Updates of a training, as fairseq makes them: batches of --max-epoch epochs over processes and --update-freq.
+    """Counts the updates of a training: batches of --max-epoch epochs over processes and --update-freq.
 
     Args:
         cfg: the configuration of fairseq-train; all objectives of the task are labelled.
@@ -47,7 +47,7 @@ def count(cfg: Any) -> int:
         raise UserError(f"--warmup-share: --task {cfg.task._name} is not fine-tuning of an encoder")
     task.learn()
     task.load_dataset("train")
-    found, batch = 0, cfg.dataset
+    total, batch = 0, cfg.dataset
     for epoch in range(1, cfg.optimization.max_epoch + 1):
         batches = task.get_batch_iterator(
             task.dataset("train"),
@@ -58,13 +58,13 @@ def count(cfg: Any) -> int:
             num_shards=int(os.environ.get("WORLD_SIZE", cfg.distributed_training.distributed_world_size)),
             epoch=epoch,
         )
-        each = cfg.optimization.update_freq
-        found += -(-len(batches) // each[min(epoch, len(each)) - 1])
-    return found
+        update_freq = cfg.optimization.update_freq
+        total += -(-len(batches) // update_freq[min(epoch, len(update_freq)) - 1])
+    return total
 
 
 def flags(cfg: Any, share: float) -> list[str]:
-    """The flags that replace ``--warmup-share``."""
+    """Returns the flags that replace ``--warmup-share``."""
     total = count(cfg)
     if cfg.optimization.max_update:
         total = min(total, cfg.optimization.max_update)
@@ -83,7 +83,7 @@ def main(share: str, arguments: list[str]) -> None:
     if not 0 <= value < 1:
         raise UserError(f"--warmup-share {share}: expected a number from 0 up to, but not including, 1")
     register()
-    logging.disable(logging.WARNING)  # the training reports the same again
+    logging.disable(logging.WARNING)  # the training repeats the warnings
     try:
         sys.stdout.write(" ".join(flags(configuration(arguments), value)) + "\n")
     finally:

@@ -14,43 +14,43 @@ from recipes.wmt_arguments import ROOT, Arguments, check, corpus_content, pair_o
 
 
 def complete_corpora(arguments: Arguments, commands: Commands) -> None:
-    """Reads each pair that is missing from its corpus folder, or whose Romanian text there has the other form."""
-    if arguments.back and "ro" in arguments.monolingual and arguments.form == "without":
+    """Reads each pair that its corpus folder lacks, or whose Romanian text does not match --keep-diacritics."""
+    if arguments.back and "ro" in arguments.monolingual and arguments.diacritics == "without":
         commands.python("preprocess.readers.romanian", "--check", arguments.monolingual["ro"])
     for pair in arguments.pairs:
-        folder, wanted = arguments.folder(pair), arguments.pairs if arguments.corpus else [pair]
-        pairs, form = corpus_content(folder)
-        if pair not in pairs or (pair == "en-ro" and form != arguments.form):
-            options = ["--remove-diacritics"] if "en-ro" in wanted and arguments.form == "without" else []
-            commands.python("preprocess.readers.wmt", folder, "--pairs", ",".join(wanted), *options)
+        folder, needed = arguments.folder(pair), arguments.pairs if arguments.corpus else [pair]
+        pairs, diacritics = corpus_content(folder)
+        if pair not in pairs or (pair == "en-ro" and diacritics != arguments.diacritics):
+            options = ["--remove-diacritics"] if "en-ro" in needed and arguments.diacritics == "without" else []
+            commands.python("preprocess.readers.wmt", folder, "--pairs", ",".join(needed), *options)
         if pair == "en-ro":
-            sys.stderr.write(f"wmt.sh: {folder} has Romanian text {arguments.form} diacritics\n")
+            sys.stderr.write(f"wmt.sh: {folder} has Romanian text {arguments.diacritics} diacritics\n")
 
 
 def description(arguments: Arguments) -> dict[str, Any]:
-    """The corpus description."""
+    """Returns the corpus description."""
     bitext: dict[str, dict[str, Any]] = {}
     for pair in arguments.pairs:
         texts = f"{arguments.folder(pair)}/bitext"
         bitext[pair] = {split: f"{texts}/{split}.{pair}" for split in ("train", "valid", "test")}
     if arguments.clean:
         bitext["en-fr"]["clean"] = yaml.safe_load(arguments.clean)
-    described: dict[str, Any] = {"languages": arguments.languages, "bitext": bitext}
+    content: dict[str, Any] = {"languages": arguments.languages, "bitext": bitext}
     if arguments.back:
-        described["monolingual"] = {code: {"train": text} for code, text in arguments.monolingual.items()}
-    return described
+        content["monolingual"] = {code: {"train": text} for code, text in arguments.monolingual.items()}
+    return content
 
 
 def configurations(arguments: Arguments) -> list[str]:
-    """The system's own configuration for a model of one pair, if there is one."""
+    """Returns the system's configuration for a model of one pair, if it exists."""
     path = f"{ROOT}/recipes/{arguments.system}/config/translate-{arguments.pairs[0]}.yaml"
     return [path] if len(arguments.pairs) == 1 and os.path.isfile(path) else []
 
 
 def record(arguments: Arguments, commands: Commands) -> None:
-    """Records what OUTPUT_DIR is made with; fails if it was made with anything else."""
+    """Records the settings of OUTPUT_DIR; fails if it has others."""
     recipes, data = f"{ROOT}/recipes", arguments.data
-    made_with = [arguments.system, arguments.named, arguments.checkpoint]
+    made_with = [arguments.system, ",".join(arguments.directions), arguments.checkpoint]
     made_with += [f"{data}/dict.txt", f"{data}/sentencepiece.model"]
     made_with += dict.fromkeys(f"{arguments.folder(pair)}/manifest.json" for pair in arguments.pairs)
     made_with += [f"{recipes}/{arguments.system}/config/translate.yaml", f"{recipes}/xlm/config/generate.yaml"]
@@ -84,7 +84,7 @@ def train(arguments: Arguments, commands: Commands) -> None:
         words += ["--init-encoder-from", checkpoint, "--init-decoder-from", checkpoint]
     if arguments.back:
         words.append("--back-translated")
-    words += ["--lang-pairs", arguments.named]
+    words += ["--lang-pairs", ",".join(arguments.directions)]
     commands.run("bash", f"{ROOT}/recipes/{script}", f"{output}/data-bin", output, *words)
 
 
@@ -97,21 +97,24 @@ def score(arguments: Arguments, commands: Commands, direction: str) -> None:
     words = [f"{output}/data-bin", f"{output}/{model}", folder, source, target, reference]
     commands.run("bash", f"{ROOT}/recipes/xlm/score.sh", *words)
     if direction == "en-ro":
-        score_other_form(arguments, commands, folder, reference)
+        score_with_other_diacritics(arguments, commands, folder, reference)
 
 
-def score_other_form(arguments: Arguments, commands: Commands, folder: str, reference: str) -> None:
-    """Computes BLEU of the other form of Romanian: the reference with diacritics, or both texts without them."""
+def score_with_other_diacritics(arguments: Arguments, commands: Commands, folder: str, reference: str) -> None:
+    """Computes BLEU with the reference with diacritics, if the model has none, or of both texts without them."""
     hypotheses = f"{folder}/hypotheses.ro"
-    if arguments.form == "without":
-        other, texts = "with", [hypotheses, f"{arguments.folder('en-ro')}/bitext/test-diacritics.en-ro.ro"]
+    if arguments.diacritics == "without":
+        diacritics, texts = "with", [hypotheses, f"{arguments.folder('en-ro')}/bitext/test-diacritics.en-ro.ro"]
     else:
-        other, texts = "without", [f"{folder}/{name}-without-diacritics.ro" for name in ("hypotheses", "reference")]
+        diacritics, texts = (
+            "without",
+            [f"{folder}/{name}-without-diacritics.ro" for name in ("hypotheses", "reference")],
+        )
         for path, plain in zip((hypotheses, reference), texts):
             with open(path, "rb") as stdin, replacing(plain) as stdout:
                 commands.python("preprocess.readers.romanian", "--remove-diacritics", stdin=stdin, stdout=stdout)
     if os.path.isfile(texts[1]):
-        path = f"{folder}/bleu-{other}-diacritics.json"
+        path = f"{folder}/bleu-{diacritics}-diacritics.json"
         with replacing(path) as stdout:
             commands.python("fairseq_xl", "score", "bleu", "--plain", *texts, "--language", "ro", stdout=stdout)
         with open(path, encoding="utf-8") as file:

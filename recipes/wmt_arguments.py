@@ -14,7 +14,7 @@ SYSTEMS = ("xlm", "veco")
 PAIRS = ("en-de", "en-fr", "en-ro")
 #: default rules for en-fr, as in Moses's clean-corpus-n.perl -ratio 1.5, 1 to 250 words
 CLEAN = "{longest: 250, length_ratio: 0, token_ratio: 1.5, copies: false, language: false, duplicates: false}"
-#: options with a value -> what the value is
+#: options with a value -> description of the value
 VALUES = {"--corpus": "a folder", "--back-translate": "a checkpoint", "--back-translate-flags": "flags"}
 #: options without a value -> their pair, and the error for other pairs
 SWITCHES = {
@@ -28,19 +28,15 @@ class Arguments:
     """Arguments of wmt.sh."""
 
     system: str
-    named: str  # DIRECTIONS
+    directions: list[str]
     data: str
     checkpoint: str
     output: str
     flags: list[str] = field(default_factory=list)  # CONFIG.yaml and flags of fairseq-train
     corpus: str = ""  # --corpus
     back: tuple[str, ...] = ()  # --back-translate: the model and flags of fairseq-xl back-translate
-    clean: str = ""  # rules that leave out pairs of en-fr; "" keeps all pairs
-    form: str = "without"  # Romanian text "with" or "without" diacritics
-
-    @property
-    def directions(self) -> list[str]:
-        return self.named.split(",")
+    clean: str = ""  # rules that leave out pairs of en-fr; "" leaves out none
+    diacritics: str = "without"  # Romanian text "with" or "without" diacritics
 
     @property
     def pairs(self) -> list[str]:
@@ -52,21 +48,21 @@ class Arguments:
 
     @property
     def monolingual(self) -> dict[str, str]:
-        """Target language -> its monolingual text, in the folder of the first direction into the language."""
-        found: dict[str, str] = {}
+        """Target language -> monolingual text, in the folder of the first direction into the language."""
+        texts: dict[str, str] = {}
         for direction in self.directions:
             target = direction.split("-")[1]
-            found.setdefault(target, f"{self.folder(pair_of(direction))}/mono/train.{target}")
-        return found
+            texts.setdefault(target, f"{self.folder(pair_of(direction))}/mono/train.{target}")
+        return texts
 
     def folder(self, pair: str) -> str:
-        """The corpus folder of a pair."""
-        form = "-diacritics" if pair == "en-ro" and self.form == "with" else ""
-        return self.corpus or f"{ROOT}/corpora/wmt-{pair}{form}"
+        """Returns the corpus folder of a pair."""
+        suffix = "-diacritics" if pair == "en-ro" and self.diacritics == "with" else ""
+        return self.corpus or f"{ROOT}/corpora/wmt-{pair}{suffix}"
 
 
 def pair_of(direction: str) -> str:
-    """The pair of a direction, with English first."""
+    """Returns the pair of a direction, with English first."""
     return f"en-{direction.removesuffix('-en')}" if direction.endswith("-en") else direction
 
 
@@ -74,15 +70,15 @@ def parse(words: list[str]) -> Arguments:
     """Parses the command line. Raises `UserError` for wrong arguments."""
     if len(words) < 5:
         raise UserError("expected SYSTEM DIRECTIONS DATA CHECKPOINT OUTPUT_DIR")
-    system, named, data, checkpoint, output, *flags = words
-    arguments = Arguments(system, named, data, checkpoint, output)
+    system, directions, data, checkpoint, output, *flags = words
+    arguments = Arguments(system, directions.split(","), data, checkpoint, output)
     if system not in SYSTEMS:
         raise UserError(f"{system} is neither xlm nor veco")
     for direction in arguments.directions:
         if pair_of(direction) not in PAIRS:
-            raise UserError(f"DIRECTIONS {named}: {direction} is not a direction of en-de, en-fr or en-ro")
-    names_of("DIRECTIONS", named)
-    given = {}
+            raise UserError(f"DIRECTIONS {directions}: {direction} is not a direction of en-de, en-fr or en-ro")
+    names_of("DIRECTIONS", directions)
+    options = {}
     while flags and flags[0] in (*VALUES, *SWITCHES):  # after another argument all flags are of fairseq-train
         flag = flags.pop(0)
         if flag in SWITCHES:
@@ -91,20 +87,20 @@ def parse(words: list[str]) -> Arguments:
                 raise UserError(f"{flag}: {reason}")
         elif not flags or (flags[0] == "" and flag != "--back-translate-flags"):
             raise UserError(f"{flag} needs {VALUES[flag]}")
-        given[flag] = "" if flag in SWITCHES else flags.pop(0)
+        options[flag] = "" if flag in SWITCHES else flags.pop(0)
     arguments.flags = flags
-    model, options = given.get("--back-translate"), given.get("--back-translate-flags", "").split()
-    if options and not model:
+    model, model_flags = options.get("--back-translate"), options.get("--back-translate-flags", "").split()
+    if model_flags and not model:
         raise UserError("--back-translate-flags needs --back-translate MODEL")
-    arguments.corpus = given.get("--corpus", "")
-    arguments.back = (model, *options) if model else ()
-    arguments.clean = CLEAN if "en-fr" in arguments.pairs and "--keep-all-pairs" not in given else ""
-    arguments.form = "with" if "--keep-diacritics" in given else "without"
+    arguments.corpus = options.get("--corpus", "")
+    arguments.back = (model, *model_flags) if model else ()
+    arguments.clean = CLEAN if "en-fr" in arguments.pairs and "--keep-all-pairs" not in options else ""
+    arguments.diacritics = "with" if "--keep-diacritics" in options else "without"
     return arguments
 
 
 def check(arguments: Arguments) -> None:
-    """Raises `UserError` for missing inputs. Sets the form of Romanian to that of a --corpus that is complete."""
+    """Raises `UserError` for missing inputs. Sets `diacritics` to those of a complete --corpus."""
     data, checkpoint, corpus = arguments.data, arguments.checkpoint, arguments.corpus
     for name in ("dict.txt", "sentencepiece.model"):
         if not Path(data, name).is_file():
@@ -116,13 +112,13 @@ def check(arguments: Arguments) -> None:
     if checkpoint != "random" and not os.path.exists(checkpoint):
         raise UserError(f"CHECKPOINT {checkpoint}: no such file")
     if corpus and Path(corpus, "manifest.json").is_file():
-        pairs, form = corpus_content(corpus)
+        pairs, diacritics = corpus_content(corpus)
         for pair in arguments.pairs:
             if pair not in pairs:
                 raise UserError(f"--corpus {corpus} has no text of {pair}: name another folder")
-        if arguments.form == "with" and form == "without":
+        if arguments.diacritics == "with" and diacritics == "without":
             raise UserError(f"--keep-diacritics: --corpus {corpus} has Romanian text without diacritics")
-        arguments.form = form
+        arguments.diacritics = diacritics
     if arguments.back:
         if not Path(arguments.back[0]).is_file():
             raise UserError(f"--back-translate {arguments.back[0]}: no such file")
@@ -132,7 +128,7 @@ def check(arguments: Arguments) -> None:
 
 
 def corpus_content(folder: str) -> tuple[list[str], str]:
-    """The pairs of a corpus folder, and the form of its Romanian text: "with" or "without" diacritics.
+    """Returns the pairs of a corpus folder, and whether its Romanian text is "with" or "without" diacritics.
 
     The reader writes the manifest last: a folder without a manifest, or with a damaged one, has no pairs.
     """

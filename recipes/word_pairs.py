@@ -1,10 +1,10 @@
-"""Makes dictionaries of words from the aligned lines of a corpus that are one word in both languages.
+"""Makes dictionaries of words from aligned lines of one word in both languages.
 
     python -m recipes.word_pairs FOLDER OUTPUT --pairs en-de,en-fr
 
 Reads all splits of FOLDER/bitext: in LibreOffice help, one-word lines are headings and names of menus, buttons and
 options. Writes OUTPUT/en-de.txt with a pair of words on each line, separated by a tab. Two words are a pair if each is
-the most frequent translation of the other one; of equally frequent ones the first.
+the most frequent translation, the first of equally frequent ones, of the other word.
 """
 
 import argparse
@@ -24,7 +24,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def word_pairs(folder: Path, pair: str) -> list[tuple[str, str]]:
-    """The pairs of words of two languages; raises `UserError` if there is none."""
+    """Returns the pairs of words of two languages; raises `UserError` if there is none."""
     if pair.count("-") != 1:
         raise UserError(f"--pairs {pair}: expected a pair such as en-de")
     counts: Counter[tuple[str, str]] = Counter()
@@ -37,13 +37,13 @@ def word_pairs(folder: Path, pair: str) -> list[tuple[str, str]]:
             lines = zip(*([line.strip() for line in side] for side in sides))
             counts.update(line for line in lines if all(WORD.fullmatch(word) for word in line))
     best: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    for one, two in sorted(counts, key=lambda words: -counts[words]):  # a stable order
-        best[0].setdefault(one, two)
-        best[1].setdefault(two, one)
-    found = [(one, two) for one, two in best[0].items() if best[1][two] == one]
-    if not found:
+    for first, second in sorted(counts, key=lambda words: -counts[words]):  # a stable order
+        best[0].setdefault(first, second)
+        best[1].setdefault(second, first)
+    pairs = [(first, second) for first, second in best[0].items() if best[1][second] == first]
+    if not pairs:
         raise UserError(f"{folder}/bitext: no aligned lines of {pair} are one word in both languages")
-    return found
+    return pairs
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,10 +55,10 @@ def main(arguments: list[str] | None = None) -> None:
     error_reporting.install()
     options.output.mkdir(parents=True, exist_ok=True)
     for pair in names_of("--pairs", options.pairs):
-        found = word_pairs(options.folder, pair)
+        words = word_pairs(options.folder, pair)
         with replacing(options.output / f"{pair}.txt") as file:
-            file.write("".join(f"{one}\t{two}\n" for one, two in found).encode("utf-8"))
-        sys.stderr.write(f"{pair}: {len(found)} pairs of words\n")
+            file.write("".join(f"{first}\t{second}\n" for first, second in words).encode("utf-8"))
+        sys.stderr.write(f"{pair}: {len(words)} pairs of words\n")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ fairseq_xl.register()
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "fairseq_xl").rglob("*.py"))
 PREPARATION = sorted((ROOT / "preprocess").rglob("*.py"))
+RECIPES = sorted((ROOT / "recipes").rglob("*.py"))
 
 #: each part may import itself, the parts named and EVERYONES
 LAYERS = {
@@ -202,6 +203,7 @@ FINISHED = (
     "objectives",
     "optimizers",
     "preprocess",
+    "recipes",
     "rehearsal",
     "serving",
     "tasks",
@@ -221,7 +223,9 @@ def defined_names(tree):
 
 
 def test_names_are_nouns_of_the_field():
-    paths = [path for path in (*MODULES, *PREPARATION) if not {*path.relative_to(ROOT).parts}.isdisjoint(FINISHED)]
+    paths = [
+        path for path in (*MODULES, *PREPARATION, *RECIPES) if not {*path.relative_to(ROOT).parts}.isdisjoint(FINISHED)
+    ]
     names = {(name(path), word) for path in paths for word in defined_names(parse(path))}
     assert not [(path, word) for path, word in names if word.strip("_") in NO_NOUNS or word.startswith("of_")]
 

@@ -48,8 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
                 name = f"{split}.{language}"
                 files, leave_out = {language: f"{name}.json"}, options.skip_invalid
                 parts.append(Part(name, path, files, read, line=copied, settings=(prefix,), leave_out=leave_out))
-        languages = list(dict.fromkeys(language for part in parts for language in part.files))
-        build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": languages})
+        codes = list(dict.fromkeys(language for part in parts for language in part.files))
+        build(options.destination, Path(), parts, {"corpus": ["SQuAD"], "languages": codes})
 
     return command.run("squad", work)
 

@@ -1,10 +1,10 @@
-"""Measures the share of a training step of unsupervised translation that generation takes.
+"""Measures the share of generation in a training step of unsupervised translation.
 
     python -m recipes.benchmark.back_translation CHECKPOINT DATA [--batches 15] [--max-tokens 2000] [--device cuda]
 
-Each of the first batches of back-translation of an epoch is translated alone, and then trained on: translation, loss,
-gradients, clipping and Adam. Prints JSON: the machine, the versions of packages, the sizes of the model, the seconds,
-and the median share with its 95 % bootstrap interval.
+The first batches of back-translation of an epoch are translated, and then trained on: translation, loss, gradients,
+clipping and Adam. Prints JSON: the machine, the versions of packages, the sizes of the model, the seconds, and the
+median share with its 95 % bootstrap interval.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SIZES = ("encoder_layers", "decoder_layers", "embed_dim")
 
 
 def measure(checkpoint: str, data: str, batches: int, max_tokens: int, device: str) -> dict[str, Any]:
-    """Seconds of generation and of whole steps for each batch, and the share of generation."""
+    """Measures the seconds of generation and of whole steps for each batch, and the share of generation."""
     model, task = fairseq_xl.load(checkpoint, data)
     objective = task.objectives["back_translation"]
     objective.scorer = None  # counting translations is not measured
@@ -38,9 +38,9 @@ def measure(checkpoint: str, data: str, batches: int, max_tokens: int, device: s
         batch = utils.move_to_cuda(sample["batch"]) if device == "cuda" else sample["batch"]
         seconds["generation"].append(_timed(lambda: objective.translated(model, batch), device))
         seconds["step"].append(_timed(lambda: _step(model, objective, batch, optimizer), device))
-        if len(seconds["step"]) > batches:  # the first one allocates memory and does not count
+        if len(seconds["step"]) > batches:  # the first batch allocates memory and does not count
             break
-    seconds = {name: taken[1:] for name, taken in seconds.items()}
+    seconds = {name: values[1:] for name, values in seconds.items()}
     return surroundings(device) | {
         "threads": torch.get_num_threads(),
         "model": {name: getattr(model.cfg, name) for name in SIZES} | {"vocabulary": len(task.dictionary)},

@@ -1,11 +1,11 @@
-"""Measures beam search with our encoder-decoder and in fairseq's Transformer with the same weights.
+"""Measures beam search of this package and of fairseq's Transformer with the same weights.
 
     python -m recipes.benchmark.beam_search [--quick] [--device cuda] [--precision bf16] [--shape layers=6 …]
 
 In each round both systems translate the same batch of random tokens, one after the other. All outputs of a case have
 the same length, 25 or 250 tokens. Prints JSON: the machine, the versions of packages, and for each case its sizes, the
-seconds, the median of fairseq's seconds over ours with its 95 % bootstrap interval, and the operators per search step,
-not counting views; on a GPU most of them launch a kernel.
+seconds, the median ratio of fairseq's seconds to ours with its 95 % bootstrap interval, and the operators per search
+step without views; on a GPU most of them launch a kernel.
 """
 
 import argparse
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SYSTEMS = ("fairseq_xl", "fairseq")
 CASES = ("short", "long")
-COUNTED = (4, 12)  # lengths of the outputs whose numbers of operators are compared
+COUNTED = (4, 12)  # lengths of two outputs whose operators are counted
 EOS = 2
 
 
@@ -61,18 +61,18 @@ QUICK_LONG = replace(LONG, layers=2, embed_dim=256, ffn_dim=1024, heads=4, vocab
 
 
 class Language(Dictionary):
-    """fairseq's dictionary as our decoder needs it, whose outputs begin with ``</s>`` here."""
+    """fairseq's dictionary for our decoder, whose outputs begin with ``</s>`` here."""
 
     num_languages, first_language = 0, EOS
 
 
-def built(shape: Shape) -> dict[str, tuple[Any, type[SequenceGenerator]]]:
-    """{system: model and class of its generator}; both models have the same random weights."""
+def build_models(shape: Shape) -> dict[str, tuple[Any, type[SequenceGenerator]]]:
+    """Returns {system: (model, class of its generator)}; both models have the same random weights."""
     register()
     torch.manual_seed(1)
     dictionary = Language()
-    for number in range(shape.vocabulary - len(dictionary)):
-        dictionary.add_symbol(f"p{number}")
+    for i in range(shape.vocabulary - len(dictionary)):
+        dictionary.add_symbol(f"p{i}")
     positions = max(shape.longest, shape.length, *COUNTED) + 1
     cfg = Namespace(
         encoder_embed_dim=shape.embed_dim,
@@ -89,31 +89,31 @@ def built(shape: Shape) -> dict[str, tuple[Any, type[SequenceGenerator]]]:
         max_target_positions=positions,
     )
     base_architecture(cfg)
-    theirs = TransformerModel.build_model(
+    reference = TransformerModel.build_model(
         cfg, SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     )
-    form = EncoderDecoderConfig(
+    config = EncoderDecoderConfig(
         embed_dim=shape.embed_dim,
         ffn_dim=shape.ffn_dim,
         heads=shape.heads,
         encoder_layers=shape.layers,
         decoder_layers=shape.layers,
         max_positions=positions,
-        position_offset=theirs.decoder.embed_positions.padding_idx + 1,
+        position_offset=reference.decoder.embed_positions.padding_idx + 1,
         embedding_scale="sqrt",
         activation="relu",
-        layer_norm_eps=theirs.decoder.layernorm_embedding.eps,
+        layer_norm_eps=reference.decoder.layernorm_embedding.eps,
         language_embeddings="none",
         share_embeddings=True,
     )
-    ours = XLEncoderDecoderModel(form, dictionary)
-    ours.load_state_dict(LAYOUTS["fairseq_transformer"].to_ours(theirs.state_dict(), {}))
-    return {"fairseq_xl": (ours.eval(), XLSequenceGenerator), "fairseq": (theirs.eval(), SequenceGenerator)}
+    model = XLEncoderDecoderModel(config, dictionary)
+    model.load_state_dict(LAYOUTS["fairseq_transformer"].to_ours(reference.state_dict(), {}))
+    return {"fairseq_xl": (model.eval(), XLSequenceGenerator), "fairseq": (reference.eval(), SequenceGenerator)}
 
 
-def batch_of(shape: Shape, number: int, device: str) -> dict[str, Any]:
-    """The batch `number`: sources of random tokens and lengths, ``x </s>``, padded on the right."""
-    generator = torch.Generator().manual_seed(number)
+def batch_of(shape: Shape, index: int, device: str) -> dict[str, Any]:
+    """Makes batch `index`: sources of random tokens and lengths, ``x </s>``, padded on the right."""
+    generator = torch.Generator().manual_seed(index)
     size = (shape.sentences, shape.longest)
     lengths = torch.randint(shape.shortest, shape.longest + 1, size[:1], generator=generator)
     lengths[0] = shape.longest
@@ -125,8 +125,8 @@ def batch_of(shape: Shape, number: int, device: str) -> dict[str, Any]:
 
 
 def searches(shape: Shape, device: str, precision: str) -> dict[str, Callable[[Any, int], list]]:
-    """{system: function of a batch and a length that returns the hypotheses of that length}."""
-    return {system: _search(shape, *parts, device, precision) for system, parts in built(shape).items()}
+    """Returns {system: function of a batch and a length that returns the hypotheses}."""
+    return {system: _search(shape, *parts, device, precision) for system, parts in build_models(shape).items()}
 
 
 def _search(shape: Shape, model: Any, generator: type, device: str, precision: str) -> Callable[[Any, int], list]:
@@ -134,8 +134,8 @@ def _search(shape: Shape, model: Any, generator: type, device: str, precision: s
 
     def search(batch: Any, length: int) -> list:
         limits = dict(min_len=length - 1, max_len_b=length - 1)
-        made = generator([model], model.decoder.dictionary, beam_size=shape.beam, **limits)
-        return made.generate([model], batch)
+        searcher = generator([model], model.decoder.dictionary, beam_size=shape.beam, **limits)
+        return searcher.generate([model], batch)
 
     return search
 
@@ -147,16 +147,16 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self.count = 0
 
-    def __torch_dispatch__(self, operator: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+    def __torch_dispatch__(self, operator: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
         """Runs and counts an operator."""
         results = operator._schema.returns
         views = results and results[0].alias_info is not None and not results[0].alias_info.is_write
         self.count += not views and operator.name() not in ("aten::lift_fresh", "aten::detach", "aten::_unsafe_view")
-        return operator(*arguments, **(named or {}))
+        return operator(*arguments, **(keywords or {}))
 
 
 def operators_per_step(search: Callable[[Any, int], list], batch: Any) -> float:
-    """The operators that an output with one more token runs, without those that return a view."""
+    """Counts the operators for one more token of an output, without those that return a view."""
     counts = []
     for length in COUNTED:
         with Operators() as operators:
@@ -166,7 +166,7 @@ def operators_per_step(search: Callable[[Any, int], list], batch: Any) -> float:
 
 
 def measured(shape: Shape, device: str, precision: str, rounds: int, end: float) -> dict[str, Any]:
-    """The result of `measure`, or {"shape": …, "failed": the first line of its error}: other cases go on."""
+    """Returns the result of `measure`, or {"shape": …, "failed": the first line of its error}: other cases continue."""
     try:
         return measure(shape, device, precision, rounds, end)
     except Exception as error:
@@ -175,24 +175,24 @@ def measured(shape: Shape, device: str, precision: str, rounds: int, end: float)
 
 
 def measure(shape: Shape, device: str, precision: str, rounds: int, end: float = math.inf) -> dict[str, Any]:
-    """Seconds of each system in each round, their ratio, and operators of a step.
+    """Measures the seconds of each system in each round, their ratio, and the operators of a step.
 
-    No round begins after `end` (`time.monotonic`); without a counted round the case is in `failed` only.
+    No round begins after `end` (`time.monotonic`); without a counted round there is only `failed`.
     """
     if time.monotonic() >= end:
         return {"shape": asdict(shape), "failed": LATE}
-    every = searches(shape, device, precision)
+    search_functions = searches(shape, device, precision)
     seconds: dict[str, list[float]] = {system: [] for system in SYSTEMS}
     same = 0.0
-    for number in range(rounds + 1):  # the first one allocates memory and does not count
+    for index in range(rounds + 1):  # the first round allocates memory and does not count
         if time.monotonic() >= end:
             break
-        batch, best = batch_of(shape, number, device), {}
+        batch, best = batch_of(shape, index, device), {}
         for system in SYSTEMS:
-            taken, found = _timed(lambda: every[system](batch, shape.length), device)
+            taken, outputs = _timed(lambda: search_functions[system](batch, shape.length), device)
             seconds[system].append(taken)
-            best[system] = [hypotheses[0]["tokens"].tolist() for hypotheses in found]
-        same += math.fsum(one == other for one, other in zip(*best.values())) / shape.sentences
+            best[system] = [hypotheses[0]["tokens"].tolist() for hypotheses in outputs]
+        same += math.fsum(first == second for first, second in zip(*best.values())) / shape.sentences
     run = len(seconds["fairseq"])
     if run < 2:
         return {"shape": asdict(shape), "failed": LATE}
@@ -201,21 +201,21 @@ def measure(shape: Shape, device: str, precision: str, rounds: int, end: float =
         "shape": asdict(shape),
         "times_fairseq": ratio(seconds["fairseq"], seconds["fairseq_xl"]),
         "same_outputs": same / run,
-        "operators_per_step": {system: operators_per_step(every[system], batch) for system in SYSTEMS},
+        "operators_per_step": {system: operators_per_step(search_functions[system], batch) for system in SYSTEMS},
         "seconds": seconds,
     }
 
 
 def _timed(run: Callable[[], Any], device: str) -> tuple[float, Any]:
     start = time.perf_counter()
-    found = run()
+    result = run()
     if device == "cuda":
         torch.cuda.synchronize()
-    return time.perf_counter() - start, found
+    return time.perf_counter() - start, result
 
 
 def cases(device: str, quick: bool, changes: list[str]) -> dict[str, Shape]:
-    """{name: shape}, with changes such as ``layers=12``; exits with a message for an unknown name."""
+    """Returns {name: shape} with changes such as ``layers=12``; exits with a message for an unknown name."""
     shapes = {"short": Shape(), "long": QUICK_LONG if quick and device == "cpu" else LONG}
     return {name: changed(shape, changes) for name, shape in shapes.items()}
 
@@ -236,11 +236,11 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     end = time.monotonic() + options.deadline
     shapes = cases(options.device, options.quick, options.shape)
-    found = surroundings(options.device) | {"threads": torch.get_num_threads(), "precision": options.precision}
-    found["cases"] = {
+    result = surroundings(options.device) | {"threads": torch.get_num_threads(), "precision": options.precision}
+    result["cases"] = {
         name: measured(shapes[name], options.device, options.precision, options.rounds, end) for name in options.cases
     }
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    sys.stdout.write(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

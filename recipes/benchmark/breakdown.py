@@ -64,7 +64,7 @@ def profiled(step: Callable[[], float], device: str) -> dict:
 
 
 def kind_of(event: Any) -> str:
-    """The kind in `KINDS` of an event of torch's profile, or "other"."""
+    """Returns the kind in `KINDS` of an event of torch's profile, or "other"."""
     name = event.name.removeprefix("aten::")
     for kind, (operators, _) in KINDS.items():
         elsewhere = _within(event, "optimizer") or (kind == "softmax" and _within(event, "_CrossEntropy"))

@@ -42,13 +42,13 @@ PROFILED_BATCH = 10**6
 ROUNDS = {"cpu": 15, "cuda": 8}
 QUICK_ROUNDS = 5
 ELSEWHERE = 0.05  # a round is repeated if other programs use a larger share of the CPUs
-ATTEMPTS = 3  # maximum of rounds run per counted round; those with the smallest share of other programs count
+ATTEMPTS = 3  # maximum number of rounds per counted round; those with the smallest share of other programs count
 EAGER = [system for system in SYSTEMS if system not in COMPILED]
 LATE = "not done within --deadline"
 
 
 class Case(NamedTuple):
-    """A shape, a precision, and what is measured with them: systems, and alternative losses of the output layer."""
+    """A shape, a precision, and the systems and alternative losses of the output layer that are measured with them."""
 
     shape: Shape
     precision: str
@@ -67,11 +67,11 @@ class Case(NamedTuple):
 class Worker:
     """A process of `recipes.benchmark.worker` for one system.
 
-    It starts with a request. After an error other than too little memory it is ended, as a GPU may stay unusable in
-    it, and the next request starts a new one.
+    It starts with a request. After an error other than too little memory it is ended, since its GPU may stay unusable,
+    and the next request starts a new one.
 
     Args:
-        end: the time (`time.monotonic`) at which a request fails that is not answered by then.
+        end: the time (`time.monotonic`) at which a request without an answer fails.
     """
 
     def __init__(self, system: str, device: str, backend: str, log: Path, end: float = math.inf):
@@ -82,8 +82,8 @@ class Worker:
         """Sends a request and waits for its answer, {"failed": the reason} if there is none."""
         if self.process is None and do == "free":
             return {}
-        left = self.latest - time.monotonic()
-        answer = {"failed": LATE} if left <= 0 else self._answer(json.dumps({"do": do, **request}), left)
+        seconds = self.latest - time.monotonic()
+        answer = {"failed": LATE} if seconds <= 0 else self._answer(json.dumps({"do": do, **request}), seconds)
         if answer.get("failed", OUT_OF_MEMORY) != OUT_OF_MEMORY:
             self.end()
         return answer
@@ -119,23 +119,24 @@ class Worker:
             self.process = None
 
 
-#: what `_measure_group` finds of each system
+#: measurements of each system by `_measure_group`
 QUANTITIES = ("failed", "rounds", "threads", "seconds", "losses", "parameters", "peak_mib", "output_seconds", "profile")
 
 
 def measure_speed(case: Case, workers: dict, rounds: int, peak: float | None = None) -> dict:
     """Measures a case: steps, the output layer and its loss alone, peak memory, and a profile of each system.
 
-    On CPU the systems take turns; on CUDA, whose memory they could not share, one follows the other: --compile last of
-    the systems, since compiling takes long, then the other losses. A system that fails is in `failed` only; without
-    fairseq there are no ratios to it.
+    On CPU the systems take turns. On CUDA, whose memory they cannot share, one follows the other: --compile is the last
+    of the systems, since compiling takes long, and the other losses follow. A system that fails is in `failed` only;
+    without fairseq there are no ratios to it.
 
     Args:
         peak: floating-point operations per second of the GPU; None: unknown, and there are no shares of it.
     """
-    names = sorted([*case.systems, "matmul", *case.output_losses], key=lambda name: _rank(name, case))
-    chosen = {system: workers[system] for system in names}
-    groups = [chosen] if case.device == "cpu" else [{system: worker} for system, worker in chosen.items()]
+    names = [*case.systems, "matmul", *case.output_losses]
+    names.sort(key=lambda name: (name in case.output_losses, name in COMPILED))
+    case_workers = {system: workers[system] for system in names}
+    groups = [case_workers] if case.device == "cpu" else [{system: worker} for system, worker in case_workers.items()]
     measured: dict[str, dict] = {quantity: {} for quantity in QUANTITIES}
     for group in groups:
         _measure_group(case, group, rounds, measured)
@@ -157,19 +158,14 @@ def measure_speed(case: Case, workers: dict, rounds: int, peak: float | None = N
     }
 
 
-def _rank(name: str, case: Case) -> tuple[bool, bool]:
-    """What systems and losses are sorted by: --compile after the other systems, losses last."""
-    return name in case.output_losses, name in COMPILED
-
-
 def _ratios(seconds: dict, baseline: str) -> dict:
-    """{system: speed as a multiple of the baseline's}; {} if the baseline has failed."""
+    """Returns {system: speed as a multiple of the baseline's}; {} if the baseline has failed."""
     systems = [system for system in seconds if system != "matmul" and baseline in seconds]
     return {system: ratio(seconds[baseline], seconds[system]) for system in systems}
 
 
 def _ask_each(workers: dict, failed: dict, do: str, **request) -> dict:
-    """{system: its answer}. Moves a system that fails from `workers` to `failed`."""
+    """Returns {system: answer}; moves a system that fails from `workers` to `failed`."""
     answers = {system: worker.ask(do, **request) for system, worker in workers.items()}
     for system, answer in answers.items():
         if "failed" in answer:
@@ -200,19 +196,19 @@ def _measure_group(case: Case, group: dict, rounds: int, measured: dict) -> None
     counted = _quietest(taken[WARM_UP:], rounds)
     for system in [system for system in group if system not in failed and system not in case.output_losses]:
         steps = [round[system] for round in taken]
-        found = {
+        results = {
             "threads": born[system]["threads"],
             "seconds": [round[system]["seconds"] for round in counted],
             "rounds": {"run": len(taken), "counted": len(counted), "most_elsewhere": counted[-1]["elsewhere"]},
         }
         if system in systems:
-            found |= {
+            results |= {
                 "losses": [step["loss"] for step in steps],
                 "parameters": born[system]["parameters"],
                 "peak_mib": peaks[system]["mib"],
                 "profile": profiles[system],
             }
-        for quantity, value in found.items():
+        for quantity, value in results.items():
             measured[quantity][system] = value
         group[system].ask("free")
     for system in [system for system in [*systems, *losses] if system not in failed]:
@@ -233,8 +229,8 @@ def _alternate(workers: dict, failed: dict, rounds: int, do: str) -> list:
         start, busy = time.perf_counter(), _busy()
         steps = _ask_each(workers, failed, do, batch=len(taken) + 1)
         spent, busy = time.perf_counter() - start, _busy() - busy
-        own = sum(steps[system]["processor_seconds"] - last[system]["processor_seconds"] for system in workers)
-        elsewhere, last = max(busy - own, 0) / spent / os.cpu_count(), steps
+        used = sum(steps[system]["processor_seconds"] - last[system]["processor_seconds"] for system in workers)
+        elsewhere, last = max(busy - used, 0) / spent / os.cpu_count(), steps
         quiet += len(taken) >= WARM_UP and elsewhere <= ELSEWHERE
         taken.append(steps | {"elsewhere": elsewhere})
         shown = ", ".join(f"{system} {step['seconds']:.3f} s" for system, step in steps.items())
@@ -243,8 +239,8 @@ def _alternate(workers: dict, failed: dict, rounds: int, do: str) -> list:
 
 
 def _quietest(taken: list, rounds: int) -> list:
-    """The `rounds` rounds with the least of other programs, in order of their share."""
-    return sorted(taken, key=lambda found: found["elsewhere"])[:rounds]
+    """Returns the `rounds` rounds with the smallest share of other programs, in order of that share."""
+    return sorted(taken, key=lambda answers: answers["elsewhere"])[:rounds]
 
 
 def measure_memory(case: Case, backend: str, log: Path, end: float = math.inf) -> dict:
@@ -254,8 +250,8 @@ def measure_memory(case: Case, backend: str, log: Path, end: float = math.inf) -
         worker = Worker(system, case.device, backend, log, end)
         running = {system: worker}
         _ask_each(running, failed, "build", shape=asdict(case.shape), precision=case.precision, optimize=False)
-        for number in range(STEPS_FOR_MEMORY):
-            _ask_each(running, failed, "step", batch=number)
+        for batch in range(STEPS_FOR_MEMORY):
+            _ask_each(running, failed, "step", batch=batch)
         for answer in _ask_each(running, failed, "peak").values():
             peaks[system] = answer["mib"]
             _say(f"vocabulary {case.shape.vocabulary}: {system} {peaks[system]:.0f} MiB")
@@ -269,7 +265,7 @@ def measure_memory(case: Case, backend: str, log: Path, end: float = math.inf) -
 
 
 def measure_peaks(worker: Worker, precisions: list[str]) -> dict:
-    """{precision: floating-point operations per second of a large matrix product on the GPU}, without failed ones."""
+    """Returns {precision: floating-point operations per second of a large matrix product on the GPU}."""
     peaks = {}
     for precision in precisions:
         answer = worker.ask("peak_of_products", precision=precision)
@@ -281,15 +277,15 @@ def measure_peaks(worker: Worker, precisions: list[str]) -> dict:
 
 
 def ratio(over: list, under: list) -> dict:
-    """The median over the rounds of over / under, and its 95 % interval from 10000 resamplings of the rounds."""
+    """Returns the median of over / under, and its 95 % interval from 10000 resamplings of the rounds."""
     ratios = np.array(over) / np.array(under)
-    drawn = np.random.default_rng(0).choice(ratios, (10000, len(ratios)))
-    low, high = np.percentile(np.median(drawn, axis=1), [2.5, 97.5])
+    resamples = np.random.default_rng(0).choice(ratios, (10000, len(ratios)))
+    low, high = np.percentile(np.median(resamples, axis=1), [2.5, 97.5])
     return {"median": float(np.median(ratios)), "low": float(low), "high": float(high)}
 
 
 def _busy() -> float:
-    """Busy seconds of all CPUs together since the machine's start."""
+    """Returns the busy seconds of all CPUs together since the machine's start."""
     with open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _, _, irq, softirq, steal = map(int, stat.readline().split()[1:9])
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
@@ -300,7 +296,7 @@ def _say(line: str) -> None:
 
 
 def surroundings(device: str) -> dict:
-    """The machine and the versions of packages, as results have them."""
+    """Returns the machine and the versions of packages for results."""
     with open("/proc/cpuinfo", encoding="utf-8") as lines:
         names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
         machine = {"device": device, "processor": next(names, "unknown")}
@@ -313,15 +309,15 @@ def surroundings(device: str) -> dict:
 
 
 def cases(device: str, changes: list, precisions: list | None = None) -> list[Case]:
-    """The cases of a device; with `changes` (KEY=VALUE) one shape, the default with other sizes.
+    """Lists the cases of a device; with `changes` (KEY=VALUE) one shape, the default with other sizes.
 
     --compile and other losses are measured in the first precision only: compiling takes a minute for each case.
     """
     losses = available_losses(device)
     shapes = [changed(SHAPES[device][0], changes)] if changes else SHAPES[device]
     return [
-        Case(shape, precision, device, EAGER if number else list(SYSTEMS), [] if number else losses)
-        for number, precision in enumerate(precisions or PRECISIONS[device])
+        Case(shape, precision, device, EAGER if i else list(SYSTEMS), [] if i else losses)
+        for i, precision in enumerate(precisions or PRECISIONS[device])
         for shape in shapes
     ]
 
@@ -343,37 +339,37 @@ def main() -> None:
         type=float,
         default=math.inf,
         metavar="SECONDS",
-        help="what is not done by then counts as failed (default: none; run.sh --device cuda: 460, with beam search)",
+        help="unfinished measurements fail then (default: none; run.sh --device cuda: 460, with beam search)",
     )
     parser.add_argument("--large-vocabulary", type=int, default=LARGE_VOCABULARY, help="second vocabulary, for memory")
     options = parser.parse_args()
     end = time.monotonic() + options.deadline
     rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS[options.device])
-    chosen, log = cases(options.device, options.shape, options.precision), options.output / "workers.log"
+    selected, log = cases(options.device, options.shape, options.precision), options.output / "workers.log"
     options.output.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    made = (options.device, options.compile_backend, log, end)
-    workers = {system: Worker(system, *made) for system in [*SYSTEMS, "matmul", *OUTPUT_LOSSES]}
-    found, peaks = surroundings(options.device) | {"cases": {}}, {}
+    settings = (options.device, options.compile_backend, log, end)
+    workers = {system: Worker(system, *settings) for system in [*SYSTEMS, "matmul", *OUTPUT_LOSSES]}
+    results, peaks = surroundings(options.device) | {"cases": {}}, {}
     if options.device == "cuda":
-        precisions = list(dict.fromkeys(case.precision for case in chosen))
-        found["peak_flops_per_second"] = peaks = measure_peaks(workers["matmul"], precisions)
-    for case in chosen:
-        found["cases"][case.name] = measure_speed(case, workers, rounds, peaks.get(case.precision))
-        _write(options.output, found)  # what is measured stays if the program is stopped
+        precisions = list(dict.fromkeys(case.precision for case in selected))
+        results["peak_flops_per_second"] = peaks = measure_peaks(workers["matmul"], precisions)
+    for case in selected:
+        results["cases"][case.name] = measure_speed(case, workers, rounds, peaks.get(case.precision))
+        _write(options.output, results)  # results stay if the program is stopped
     for worker in workers.values():
         worker.end()
     if options.device == "cpu":  # on CUDA each case has its own peak
-        large = Case(replace(chosen[0].shape, vocabulary=options.large_vocabulary), "float32", "cpu", EAGER)
-        found["memory"] = measure_memory(large, options.compile_backend, log, end)
-    _write(options.output, found)
+        large = Case(replace(selected[0].shape, vocabulary=options.large_vocabulary), "float32", "cpu", EAGER)
+        results["memory"] = measure_memory(large, options.compile_backend, log, end)
+    _write(options.output, results)
 
 
-def _write(output: Path, found: dict) -> None:
+def _write(output: Path, results: dict) -> None:
     """Writes all results so far."""
-    (output / "benchmark.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    write_profile(found, output / "profile.txt")
-    write_picture(found, output / "benchmark.png")
+    (output / "benchmark.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_profile(results, output / "profile.txt")
+    write_picture(results, output / "benchmark.png")
 
 
 if __name__ == "__main__":

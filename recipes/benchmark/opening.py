@@ -1,14 +1,14 @@
-"""Time, memory and bytes of opening a text and reading an epoch: ``python -m recipes.benchmark.opening FOLDER``.
+"""Measures opening a text and reading an epoch: ``python -m recipes.benchmark.opening FOLDER``.
 
-Writes texts in FOLDER whose .bin files are sparse, so that they take no room: their .idx files place --lines sentences
-of 2 to 40 tokens in --gigabytes, monolingual text or both sides of bitext. For each type of corpus --processes start at
-once; each opens the text, plans an epoch of --examples examples and reads its texts, with a cold page cache.
-`translation` plans a pass over all pairs and reads --examples. Prints one JSON object for each type:
+Writes texts in FOLDER whose .bin files are sparse, so that they take no room: their .idx files distribute --lines
+sentences of 2 to 40 tokens over --gigabytes, monolingual text or both sides of bitext. For each type of corpus
+--processes start at once; each opens the text, plans an epoch of --examples examples and reads its texts, with a cold
+page cache. `translation` plans a pass over all pairs and reads --examples. Prints one JSON object for each type:
 
     open, plan, texts    seconds of the slowest process
-    read_mb              read of the files by all processes together, by whatever means: what is in the system's cache
-    peak_mb              resident memory (VmHWM) of the largest process, less that before it opened the text
-    allocated_mb         most that Python and numpy allocated in a process
+    read_mb              bytes of the files in the system's cache, which all processes together have read
+    peak_mb              resident memory (VmHWM) of the largest process, minus that before it opened the text
+    allocated_mb         maximum that Python and numpy allocated in a process
 """
 
 import argparse
@@ -58,11 +58,13 @@ def main(arguments: list[str] | None = None) -> None:
         files = write_sparse(kind, options.folder / "train", options.lines, int(options.gigabytes * 1e9))
         try:
             forget(files)
-            ran = run(kind, options.folder / "train", options.examples, options.processes)
+            processes = run(kind, options.folder / "train", options.examples, options.processes)
             result: dict[str, Any] = {"corpus": kind, "gigabytes": options.gigabytes, "lines": options.lines}
-            result |= {name: round(max(each[name] for each in ran), 3) for name in ("open", "plan", "texts")}
+            for name in ("open", "plan", "texts"):
+                result[name] = round(max(seconds[name] for seconds in processes), 3)
             result["read_mb"] = round(sum(cached(file) for file in files) / MB, 1)
-            result |= {f"{name}_mb": round(max(each[name] for each in ran) / MB, 1) for name in ("peak", "allocated")}
+            for name in ("peak", "allocated"):
+                result[f"{name}_mb"] = round(max(sizes[name] for sizes in processes) / MB, 1)
             sys.stdout.write(json.dumps(result) + "\n")
         finally:
             for file in [*files, *options.folder.glob("*.table")]:
@@ -70,18 +72,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def write_sparse(kind: str, prefix: Path, lines: int, size: int) -> list[Path]:
-    """Writes a text of `size` bytes, and returns its files. Each .bin file is a hole, which takes no room."""
+    """Writes a text of `size` bytes with sparse .bin files; returns its files."""
     prefixes = [f"{prefix}.{code}" for code in ("en", "de")] if kind in BITEXT else [str(prefix)]
     sizes = (np.arange(lines) % 39 + 2).astype(np.int32)
     step = size // len(prefixes) // lines // 2 * 2
-    for each in prefixes:
-        with open(f"{each}.idx", "wb") as file:
+    for side in prefixes:
+        with open(f"{side}.idx", "wb") as file:
             file.write(Header(8, lines).packed() + sizes.tobytes())
             file.write((np.arange(lines, dtype=np.int64) * step).tobytes())
             os.fsync(file.fileno())
-        with open(f"{each}.bin", "wb") as file:
+        with open(f"{side}.bin", "wb") as file:
             file.truncate((lines - 1) * step + 2 * int(sizes[-1]))
-    return [Path(f"{each}.{end}") for each in prefixes for end in ("idx", "bin")]
+    return [Path(f"{side}.{end}") for side in prefixes for end in ("idx", "bin")]
 
 
 def forget(files: list[Path]) -> None:
@@ -92,31 +94,31 @@ def forget(files: list[Path]) -> None:
 
 
 def cached(path: Path) -> int:
-    """Bytes of a file in the system's cache. Raises `OSError` where Linux is older than 6.5."""
-    whole, found = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
+    """Returns the bytes of a file in the system's cache. Raises `OSError` if Linux is older than 6.5."""
+    whole, status = (ctypes.c_uint64 * 2)(), (ctypes.c_uint64 * 5)()
     library = ctypes.CDLL(None, use_errno=True)
     with open(path, "rb") as file:
-        if library.syscall(CACHESTAT, file.fileno(), whole, found, 0):
+        if library.syscall(CACHESTAT, file.fileno(), whole, status, 0):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "cachestat")
-    return int(found[0]) * os.sysconf("SC_PAGESIZE")
+    return int(status[0]) * os.sysconf("SC_PAGESIZE")
 
 
 def run(kind: str, prefix: Path, examples: int, processes: int, python: str = sys.executable) -> list[dict[str, Any]]:
-    """What `read_epoch` returns in each of several processes, which run at once."""
+    """Runs `read_epoch` in several processes at once; returns its results."""
     command = [python, "-m", "recipes.benchmark.opening", str(prefix), "--kind", kind, "--examples", str(examples)]
     runs = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-    outputs = [each.communicate()[0] for each in runs]
-    if failed := [each.returncode for each in runs if each.returncode]:
+    outputs = [process.communicate()[0] for process in runs]
+    if failed := [process.returncode for process in runs if process.returncode]:
         raise SystemExit(f"{' '.join(command)}: exit status {failed[0]}")
     return [json.loads(output) for output in outputs]
 
 
 def read_epoch(kind: str, prefix: Path, count: int) -> dict[str, Any]:
-    """Opens a text, plans an epoch of `count` examples and reads them; returns what is printed, and what was read."""
+    """Opens a text, plans an epoch of `count` examples and reads them; returns measurements and counts."""
     module, name = CORPORA[kind]
     opened = getattr(importlib.import_module(module), name)
     names = ("framing", "plan.epoch_plan", "plan.passes")
-    framing, plans, passes = (importlib.import_module(f"fairseq_xl.data.{each}") for each in names)
+    framing, plans, passes = (importlib.import_module(f"fairseq_xl.data.{name}") for name in names)
     before, times = _memory("VmRSS"), [time.perf_counter()]
     tracemalloc.start()
     corpus = opened(prefix, *(["en", "de"] if kind in BITEXT else ["en"]), symbols=100)
@@ -131,22 +133,17 @@ def read_epoch(kind: str, prefix: Path, count: int) -> dict[str, Any]:
     texts = [text for batch in plan for texts in corpus.texts(batch.examples, LENGTH) for text in texts]
     times.append(time.perf_counter())
     examples = [example for batch in plan for example in batch.examples.tolist()]
-    return measured(times, before) | found(corpus.sentences, texts, examples)
-
-
-def measured(times: list[float], before: int) -> dict[str, float]:
-    """Seconds between four times, resident memory above that `before`, and memory that was allocated."""
-    seconds = dict(zip(("open", "plan", "texts"), np.diff(times).tolist(), strict=True))
-    return seconds | {"peak": _memory("VmHWM") - before, "allocated": tracemalloc.get_traced_memory()[1]}
-
-
-def found(sentences: int, texts: list[Any], examples: list[int]) -> dict[str, Any]:
-    """Number of sentences of a corpus, and what was read of it."""
-    return {"sentences": sentences, "tokens": sum(map(len, texts)), "examples": examples}
+    return dict(zip(("open", "plan", "texts"), np.diff(times).tolist(), strict=True)) | {
+        "peak": _memory("VmHWM") - before,
+        "allocated": tracemalloc.get_traced_memory()[1],
+        "sentences": corpus.sentences,
+        "tokens": sum(map(len, texts)),
+        "examples": examples,
+    }
 
 
 def _memory(name: str) -> int:
-    """An entry of this process's memory, in bytes."""
+    """Returns an entry of this process's memory, in bytes."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith(name)) * 1024
 

@@ -1,16 +1,16 @@
-"""Time, memory and bytes of `python -m preprocess` with shards: ``python -m recipes.benchmark.preprocessing FOLDER``.
+"""Measures `python -m preprocess` with shards: ``python -m recipes.benchmark.preprocessing FOLDER``.
 
 Writes text of --megabytes in FOLDER (the sample corpus of `preprocess.sample`, repeated: monolingual English and
 German, and their bitext, a third each), prepares it, and prints one JSON object:
 
     seconds     wall time of each stage, and CPU seconds of the parent process and of all its processes
-    peak_mib    most memory (VmHWM) of the parent process, and of any of its processes
-    bytes       of the raw text, of the shards, and of .stages (encoded text, which may be deleted)
+    peak_mib    peak memory (VmHWM) of the parent process, and of the largest process
+    bytes       size of the raw text, of the shards, and of .stages (encoded text, which may be deleted)
     estimate    hours on --cores cores and bytes for --of gigabytes of raw text
 
-Estimate: the seconds that learning the sub-words takes are constant; all others grow with the text. A stage takes the
-CPU seconds of all its processes divided by the cores, but at least those of the parent. With --jobs 1 the parent does
-the work of the others, and there is no estimate.
+Estimate: the seconds of learning the sub-words are constant; all others grow with the text. A stage takes the CPU
+seconds of all its processes divided by the cores, but at least those of the parent. There is no estimate with --jobs 1,
+where the parent does all the work.
 """
 
 import argparse
@@ -91,17 +91,17 @@ def write_text(folder: Path, megabytes: int, shards: int) -> Path:
 
 
 def measure(command: list[str]) -> dict[str, Any]:
-    """Runs the command; returns seconds by stage and the most memory, read from /proc five times a second."""
+    """Runs the command; returns seconds by stage and peak memory, read from /proc five times a second."""
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     peaks, ended = {"parent": 0.0, "largest": 0.0}, threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.2):
-            for number in tree(process.pid):
-                found = peak(number)
-                peaks["largest"] = max(peaks["largest"], found)
-                if number == process.pid:
-                    peaks["parent"] = max(peaks["parent"], found)
+            for pid in tree(process.pid):
+                size = peak(pid)
+                peaks["largest"] = max(peaks["largest"], size)
+                if pid == process.pid:
+                    peaks["parent"] = max(peaks["parent"], size)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -122,18 +122,18 @@ def measure(command: list[str]) -> dict[str, Any]:
     watcher.join()
     if status:
         raise SystemExit(status)
-    rounded = {name: {key: round(value, 2) for key, value in each.items()} for name, each in seconds.items()}
+    rounded = {name: {key: round(value, 2) for key, value in parts.items()} for name, parts in seconds.items()}
     return {"seconds": rounded, "peak_mib": {name: round(value) for name, value in peaks.items()}}
 
 
 def estimated(
     seconds: dict[str, dict[str, float]], sizes: dict[str, int], gigabytes: int, cores: int
 ) -> dict[str, Any]:
-    """Hours by stage and bytes for more text."""
+    """Estimates hours by stage and bytes for more text."""
     ratio = gigabytes * 1e9 / sizes["raw"]
     hours = {}
-    for name, each in seconds.items():
-        needed = each["wall"] if name in CONSTANT else ratio * max(each["parent"], each["all"] / cores)
+    for name, parts in seconds.items():
+        needed = parts["wall"] if name in CONSTANT else ratio * max(parts["parent"], parts["all"] / cores)
         hours[name] = round(needed / 3600, 3)
     grown = {name: round(ratio * size) for name, size in sizes.items()}
     total = round(sum(hours.values()), 2)
@@ -141,49 +141,49 @@ def estimated(
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files of a folder; files of several names count once."""
-    found = {
+    """Returns the bytes of all files of a folder; a file with several names counts once."""
+    sizes = {
         (stat.st_dev, stat.st_ino): stat.st_size
         for path in folder.rglob("*")
         if (stat := path.lstat()) and path.is_file()
     }
-    return sum(found.values())
+    return sum(sizes.values())
 
 
-def tree(number: int) -> list[int]:
-    """A process and all its descendants."""
-    found = [number]
-    for path in Path(f"/proc/{number}/task").glob("*/children"):
+def tree(pid: int) -> list[int]:
+    """Returns a process and all its descendants."""
+    pids = [pid]
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
         try:
-            found += [each for child in path.read_text().split() for each in tree(int(child))]
+            pids += [descendant for child in path.read_text().split() for descendant in tree(int(child))]
         except OSError:  # it has ended
             continue
-    return found
+    return pids
 
 
-def peak(number: int) -> float:
-    """VmHWM of a process in MiB; 0 if it has ended."""
+def peak(pid: int) -> float:
+    """Returns VmHWM of a process in MiB; 0 if it has ended."""
     try:
-        status = Path(f"/proc/{number}/status").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) / 1024 if found else 0
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(match[1]) / 1024 if match else 0
 
 
-def times(number: int) -> tuple[float, float]:
-    """CPU seconds of a process, and of it and its descendants, also of those that ended."""
-    own = total = 0.0
-    for each in tree(number):
+def times(pid: int) -> tuple[float, float]:
+    """Returns CPU seconds of a process, and of it with its descendants, including those that ended."""
+    first_seconds = total = 0.0
+    for member in tree(pid):
         try:
-            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        of_process, of_ended = (sum(map(int, fields[first : first + 2])) / TICKS for first in (11, 13))
-        total += of_process + of_ended
-        if each == number:
-            own = of_process
-    return own, total
+        live, ended = (sum(map(int, fields[first : first + 2])) / TICKS for first in (11, 13))
+        total += live + ended
+        if member == pid:
+            first_seconds = live
+    return first_seconds, total
 
 
 if __name__ == "__main__":

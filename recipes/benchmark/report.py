@@ -19,10 +19,10 @@ COLORS = dict(zip([*NAMES, *OUTPUT_LOSS_NAMES], ("C0", "C9", "C1", "C2", "C3", "
 BESIDE = {"fontsize": "x-small", "loc": "center left", "bbox_to_anchor": (1, 0.5)}  # legends right of their picture
 
 
-def write_profile(found: dict, output: Path) -> None:
+def write_profile(results: dict, output: Path) -> None:
     """Writes the milliseconds of one step by kind of operation and system, and each system's slowest operators."""
     lines = []
-    for name, case in found["cases"].items():
+    for name, case in results["cases"].items():
         profiles = case["profile"]
         if not profiles:  # all systems have failed
             continue
@@ -38,7 +38,7 @@ def write_profile(found: dict, output: Path) -> None:
     output.write_text("\n".join(lines), encoding="utf-8")
 
 
-def write_picture(found: dict, output: Path) -> None:
+def write_picture(results: dict, output: Path) -> None:
     """Draws, for each case, tokens per second, the output layer's speed and peak memory, and a profile of the first."""
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib
@@ -46,7 +46,7 @@ def write_picture(found: dict, output: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    cases = found["cases"]
+    cases = results["cases"]
     figure, axes = pyplot.subplots(2, 2, figsize=(14, 4 + 1.2 * len(cases)), layout="constrained")
     (speed, memory), (head, time) = axes
     tokens = {name: case["tokens_per_second"] for name, case in cases.items()}
@@ -57,11 +57,14 @@ def write_picture(found: dict, output: Path) -> None:
         speed.plot([bound] * 2, [row - 0.4, row + 0.4], "k--", label=label)
     speed.legend(**BESIDE)
     peaks = {name: {system: peak / 1024 for system, peak in case["peak_mib"].items()} for name, case in cases.items()}
-    if "memory" in found:
-        label = f"vocabulary {found['memory']['vocabulary']:,}, without optimizer"
-        peaks[label] = {system: peak / 1024 for system, peak in found["memory"]["peak_mib"].items()}
+    if "memory" in results:
+        label = f"vocabulary {results['memory']['vocabulary']:,}, without optimizer"
+        peaks[label] = {system: peak / 1024 for system, peak in results["memory"]["peak_mib"].items()}
     _bars(memory, "peak memory", "GiB", peaks)
-    outputs = {name: _medians(case["output_layer"]["times_fairseq"]) for name, case in cases.items()}
+    outputs = {
+        name: {system: ratio["median"] for system, ratio in case["output_layer"]["times_fairseq"].items()}
+        for name, case in cases.items()
+    }
     _bars(head, "output layer and loss alone", "speed in times fairseq's", outputs, NAMES | OUTPUT_LOSS_NAMES)
     for name, case in [item for item in cases.items() if item[1]["profile"]][:1]:
         _draw_profile(time, name, case)
@@ -72,9 +75,9 @@ def write_picture(found: dict, output: Path) -> None:
 def _draw_profile(time: Any, name: str, case: dict) -> None:
     """Draws the milliseconds of one profiled step of each system by kind of operation."""
     systems, beneath = list(case["profile"]), [0.0] * len(case["profile"])
-    for number, kind in enumerate(case["profile"][systems[0]]["kinds"]):
+    for i, kind in enumerate(case["profile"][systems[0]]["kinds"]):
         widths = [case["profile"][system]["kinds"][kind] for system in systems]
-        color = f"C{number}" if number < 10 else "lightgrey"
+        color = f"C{i}" if i < 10 else "lightgrey"
         time.barh([NAMES[system] for system in systems], widths, left=beneath, label=kind, color=color)
         beneath = [low + width for low, width in zip(beneath, widths)]
     time.invert_yaxis()
@@ -83,21 +86,13 @@ def _draw_profile(time: Any, name: str, case: dict) -> None:
     time.legend(**BESIDE)
 
 
-def _medians(ratios: dict) -> dict:
-    return {system: ratio["median"] for system, ratio in ratios.items()}
-
-
 def _bars(axes: Any, title: str, label: str, values: dict, names: dict = NAMES) -> None:
-    """Draws a group of bars, one of each system, for each case: {case: {system: value}}.
-
-    Args:
-        names: systems and their names in the legend; those without a value are left out.
-    """
-    shown = {system: name for system, name in names.items() if any(system in of_case for of_case in values.values())}
+    """Draws a bar of each system for each case: {case: {system: value}}; `names` are the systems in the legend."""
+    shown = {system: name for system, name in names.items() if any(system in systems for systems in values.values())}
     height = 0.8 / max(len(shown), 1)
-    for number, (system, name) in enumerate(shown.items()):
-        rows = [row + height * (number + 0.5) - 0.4 for row, of_case in enumerate(values.values()) if system in of_case]
-        widths = [of_case[system] for of_case in values.values() if system in of_case]
+    for i, (system, name) in enumerate(shown.items()):
+        rows = [row + height * (i + 0.5) - 0.4 for row, systems in enumerate(values.values()) if system in systems]
+        widths = [systems[system] for systems in values.values() if system in systems]
         axes.barh(rows, widths, height=height, label=name, color=COLORS[system])
     axes.set_yticks(range(len(values)), [name.replace(", vocabulary", ",\nvocabulary") for name in values])
     axes.invert_yaxis()

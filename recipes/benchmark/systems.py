@@ -1,4 +1,4 @@
-"""The compared training steps: ours, fairseq's, transformers', and only the matrix products of a step.
+"""The compared training steps: those of this package, fairseq and transformers, and only their matrix products.
 
 Each case has a shape and a precision: float32, or bfloat16 with float32 copies of the weights (fairseq's --bf16).
 
@@ -59,18 +59,18 @@ AnyShape = TypeVar("AnyShape", bound=ModelShape)
 
 
 def changed(shape: AnyShape, changes: list[str]) -> AnyShape:
-    """The shape with changes such as ``layers=12``; exits with a message for an unknown name.
+    """Returns the shape with changes such as ``layers=12``; exits with a message for an unknown name.
 
-    Another `embed_dim` alone gives an `ffn_dim` of four times.
+    `embed_dim` sets `ffn_dim` to four times its value, unless the changes have both.
     """
     types: dict[str, Any] = {field.name: field.type for field in fields(shape)}
     values = dict(change.split("=", 1) for change in changes)
     if unknown := sorted(values.keys() - types):
         sys.exit(f"benchmark: --shape {unknown[0]}: expected one of {', '.join(types)}")
-    numbers = {name: types[name](value) for name, value in values.items()}
-    if "embed_dim" in numbers:
-        numbers.setdefault("ffn_dim", 4 * numbers["embed_dim"])
-    return replace(shape, **numbers)
+    sizes = {name: types[name](value) for name, value in values.items()}
+    if "embed_dim" in sizes:
+        sizes.setdefault("ffn_dim", 4 * sizes["embed_dim"])
+    return replace(shape, **sizes)
 
 
 LARGE_VOCABULARY = 250_000
@@ -92,9 +92,9 @@ class Batch(NamedTuple):
     target: Tensor
 
 
-def batch_of(shape: Shape, number: int, device: str = "cpu") -> Batch:
-    """Makes batch `number`, the same in every process: uniform random tokens, 15 % of them masked and predicted."""
-    generator = torch.Generator().manual_seed(number)
+def batch_of(shape: Shape, index: int, device: str = "cpu") -> Batch:
+    """Makes batch `index`, the same in every process: uniform random tokens, 15 % of them masked and predicted."""
+    generator = torch.Generator().manual_seed(index)
     tokens = torch.randint(FIRST_PIECE, shape.vocabulary - 1, (shape.sentences, shape.length), generator=generator)
     predicted = torch.randperm(shape.tokens, generator=generator)[: shape.predictions].sort().values
     target = tokens.view(-1)[predicted]
@@ -106,7 +106,7 @@ class System(NamedTuple):
     """A model, its loss and its optimizer.
 
     `loss`: batch -> (loss, sample size that divides the gradient), as in fairseq's criterions. `output_loss`: hidden
-    states (N, C) of the predicted positions and their targets (N,) -> summed loss, which includes the output layer.
+    states (N, C) of the predicted positions and their targets (N,) -> summed loss of the output layer.
     """
 
     model: nn.Module
@@ -116,9 +116,9 @@ class System(NamedTuple):
 
 
 def fairseq_xl(shape: Shape, backend: str | None = None) -> System:
-    """Our encoder in the form of XLM-R with our pre-training criterion and `xl_adam`.
+    """Builds our encoder with XLM-R's settings, our pre-training criterion and `xl_adam`.
 
-    With a backend of torch.compile its layers are compiled, as by --compile.
+    With a backend of torch.compile its layers are compiled, as with --compile.
     """
     from fairseq_xl import register
     from fairseq_xl.criterions.combined import XLPretrainingCriterion
@@ -168,15 +168,15 @@ def fairseq_xl(shape: Shape, backend: str | None = None) -> System:
 
 
 def fairseq(shape: Shape) -> System:
-    """fairseq's RoBERTa with its criterion masked_lm."""
+    """Builds fairseq's RoBERTa with its criterion masked_lm."""
     from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
     from fairseq.data import Dictionary
     from fairseq.models.roberta import RobertaModel
     from fairseq.modules import cross_entropy
 
     dictionary = Dictionary()
-    for number in range(shape.vocabulary - len(dictionary)):
-        dictionary.add_symbol(f"p{number}")
+    for i in range(shape.vocabulary - len(dictionary)):
+        dictionary.add_symbol(f"p{i}")
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     args = Namespace(
         encoder_layers=shape.layers,
@@ -207,7 +207,7 @@ def fairseq(shape: Shape) -> System:
 
 
 def transformers(shape: Shape) -> System:
-    """transformers' XLM-R with its language modeling head, which computes logits at every position."""
+    """Builds transformers' XLM-R with its language modeling head, which computes logits at every position."""
     from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
     config = XLMRobertaConfig(
@@ -240,7 +240,7 @@ SYSTEMS = {
     "fairseq": fairseq,
     "transformers": transformers,
 }
-COMPILED = {"fairseq_xl --compile"}  # systems that get the backend
+COMPILED = {"fairseq_xl --compile"}  # systems with a backend
 
 
 def _linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
@@ -261,7 +261,7 @@ OUTPUT_LOSSES = {"torch linear_cross_entropy": _linear_cross_entropy, "liger-ker
 
 
 def available_losses(device: str) -> list[str]:
-    """Names of the `OUTPUT_LOSSES` that can be measured: torch has one from 2.13 on, liger-kernel needs CUDA."""
+    """Lists the `OUTPUT_LOSSES` that can be measured: torch has one from 2.13 on, liger-kernel needs CUDA."""
     is_available = {
         "torch linear_cross_entropy": hasattr(nn.functional, "linear_cross_entropy"),
         "liger-kernel": device == "cuda" and find_spec("liger_kernel") is not None,
@@ -270,7 +270,7 @@ def available_losses(device: str) -> list[str]:
 
 
 def with_loss(name: str, shape: Shape) -> System:
-    """Our output layer with one of `OUTPUT_LOSSES`; its one-layer encoder is not measured."""
+    """Builds our output layer with one of `OUTPUT_LOSSES`; its one-layer encoder is not measured."""
     system = fairseq_xl(replace(shape, layers=1))
     output: Any = system.model.output
 
@@ -282,7 +282,7 @@ def with_loss(name: str, shape: Shape) -> System:
 
 
 def _everywhere(batch: Batch, ignored: int) -> Tensor:
-    """The targets as (B, T), `ignored` at positions that are not predicted."""
+    """Returns the targets as (B, T), `ignored` at positions that are not predicted."""
     target = torch.full_like(batch.tokens, ignored)
     target.view(-1)[batch.predicted] = batch.target
     return target
@@ -317,18 +317,13 @@ class Trainer:
         return float(loss.detach() / sample_size)
 
     def output_step(self, batch: Batch) -> float:
-        """Forward and backward pass of the output layer and its loss on random hidden states; nats per prediction."""
-        channels = next(self.model.parameters()).new_empty(len(batch.target), self._channels)
-        hidden = channels.normal_().requires_grad_()
+        """Forward and backward pass of the output layer and its loss on random states; returns nats per prediction."""
+        weights = next(weights for weights in self.model.parameters() if weights.dim() == 2)  # (V, C)
+        hidden = weights.new_empty(len(batch.target), weights.size(1)).normal_().requires_grad_()
         self.model.zero_grad(set_to_none=True)
         loss = self.system.output_loss(hidden, batch.target)
         loss.backward()
         return float(loss.detach() / len(batch.target))
-
-    @property
-    def _channels(self) -> int:
-        """C"""
-        return next(weights.size(1) for weights in self.model.parameters() if weights.dim() == 2)
 
 
 def _optimizer(name: str, parameters: list[nn.Parameter], precision: str) -> Any:
@@ -371,7 +366,7 @@ class Products:
 
 
 def products(shape: Shape) -> Iterator[tuple[int, int, int, int]]:
-    """(batch, rows, inner, columns) of every matrix product of a step, forward and backward."""
+    """Yields (batch, rows, inner, columns) of every matrix product of a step, forward and backward."""
     C, B, H, T = shape.embed_dim, shape.sentences, shape.heads, shape.length
     linears: list[tuple[int, int, int]] = []
     for _ in range(shape.layers):
@@ -397,5 +392,5 @@ def _operands(sizes: tuple[int, int, int, int], device: str, kind: torch.dtype) 
 
 
 def flops(shape: Shape) -> int:
-    """Floating-point operations of the matrix products of a step."""
+    """Counts the floating-point operations of the matrix products of a step."""
     return sum(2 * math.prod(sizes) for sizes in products(shape))

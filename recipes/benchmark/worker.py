@@ -38,7 +38,7 @@ from recipes.benchmark.systems import (
 
 MEBIBYTE = 2**20
 OUT_OF_MEMORY = "out of memory"
-PEAK_SIZE, PEAK_PRODUCTS = 8192, 20  # of the matrix product that shows the peak of a GPU
+PEAK_SIZE, PEAK_PRODUCTS = 8192, 20  # size and number of the matrix products that measure the peak of a GPU
 
 
 class Worker:
@@ -50,7 +50,7 @@ class Worker:
         self.before = 0.0  # MiB before the first system was built
 
     def build(self, shape: dict, precision: str, optimize: bool) -> dict:
-        """Builds the system; returns the number of its parameters and of threads."""
+        """Builds the system; returns the counts of its parameters and of threads."""
         self.shape = Shape(**shape)
         torch.manual_seed(1)
         if self.system == "matmul":
@@ -59,7 +59,7 @@ class Worker:
         make: Callable[..., System] = SYSTEMS.get(self.system) or functools.partial(with_loss, self.system)
         if self.system in COMPILED:
             make = functools.partial(make, backend=self.backend)
-        if not self.before:  # loads code, which uses memory too
+        if not self.before:  # the memory of code is not counted
             Trainer(make(NANO), self.device, optimize, precision).step(batch_of(NANO, 0, self.device))
             self.before = _memory("VmRSS")
         if self.device == "cuda":
@@ -77,38 +77,38 @@ class Worker:
         return {}
 
     def step(self, batch: int) -> dict:
-        """Takes a step and returns its seconds and loss (nats per prediction). Making the batch is not timed.
+        """Takes a step; returns its seconds, without making the batch, and its loss (nats per prediction).
 
         `processor_seconds` is the CPU time of all threads of this process since its start.
         """
         return self._timed(self.trainer.step, batch)
 
     def output_step(self, batch: int) -> dict:
-        """As `step`, of the output layer and its loss alone."""
+        """Takes a step of the output layer and its loss alone; returns the values of `step`."""
         return self._timed(self.trainer.output_step, batch)
 
     def _timed(self, step: Callable[[Batch], float], batch: int) -> dict:
-        made = batch_of(self.shape, batch, self.device)
+        inputs = batch_of(self.shape, batch, self.device)
         self._synchronize()
         start = time.perf_counter()
-        loss = step(made)
+        loss = step(inputs)
         self._synchronize()
         seconds = time.perf_counter() - start
         return {"seconds": seconds, "loss": None if loss != loss else loss, "processor_seconds": time.process_time()}
 
     def peak(self) -> dict:
-        """Peak memory in MiB: resident memory minus that before the model was built; on CUDA memory of tensors."""
+        """Returns peak memory in MiB: resident memory minus that before the model was built; on CUDA of tensors."""
         if self.device == "cuda":
             return {"mib": torch.cuda.max_memory_allocated() / MEBIBYTE}
         return {"mib": _memory("VmHWM") - self.before}
 
     def profile(self, batch: int) -> dict:
         """Profiles a step: milliseconds by kind of operation and by operator (`breakdown.profiled`)."""
-        made = batch_of(self.shape, batch, self.device)
-        return profiled(lambda: self.trainer.step(made), self.device)
+        inputs = batch_of(self.shape, batch, self.device)
+        return profiled(lambda: self.trainer.step(inputs), self.device)
 
     def peak_of_products(self, precision: str) -> dict:
-        """Floating-point operations per second of a large matrix product on the GPU, the median over several."""
+        """Returns the floating-point operations per second of a large matrix product on the GPU, a median."""
         options: Any = {"device": self.device, "dtype": getattr(torch, precision)}
         left, right = (torch.randn(PEAK_SIZE, PEAK_SIZE, **options) for _ in range(2))
         seconds = []
@@ -125,19 +125,19 @@ class Worker:
             torch.cuda.synchronize()
 
 
-def _memory(line: str) -> float:
-    """Resident memory of this process in MiB as the kernel counts it: VmRSS, now, or VmHWM, the peak."""
+def _memory(name: str) -> float:
+    """Returns the resident memory of this process in MiB: VmRSS, now, or VmHWM, the peak."""
     with open("/proc/self/status", encoding="ascii") as status:
-        return next(int(found.split()[1]) for found in status if found.startswith(line)) / 1024
+        return next(int(entry.split()[1]) for entry in status if entry.startswith(name)) / 1024
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether there was too little memory, on a GPU or on CPU, where torch raises a RuntimeError."""
+    """Tells whether memory ran out, on a GPU or on CPU, where torch raises a RuntimeError."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
 
 
 def failure(error: Exception) -> str:
-    """The first line of an error, with its type, or `OUT_OF_MEMORY`."""
+    """Returns the first line of an error, with its type, or `OUT_OF_MEMORY`."""
     return OUT_OF_MEMORY if is_out_of_memory(error) else f"{type(error).__name__}: {error}".strip().splitlines()[0]
 
 
@@ -151,7 +151,7 @@ def main() -> None:
         request = json.loads(line)
         try:
             answer = getattr(worker, request.pop("do"))(**request)
-        except Exception as error:  # of any of the systems; the others go on
+        except Exception as error:  # of any system; the others continue
             traceback.print_exc()
             answer = {"failed": failure(error)}
         answers.write(json.dumps(answer) + "\n")

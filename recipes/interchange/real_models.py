@@ -5,11 +5,12 @@
     python -m recipes.interchange.real_models embeddings CHECKPOINT DATA FOLDER LAYER XX=TEXT ...
     python -m recipes.interchange.real_models ids DATA FOLDER XX=TEXT ...
 
-FOLDER is what `fairseq-xl convert` wrote. Each prints a JSON line.
+FOLDER is an output of `fairseq-xl convert`. Each prints a JSON line.
 """
 
 import argparse
 import json
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import is_blank
 
 BATCH = 32  # texts
-SENTENCES = 300  # that are translated
+SENTENCES = 300  # maximum number of translated sentences
 
 
 def _tokenizer(folder: str) -> Any:
@@ -35,10 +36,10 @@ def _tokenizer(folder: str) -> Any:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def _texts(named: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """XX=FILE -> the language and the lines of the file that hold text."""
-    for each in named:
-        language, _, file = each.partition("=")
+def _texts(arguments: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the language and the lines with text of each XX=FILE."""
+    for argument in arguments:
+        language, _, file = argument.partition("=")
         yield language, [line for line in read_lines(file) if not is_blank(line)]
 
 
@@ -48,86 +49,86 @@ def _batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 @torch.no_grad()
 def classes(checkpoint: str, data: str, folder: str, *files: str) -> dict[str, Any]:
-    """Accuracy of a classifier here and in transformers, equal predictions, the largest difference of probabilities.
+    """Compares accuracy, predictions and probabilities of a classifier here and in transformers.
 
     The files have the label and the text, separated by a tab.
     """
     from transformers import AutoModelForSequenceClassification
 
     model, tokenizer = AutoModelForSequenceClassification.from_pretrained(folder).eval(), _tokenizer(folder)
-    loaded, found = fairseq_xl.load(checkpoint, data=data), {}
+    loaded, results = fairseq_xl.load(checkpoint, data=data), {}
     for language, lines in _texts(files):
         labels, texts = zip(*(line.split("\t", 1) for line in lines))
-        ours, theirs, largest = [], [], 0.0
+        labels_here, labels_there, largest = [], [], 0.0
         for batch in _batches(texts):
-            made = tokenizer(list(batch), return_tensors="pt", padding=True, truncation=True)
-            probabilities = model(**made).logits.softmax(-1)
-            theirs += [model.config.id2label[number] for number in probabilities.argmax(-1).tolist()]
+            inputs = tokenizer(list(batch), return_tensors="pt", padding=True, truncation=True)
+            probabilities = model(**inputs).logits.softmax(-1)
+            labels_there += [model.config.id2label[i] for i in probabilities.argmax(-1).tolist()]
             predicted = loaded.predict(list(batch), language)
-            ours += [each["label"] for each in predicted]
+            labels_here += [prediction["label"] for prediction in predicted]
             pairs = zip(predicted, probabilities.max(-1).values.tolist())
-            differences = [abs(each["probability"] - other) for each, other in pairs]
+            differences = [abs(prediction["probability"] - second) for prediction, second in pairs]
             largest = float(np.maximum(largest, np.max(differences)))  # NaN stays
-        found[language] = {
+        results[language] = {
             "texts": len(texts),
-            "equal": sum(one == other for one, other in zip(ours, theirs)),
-            "accuracy here": round(100 * sum(one == label for one, label in zip(ours, labels)) / len(labels), 2),
-            "accuracy there": round(100 * sum(one == label for one, label in zip(theirs, labels)) / len(labels), 2),
+            "equal": sum(map(operator.eq, labels_here, labels_there)),
+            "accuracy here": round(100 * sum(map(operator.eq, labels_here, labels)) / len(labels), 2),
+            "accuracy there": round(100 * sum(map(operator.eq, labels_there, labels)) / len(labels), 2),
             "probability": f"{largest:.1e}",
         }
-    return found
+    return results
 
 
 @torch.no_grad()
 def translations(checkpoint: str, data: str, folder: str, source: str, target: str) -> dict[str, Any]:
-    """BLEU of greedy translations here and in transformers, and how many are equal."""
+    """Compares greedy translations here and in transformers: BLEU, and the number of equal ones."""
     from transformers import AutoModelForSeq2SeqLM
 
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), _tokenizer(folder)
     loaded = fairseq_xl.load(checkpoint, data=data)
-    (language, sources), (other, targets) = (
-        (each.partition("=")[0], read_lines(each.partition("=")[2])) for each in (source, target)
+    (language, sources), (target_language, targets) = (
+        (argument.partition("=")[0], read_lines(argument.partition("=")[2])) for argument in (source, target)
     )
     pairs = [pair for pair in zip(sources, targets) if not any(map(is_blank, pair))][:SENTENCES]
-    ours = loaded.translate([text for text, _ in pairs], language, other, beam=1)
-    theirs: list[str] = []
+    texts_here = loaded.translate([text for text, _ in pairs], language, target_language, beam=1)
+    texts_there: list[str] = []
     for batch in _batches([text for text, _ in pairs]):
-        made = tokenizer(list(batch), return_tensors="pt", padding=True, truncation=True)
-        written = model.generate(**made, num_beams=1, do_sample=False, max_new_tokens=200)
-        theirs += tokenizer.batch_decode(written, skip_special_tokens=True)
+        inputs = tokenizer(list(batch), return_tensors="pt", padding=True, truncation=True)
+        written = model.generate(**inputs, num_beams=1, do_sample=False, max_new_tokens=200)
+        texts_there += tokenizer.batch_decode(written, skip_special_tokens=True)
     references = [[text for _, text in pairs]]
     scores = {
-        "bleu here": sacrebleu.corpus_bleu(ours, references),
-        "bleu there": sacrebleu.corpus_bleu(theirs, references),
+        "bleu here": sacrebleu.corpus_bleu(texts_here, references),
+        "bleu there": sacrebleu.corpus_bleu(texts_there, references),
     }
-    equal = sum(one.split() == two.split() for one, two in zip(ours, theirs))
-    return {"sentences": len(pairs), "equal": equal} | {name: round(each.score, 2) for name, each in scores.items()}
+    equal = sum(first.split() == two.split() for first, two in zip(texts_here, texts_there))
+    return {"sentences": len(pairs), "equal": equal} | {name: round(bleu.score, 2) for name, bleu in scores.items()}
 
 
 def embeddings(checkpoint: str, data: str, folder: str, layer: str, *files: str) -> dict[str, Any]:
-    """The largest difference of sentence embeddings here and in sentence-transformers, by language."""
+    """Returns the largest difference of sentence embeddings here and in sentence-transformers, by language."""
     from sentence_transformers import SentenceTransformer
 
-    theirs, loaded = SentenceTransformer(folder, device="cpu"), fairseq_xl.load(checkpoint, data=data)
-    found = {}
+    exported, loaded = SentenceTransformer(folder, device="cpu"), fairseq_xl.load(checkpoint, data=data)
+    results = {}
     for language, lines in _texts(files):
         texts = lines[:SENTENCES]
-        ours = loaded.encode(texts, lang=language, layer=int(layer))
-        found[language] = {"texts": len(texts), "difference": f"{abs(ours - theirs.encode(texts)).max():.1e}"}
-    return found
+        vectors = loaded.encode(texts, lang=language, layer=int(layer))
+        results[language] = {"texts": len(texts), "difference": f"{abs(vectors - exported.encode(texts)).max():.1e}"}
+    return results
 
 
 def ids(data: str, folder: str, *files: str) -> dict[str, Any]:
-    """Lines whose token ids differ between transformers' tokenizer and this package, by language."""
+    """Counts the lines with other token ids in transformers' tokenizer than in this package, by language."""
     dictionary, tokenizer = XLDictionary.load(f"{data}/dict.txt"), _tokenizer(folder)
     encode, framing = TextEncoder(data, dictionary), Framing.of("xl", dictionary)
-    found = {}
+    results = {}
     for language, lines in _texts(files):
-        made = [row for batch in _batches(lines) for row in tokenizer(list(batch))["input_ids"]]
+        rows = [row for batch in _batches(lines) for row in tokenizer(list(batch))["input_ids"]]
         expected = [framing.sentence(encode(line, language)).tolist() for line in lines]
-        different = sum(one != other for one, other in zip(made, expected))
-        found[language] = {"lines": len(lines), "different": different, "tokens": sum(map(len, expected))}
-    return found
+        different = sum(first != second for first, second in zip(rows, expected))
+        results[language] = {"lines": len(lines), "different": different, "tokens": sum(map(len, expected))}
+    return results
 
 
 STEPS: dict[str, Callable[..., dict[str, Any]]] = {

@@ -52,7 +52,7 @@ def make(output: Path, model: Path) -> None:
 
 
 def description(sample: Path, model: Path) -> str:
-    """The description of the sample's English and German with the pieces of an existing model."""
+    """Returns the description of the sample's English and German with the pieces of an existing model."""
     root = sample.resolve()
     sides = {code: {split: f"{root}/mono/{split}.{code}" for split in ("train", "valid")} for code in ("en", "de")}
     pair = {split: f"{root}/bitext/{split}.en-de" for split in ("train", "valid", "test")}
@@ -62,7 +62,7 @@ def description(sample: Path, model: Path) -> str:
 
 
 def monolingual(corpus: Path, model: str, size: int, languages: list[str]) -> str:
-    """The description of monolingual text, CORPUS/mono/{train,valid}.XX, with sub-words that are learned on it."""
+    """Returns the description of monolingual text, CORPUS/mono/{train,valid}.XX, on which sub-words are learned."""
     root = corpus.resolve()
     sides = {code: {split: f"{root}/mono/{split}.{code}" for split in ("train", "valid")} for code in languages}
     content = {"languages": languages, "vocabulary": {"model": model, "size": size}, "monolingual": sides}
@@ -76,7 +76,7 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
     Args:
         checkpoint, data: the model and its data folder.
         folder: the same model as a folder of transformers.
-        prefix: of the files of text, PREFIX.SOURCE and PREFIX.TARGET.
+        prefix: prefix of the files of text, PREFIX.SOURCE and PREFIX.TARGET.
 
     Returns: {"logits": the maximum difference, "ids": "equal" or "different", "sentences": their number}.
     """
@@ -88,7 +88,7 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
 
     loaded = fairseq_xl.load(checkpoint, data=data)
     dictionary, framing = loaded.task.dictionary, loaded.task.framing
-    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    exported = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     tokenizer, encode = AutoTokenizer.from_pretrained(folder), TextEncoder(data, dictionary)
     sides = [read_lines(f"{prefix}.{language}") for language in (source, target)]
     texts = list(zip(*(pair for pair in zip(*sides) if not any(map(is_blank, pair)))))  # blank lines end documents
@@ -97,15 +97,15 @@ def compare(checkpoint: str, data: str, folder: str, prefix: str, source: str, t
         sources, targets = (list(side[begin : begin + BATCH]) for side in texts)
         rows = [framing.sentence(encode(text, source), dictionary.language_id(source)) for text in sources]
         tokens = torch.from_numpy(pad_rows(rows, dictionary.pad()))  # (B, S)
-        made = tokenizer(sources, return_tensors="pt", padding=True)
-        equal &= torch.equal(made["input_ids"], tokens)
+        batch = tokenizer(sources, return_tensors="pt", padding=True)
+        equal &= torch.equal(batch["input_ids"], tokens)
         ended = torch.from_numpy(pad_rows([encode(text, target) for text in targets], dictionary.pad()))  # (B, T)
         starts = torch.full((len(ended), 1), dictionary.language_symbol(target))
         inputs = decoder_input(ended, starts)
-        ours, _ = loaded.model(src_tokens=tokens, src_lengths=None, prev_output_tokens=inputs)
-        logits = theirs(**made, decoder_input_ids=inputs).logits  # (B, T, V)
+        expected, _ = loaded.model(src_tokens=tokens, src_lengths=None, prev_output_tokens=inputs)
+        logits = exported(**batch, decoder_input_ids=inputs).logits  # (B, T, V)
         real = ended.ne(dictionary.pad())
-        largest = torch.maximum(largest, (logits - ours)[real].abs().max())  # NaN stays
+        largest = torch.maximum(largest, (logits - expected)[real].abs().max())  # NaN stays
     return {"logits": f"{float(largest):.1e}", "ids": "equal" if equal else "different", "sentences": len(texts[0])}
 
 
@@ -113,20 +113,20 @@ def main() -> None:
     """Runs a step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
-    made = steps.add_parser("make")
-    made.add_argument("folder", type=Path)
-    made.add_argument("--sentencepiece", type=Path, required=True)
-    described = steps.add_parser("description")
-    described.add_argument("sample", type=Path)
-    described.add_argument("model", type=Path)
-    learned = steps.add_parser("monolingual")
-    learned.add_argument("corpus", type=Path)
-    learned.add_argument("model", choices=("unigram", "bpe"))
-    learned.add_argument("size", type=int)
-    learned.add_argument("languages", nargs="+")
-    compared = steps.add_parser("compare")
+    make_parser = steps.add_parser("make")
+    make_parser.add_argument("folder", type=Path)
+    make_parser.add_argument("--sentencepiece", type=Path, required=True)
+    description_parser = steps.add_parser("description")
+    description_parser.add_argument("sample", type=Path)
+    description_parser.add_argument("model", type=Path)
+    monolingual_parser = steps.add_parser("monolingual")
+    monolingual_parser.add_argument("corpus", type=Path)
+    monolingual_parser.add_argument("model", choices=("unigram", "bpe"))
+    monolingual_parser.add_argument("size", type=int)
+    monolingual_parser.add_argument("languages", nargs="+")
+    compare_parser = steps.add_parser("compare")
     for name in ("checkpoint", "data", "folder", "prefix", "source", "target"):
-        compared.add_argument(name)
+        compare_parser.add_argument(name)
     options = vars(parser.parse_args())
     step = options.pop("step")
     if step == "make":

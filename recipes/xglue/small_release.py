@@ -34,27 +34,27 @@ PIECES = 600
 
 
 def line(task: str, words: list[str], concepts: Draw, rng: random.Random) -> Iterator[str]:
-    """The lines of an example of a task with one label per line."""
+    """Yields the lines of an example of a task with one label per line."""
     first, second, yes = concepts(), concepts(), rng.random() < 0.5
-    text, other = sentence(words, first), sentence(words, second)
+    text, second_text = sentence(words, first), sentence(words, second)
     if task == "NC":
         category = "entertainment" if FILM in first else "health" if DOCTOR in first else "news"
-        yield f"{text}\t{other}\t{category}"
+        yield f"{text}\t{second_text}\t{category}"
     elif task == "XNLI":
         yield "\t".join(inference(words, first, second, rng))
     elif task == "PAWSX":
         yield f"{rng.randrange(1000)}\t{text}\t{sentence(words, first[::-1] if yes else second)}\t{int(yes)}"
     elif task == "QADSM":
-        yield f"{text}\t{text if yes else other}\t{other}\t{'Good' if yes else 'Bad'}"
+        yield f"{text}\t{text if yes else second_text}\t{second_text}\t{'Good' if yes else 'Bad'}"
     elif task == "QAM":
-        yield f"{text}\t{text if yes else other}\t{int(yes)}"
+        yield f"{text}\t{text if yes else second_text}\t{int(yes)}"
     else:  # WPR: pages repeat more or less of the query
         for rating in rng.sample(range(5), 3):
-            yield f"{text}\t{sentence(words, [*first[:rating], *second[rating:]])}\t{other}\t{rating}"
+            yield f"{text}\t{sentence(words, [*first[:rating], *second[rating:]])}\t{second_text}\t{rating}"
 
 
 def file(task: str, split: str, language: str) -> str:
-    """The text of a file of the release."""
+    """Returns the text of a file of the release."""
     words, rng = WORDS[language].split(), random.Random(f"{task} {split}")
     count, concepts = COUNTS[split], partial(draw, rng)
     if task == "MLQA":

@@ -36,7 +36,7 @@ WITHOUT_DEV = ("kk", "th", "tl", "yo")  # Universal Dependencies has no dev file
 
 
 def pairs(task: str, words: list[str], rng: random.Random, count: int) -> Iterator[tuple[str, str, str]]:
-    """Examples of xnli and pawsx: two texts and a label."""
+    """Yields examples of xnli and pawsx: two texts and a label."""
     for _ in range(count):
         first, second, yes = draw(rng), draw(rng), rng.random() < 0.5
         if task == "xnli":
@@ -46,14 +46,14 @@ def pairs(task: str, words: list[str], rng: random.Random, count: int) -> Iterat
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Rows as Python's csv writes them, separated by tabs."""
+    """Formats rows with Python's csv, separated by tabs."""
     text = io.StringIO(newline="")
     csv.writer(text, delimiter="\t").writerows(rows)
     return text.getvalue()
 
 
 def files(task: str, split: str, language: str) -> tuple[str, str]:
-    """Content of a release file, without labels in a test file, and content of its label file."""
+    """Returns the content of a release file, without labels in a test file, and that of its label file."""
     words, rng = WORDS[language].split(), seeded(task, split)
     if task in ("udpos", "panx"):
         tags = POS if task == "udpos" else NER
@@ -62,9 +62,9 @@ def files(task: str, split: str, language: str) -> tuple[str, str]:
         shown = "".join(f"{row[0]}\n" for row in rows) if split == "test" else text
         return shown, "".join(f"{row[-1]}\n" for row in rows)
     if task in ("xnli", "pawsx"):
-        found = list(pairs(task, words, rng, COUNTS[split]))
-        shown = table([row[:2] for row in found] if split == "test" else [*found])
-        return shown, "".join(f"{label}\n" for *_, label in found)
+        examples = list(pairs(task, words, rng, COUNTS[split]))
+        shown = table([row[:2] for row in examples] if split == "test" else [*examples])
+        return shown, "".join(f"{label}\n" for *_, label in examples)
     articles = questions(f"{task}-{split}", words, rng, COUNTS[split])
     labels = squad(articles)
     if split == "test":
@@ -95,40 +95,40 @@ def translated_files(task: str, language: str) -> Iterator[tuple[Path, str]]:
 
 
 def seeded(task: str, split: str) -> random.Random:
-    """The random numbers of a split: every language gets the same examples."""
+    """Returns the random numbers of a split, so that all languages have the same examples."""
     return random.Random(f"{task} {split}")
 
 
 def mixed(language: str, split: str) -> tuple[str, str, str]:
-    """BUCC: sentences with ids of a language and of English in random order, and the ids of the pairs."""
+    """Returns BUCC: sentences with ids of a language and of English in random order, and the ids of the pairs."""
     rng = random.Random(f"bucc2018 {split} {language}")
-    drawn = distinct(rng, 2 * SENTENCES - PAIRS)
-    sides = {language: drawn[:SENTENCES], "en": drawn[:PAIRS] + drawn[SENTENCES:]}
+    sentences = distinct(rng, 2 * SENTENCES - PAIRS)
+    sides = {language: sentences[:SENTENCES], "en": sentences[:PAIRS] + sentences[SENTENCES:]}
     texts, order = {}, {}
     for side, concepts in sides.items():
         order[side] = rng.sample(range(SENTENCES), SENTENCES)
         lines = [f"{side}-{n:09}\t{sentence(WORDS[side].split(), concepts[k])}\n" for n, k in enumerate(order[side])]
         texts[side] = "".join(lines)
-    places = [(order[language].index(number), order["en"].index(number)) for number in range(PAIRS)]
-    gold = "".join(f"{language}-{first:09}\ten-{second:09}\n" for first, second in sorted(places))
+    positions = [(order[language].index(i), order["en"].index(i)) for i in range(PAIRS)]
+    gold = "".join(f"{language}-{first:09}\ten-{second:09}\n" for first, second in sorted(positions))
     return texts[language], texts["en"], gold
 
 
 def sorted_english(language: str) -> tuple[str, str, str]:
-    """Tatoeba: sentences, their English in alphabetical order, and the place of each English sentence's translation."""
-    drawn = distinct(random.Random(f"tatoeba {language}"), PAIRS)
-    english = [sentence(WORDS["en"].split(), concepts) for concepts in drawn]
-    text = "".join(f"{sentence(WORDS[language].split(), concepts)}\n" for concepts in drawn)
-    places = [english.index(line) for line in sorted(english)]
-    return text, "".join(f"{line}\n" for line in sorted(english)), "".join(f"{place}\n" for place in places)
+    """Returns Tatoeba: sentences, sorted English translations, and the index of each translation's sentence."""
+    sentences = distinct(random.Random(f"tatoeba {language}"), PAIRS)
+    english = [sentence(WORDS["en"].split(), concepts) for concepts in sentences]
+    text = "".join(f"{sentence(WORDS[language].split(), concepts)}\n" for concepts in sentences)
+    positions = [english.index(line) for line in sorted(english)]
+    return text, "".join(f"{line}\n" for line in sorted(english)), "".join(f"{position}\n" for position in positions)
 
 
 def distinct(rng: random.Random, count: int) -> list[list[int]]:
-    """Different sentences."""
-    found: dict[tuple[int, ...], None] = {}
-    while len(found) < count:
-        found[tuple(draw(rng))] = None
-    return [list(concepts) for concepts in found]
+    """Draws different sentences."""
+    unique: dict[tuple[int, ...], None] = {}
+    while len(unique) < count:
+        unique[tuple(draw(rng))] = None
+    return [list(concepts) for concepts in unique]
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -38,7 +38,7 @@ def test_every_claim_has_steps_and_tests(name, tmp_path):
     tested = {str(part["claim"]) for part in made.content["report"] if "tests" in part}
     assert tested == set(made.claims)
     for claim in made.claims:
-        assert made.chosen_by_claims([claim])
+        assert made.select_by_claims([claim])
 
 
 @pytest.mark.parametrize("name", ["claims.yaml", "smoke.yaml"])

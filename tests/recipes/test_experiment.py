@@ -60,7 +60,7 @@ def run(file, *arguments, output="out"):
 
 def steps(file, *overrides, updates=None):
     made = Experiment(file, overrides, file.parent / "out", updates)
-    return {step.name: [" ".join(command) for command in step.commands] for step in made.chosen([])}
+    return {step.name: [" ".join(command) for command in step.commands] for step in made.select([])}
 
 
 def test_a_step_runs_once_for_all_values_with_their_fields(file):
@@ -81,7 +81,7 @@ def test_a_step_runs_once_for_all_values_with_their_fields(file):
 def test_a_text_may_be_empty(tmp_path):
     """The default of `predict` is a flag, which this leaves out."""
     experiment = Experiment(ROOT / "recipes/xglue/understanding.yaml", ["predict="], tmp_path)
-    (step,) = [step for step in experiment.chosen(["finetune/NER"]) if step.name == "finetune/NER"]
+    (step,) = [step for step in experiment.select(["finetune/NER"]) if step.name == "finetune/NER"]
     assert "PREDICT=--valid-subset valid " in step.commands[0] and "--fp16" not in step.commands[0]
 
 
@@ -126,7 +126,7 @@ def test_a_wrong_value_is_one_sentence(file, override, words):
 def test_a_wrong_file_is_one_sentence(tmp_path, content, words):
     (tmp_path / "wrong.yaml").write_text(content)
     with pytest.raises(UserError, match=words):
-        Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out").chosen([])
+        Experiment(tmp_path / "wrong.yaml", output=tmp_path / "out").select([])
 
 
 @pytest.mark.parametrize("mark", "=:,")
@@ -413,12 +413,12 @@ def test_a_corpus_and_its_tasks_are_looked_for_before_any_step_begins(path, tmp_
     with pytest.raises(UserError, match="step (text|descriptions)(/en-de)?: absent: no such file$"):
         experiment.main([*arguments, "corpus=absent"])
     (folder / "tasks").mkdir(parents=True)
-    for task in re.findall("tasks/([a-z]+)", " ".join(Experiment(path, [f"corpus={folder}"]).chosen([])[0].expects)):
+    for task in re.findall("tasks/([a-z]+)", " ".join(Experiment(path, [f"corpus={folder}"]).select([])[0].expects)):
         with pytest.raises(UserError, match=f"step .*: {task}: no such file in {folder}/tasks"):
             experiment.main([*arguments, f"corpus={folder}"])
         (folder / "tasks" / task).mkdir(parents=True)
     for values in ([f"corpus={folder}"], []):
-        experiment_file.check_files(Experiment(path, values).chosen([]))
+        experiment_file.check_files(Experiment(path, values).select([]))
     assert (folder / "tasks").is_dir() and not (tmp_path / "out").exists()
 
 
@@ -588,7 +588,7 @@ def test_a_wrong_include_or_claim_is_one_sentence(including, old, new, words):
 def test_a_claim_may_name_steps_that_the_values_leave_out(including):
     """For instance those of one language. At least one step must be left."""
     including.write_text(INCLUDING.replace('["part/{seeds:each}/test", end]', '["part/3/test", "part/4/test"]'))
-    names = [step.name for step in Experiment(including, ["seeds=4"]).chosen_by_claims(["2"])]
+    names = [step.name for step in Experiment(including, ["seeds=4"]).select_by_claims(["2"])]
     assert names == ["part/4/text", "part/4/train/1", "part/4/test/1"]
     including.write_text(INCLUDING.replace('["part/{seeds:each}/test", end]', "[part/5]"))
     with pytest.raises(UserError, match="claim 2: there is no step part/5"):

@@ -17,7 +17,7 @@ OWN = RECIPES / "lohelp/understanding"
 
 def steps(output, *values):
     made = Experiment(COMPARISON, values, output)
-    return {step.name: step for step in made.chosen([])}
+    return {step.name: step for step in made.select([])}
 
 
 def test_every_model_is_fine_tuned_for_every_task_from_its_own_seed(tmp_path):

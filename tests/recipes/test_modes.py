@@ -41,7 +41,7 @@ def test_the_table_of_numbers_of_languages(tmp_path, capsys):
 def test_xnli_is_studied_in_the_papers_languages(tmp_path):
     """U12: 1, 2, 6 and 15 languages, tested in the six of MultiUN; U14 in all 15."""
     file, six = FINETUNE.with_name("xnli.yaml"), "en,ar,es,fr,ru,zh"
-    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(file, [], tmp_path).chosen([])}
+    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(file, [], tmp_path).select([])}
     trained = [name.removeprefix("numbers/") for name in steps if name.startswith("numbers/")]
     assert [len(names.split(",")) for names in trained] == [6, 15] and trained[0] == six
     assert set(trained[1].split(",")) == set(xnli.LANGUAGES)
@@ -49,7 +49,7 @@ def test_xnli_is_studied_in_the_papers_languages(tmp_path):
     assert len([name for name in steps if name.startswith("pairs/")]) == 14
     assert len([name for name in steps if name.startswith("one-language/")]) == 15
     partners = ",".join(code for code in xnli.LANGUAGES if code != "en")
-    matrix = Experiment(file, [f"partners={partners}"], tmp_path).chosen(["matrix"])
+    matrix = Experiment(file, [f"partners={partners}"], tmp_path).select(["matrix"])
     assert len(matrix) == 15 and all(f" en,{partners} recipes/" in " ".join(step.commands[0]) for step in matrix)
 
 
@@ -59,11 +59,11 @@ def test_xnli_is_studied_in_the_papers_languages(tmp_path):
 )
 def test_modes_and_studies_of_every_type(tmp_path, capsys, kind, suffix, metric):
     file = FINETUNE.with_name(f"finetune-{kind}.yaml")
-    steps = {step.name: step for step in Experiment(file, ["others=de"], tmp_path).chosen([])}
-    classification = {step.name for step in Experiment(FINETUNE, ["others=de"], tmp_path).chosen([])}
+    steps = {step.name: step for step in Experiment(file, ["others=de"], tmp_path).select([])}
+    classification = {step.name for step in Experiment(FINETUNE, ["others=de"], tmp_path).select([])}
     assert steps.keys() == classification and "translate-test" in steps
     assert "--valid-langs en,de" in " ".join(steps["cross-lingual"].commands[0])
-    (strict,) = Experiment(file, ["others=de", "valid-langs=en"], tmp_path).chosen(["cross-lingual"])
+    (strict,) = Experiment(file, ["others=de", "valid-langs=en"], tmp_path).select(["cross-lingual"])
     assert strict.commands[0][-2:] == ["--valid-langs", "en"]
     trained = [step for step in steps.values() if "finetune.sh" in " ".join(step.commands[0])]
     assert trained and all(f"recipes/finetune.sh {kind} " in " ".join(step.commands[0]) for step in trained)

@@ -47,7 +47,7 @@ def test_an_incomplete_point_is_one_sentence(tmp_path):
 
 
 def test_the_papers_grid_is_every_point(tmp_path):
-    steps = {step.name: step for step in Experiment(SWEEP, (), tmp_path).chosen([])}
+    steps = {step.name: step for step in Experiment(SWEEP, (), tmp_path).select([])}
     grid = {name for name in steps if name.startswith("grid/")}
     expected = {
         (rate, epochs, batch)
@@ -60,7 +60,7 @@ def test_the_papers_grid_is_every_point(tmp_path):
     assert "--lr 3e-5 --max-epoch 10 --batch-size 64" in command and "recipes/veco/config/finetune.yaml" in command
     assert len([need for need in steps["best"].required_steps if need.name.startswith("validation/")]) == 27
     assert [need.name for need in steps["test"].required_steps] == ["best"]
-    unlabeled = Experiment(SWEEP, (), tmp_path).chosen(["test"])  # its files need no labels
+    unlabeled = Experiment(SWEEP, (), tmp_path).select(["test"])  # its files need no labels
     assert len(unlabeled) == 56 and "score" not in {step.name for step in unlabeled}
 
 
@@ -104,7 +104,7 @@ def test_two_points_are_trained_and_the_better_one_is_tested(tmp_path, capsys):
 @pytest.mark.parametrize("kind", ["ranking", "tagging", "question-answering"])
 def test_the_grid_of_every_type(tmp_path, kind):
     """Only the type, its metric and, in question answering, references and their normalization differ."""
-    steps = {step.name: step for step in Experiment(SWEEP.with_name(f"sweep-{kind}.yaml"), (), tmp_path).chosen([])}
+    steps = {step.name: step for step in Experiment(SWEEP.with_name(f"sweep-{kind}.yaml"), (), tmp_path).select([])}
     load_all()
     name = TASK_TYPES[kind.replace("-", "_")].main_metric
     assert len([step for step in steps if step.startswith("grid/")]) == 27
@@ -116,6 +116,6 @@ def test_the_grid_of_every_type(tmp_path, kind):
 
 def test_the_grid_of_question_answering_has_one_normalization(tmp_path):
     file = SWEEP.with_name("sweep-question-answering.yaml")
-    steps = {step.name: step for step in Experiment(file, ["normalization=mlqa"], tmp_path).chosen([])}
+    steps = {step.name: step for step in Experiment(file, ["normalization=mlqa"], tmp_path).select([])}
     for name in ("grid/1e-5/3/16", "validation/1e-5/3/16", "score"):
         assert "--normalization mlqa" in " ".join(steps[name].commands[0]), name

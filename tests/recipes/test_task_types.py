@@ -74,7 +74,7 @@ def test_a_toy_counts_no_updates(base, toy, updates):
 
 def commands(name, output, *values):
     made = Experiment(RECIPES / name, values, output)
-    return {step.name: [" ".join(command) for command in step.commands] for step in made.chosen([])}
+    return {step.name: [" ".join(command) for command in step.commands] for step in made.select([])}
 
 
 def test_xglue_s_release_is_fine_tuned_on_as_in_the_paper(tmp_path):

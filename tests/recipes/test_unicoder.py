@@ -151,7 +151,7 @@ def test_task_files_are_looked_for_before_anything_begins(tmp_path, files, step,
     """Compressed ones serve as well."""
     (found,) = files.rglob(f"{missing}.tsv")
     values = [f"data={tmp_path}/data", f"files={files}", "others=de"]
-    chosen = Experiment(FINETUNE, values, tmp_path / "save").chosen([step])
+    chosen = Experiment(FINETUNE, values, tmp_path / "save").select([step])
     chosen = [each for each in chosen if not each.name.startswith("translat")]  # no translated test set here
     for suffix in ("", ".gz", ".xz", ".zst"):
         there = found.rename(f"{files}/{missing}.tsv{suffix}")
@@ -200,7 +200,7 @@ def test_a_planted_link_is_not_written_through(tmp_path):
 def inputs(file, step, output, *values):
     """Names of the input files that a step is bound to; those in the output folder begin with {output}."""
     made = Experiment(file, values, output)
-    (step,) = made.chosen([step])[-1:]
+    (step,) = made.select([step])[-1:]
     return set(step.record(Digests())["files"])
 
 
@@ -252,7 +252,7 @@ def test_models_read_as_much_in_an_update(tmp_path):
 
 def test_a_start_that_is_missing(tmp_path):
     made = Experiment(COMPARISON, [f"start={tmp_path}/x.pt"], tmp_path / "out")
-    assert not [step for step in made.chosen([]) if step.name == "start"]
+    assert not [step for step in made.select([]) if step.name == "start"]
     with pytest.raises(UserError, match=f"step pretrain/xlm: x.pt: no such file in {tmp_path}"):
         drive(COMPARISON, f"start={tmp_path}/x.pt", output=tmp_path / "out", only=["pretrain"])
     assert not list(tmp_path.iterdir())

@@ -200,7 +200,7 @@ def test_translation_with_little_parallel_text_is_compared(sample, tmp_path, cap
 @pytest.mark.parametrize("name", ["experiment", "many-to-many"])
 def test_steps_wait_for_the_corpus(name, tmp_path):
     """The step of the same pair that makes corpora/lohelp, if it is missing, runs before those that read it."""
-    steps = experiment_file.Experiment(ROOT / f"recipes/xlm/{name}.yaml", output=tmp_path).chosen([])
+    steps = experiment_file.Experiment(ROOT / f"recipes/xlm/{name}.yaml", output=tmp_path).select([])
     readers = [step for step in steps if any("corpora/lohelp/" in path for path in step.paths)]
     assert any(step.name.startswith("copy") for step in readers)
     for step in readers:

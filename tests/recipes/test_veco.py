@@ -173,7 +173,7 @@ def test_classification_at_paper_size_is_in_the_papers_grid():
 
 
 def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
-    commands = {step.name: " ".join(step.commands[0]) for step in Experiment(COMPARISON, (), tmp_path).chosen([])}
+    commands = {step.name: " ".join(step.commands[0]) for step in Experiment(COMPARISON, (), tmp_path).select([])}
     started = {name: re.findall(r"--init-\S+ \S+", command) for name, command in commands.items()}
     weights = {name: f"{tmp_path}/{name}/checkpoint_last.pt" for name in ("mlm", "xlm", "veco")}
     assert started["mlm"] == [] and started["xlm"] == [f"--init-from {weights['mlm']}"]
@@ -203,9 +203,9 @@ def test_the_comparison_starts_each_model_from_its_own_weights(tmp_path):
 def test_the_layers_of_the_decoder_are_compared(tmp_path):
     """V15; given weights are not pre-trained again."""
     file = COMPARISON.with_name("decoder-layers.yaml")
-    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(file, (), tmp_path).chosen([])}
+    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(file, (), tmp_path).select([])}
     assert {"mlm", "veco", "copy/de"} <= steps.keys()
-    given = {step.name: " ".join(step.commands[0]) for step in Experiment(file, ["weights=FILE"], tmp_path).chosen([])}
+    given = {step.name: " ".join(step.commands[0]) for step in Experiment(file, ["weights=FILE"], tmp_path).select([])}
     assert not {"mlm", "veco"} & given.keys() and len([name for name in given if name.startswith("translate/")]) == 8
     for layers in ("first", "last"):
         for number in (1, 2):

@@ -39,7 +39,7 @@ def test_the_small_xlm_differs_from_veco_in_its_objectives_only(more, dictionary
 
 
 def test_four_models_begin_with_random_weights(tmp_path):
-    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(ABLATION, (), tmp_path).chosen([])}
+    steps = {step.name: " ".join(step.commands[0]) for step in Experiment(ABLATION, (), tmp_path).select([])}
     found = {name.split("/")[1]: command for name, command in steps.items() if name.startswith("pretrain")}
     objectives = {name: re.search(r"--objectives (\S+)", command)[1] for name, command in found.items()}
     assert objectives == {

@@ -6,6 +6,8 @@ and those by `copy_`, are found on the meta device only: on CPU they look like t
 """
 
 import contextlib
+import linecache
+import sys
 import traceback
 
 import torch
@@ -22,11 +24,11 @@ METHODS = {"__array__", "__bool__", "__float__", "__index__", "__int__", "cpu", 
 
 def running_line():
     """The line of this repository or of fairseq that runs."""
-    frames = [frame for frame in traceback.extract_stack() if "torch/" not in frame.filename]
-    frames = [frame for frame in frames if frame.filename != __file__ and not frame.filename.endswith("_ops.py")]
-    if not frames:  # a GPU's backward pass has a thread of its own
-        return "the backward pass"
-    return f"{frames[-1].filename}:{frames[-1].lineno} {frames[-1].line}"
+    for frame, number in traceback.walk_stack(sys._getframe()):
+        file = frame.f_code.co_filename
+        if "torch/" not in file and file != __file__ and not file.endswith("_ops.py"):
+            return f"{file}:{number} {linecache.getline(file, number).strip()}"
+    return "the backward pass"  # which has a thread of its own on a GPU
 
 
 def operator_waits(function, args, result):

@@ -1,4 +1,4 @@
-"""Every training configuration that is shipped makes two updates in two processes.
+"""Every training configuration that is shipped makes two updates.
 
 The papers' configurations (recipes/papers.yaml) are tested in tests/recipes/test_rehearsal.py instead. Here are toy
 sizes, configurations for hydra, and those of experiments on real text.
@@ -23,7 +23,7 @@ from fairseq_xl.rehearsal import report
 from recipes.launch import flags, split_warmup_share
 from tests.command_line import cli
 from tests.commands import pretraining, run_train
-from tests.distributed.two_processes import ROOT, run_jobs
+from tests.distributed.two_processes import ROOT
 from tests.tasks.conftest import write_encoded
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_labelled_objectives import write_others
@@ -133,8 +133,8 @@ def small(name, given, root):
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory, request):
-    """{name of a configuration: both ranks' results}"""
+def root(tmp_path_factory):
+    """The folder of the data and of a checkpoint of MonoTrans."""
     root = tmp_path_factory.mktemp("recipes")
     data_bin = write_data_bin(root / "tiny")
     (root / "labeled").mkdir()
@@ -149,26 +149,19 @@ def two(tmp_path_factory, request):
             (root / f"labeled/ranked/{split}.{code}.tsv").write_text(rows, encoding="utf-8")
     body = ["--arch", "xl_monotrans_tiny", "--embed-dim", 64, "--ffn-dim", 128, "--heads", 4, "--max-positions", 512]
     run_train(pretraining(data_bin, root / "body", *body, "--max-update", 1, "--disable-validation", objectives="nsp"))
-    jobs = {
-        name.replace("/", "-"): [*small(name, given, root), "--save-dir", root / name.replace("/", "-")]
-        for name, given in CONFIGURATIONS.items()
-        if "lohelp" not in name or request.config.getoption("--slow")
-    }
-    return run_jobs(root / "results", jobs)
+    return root
 
 
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] if "lohelp" in name else []) for name in CONFIGURATIONS],
 )
-def test_distributed_configuration_trains(two, name):
-    ranks = two[name.replace("/", "-")]
-    assert all(rank["losses"].keys() == {"1", "2"} for rank in ranks)
-    losses = [float.fromhex(loss) for rank in ranks for update in rank["losses"].values() for loss in update]
-    assert all(math.isfinite(loss) and loss > 0 for loss in losses)
+def test_configuration_trains(root, tmp_path, name):
+    output = run_train([*small(name, CONFIGURATIONS[name], root), "--save-dir", tmp_path])
+    assert list(output.updates) == [1, 2] and all(0 < float.fromhex(loss) < math.inf for loss in output.losses)
 
 
-def test_distributed_configurations_are_all_there():
+def test_configurations_are_all_there():
     """Every configuration that is found trains; the file that its comment names beneath it is applied first."""
     assert {
         "xlm/config/pretrain-toy",

@@ -47,15 +47,16 @@ def headed():
 def runs(data_bin, headed, tmp_path_factory):
     """Runs with two processes, the `results` of both and their `folder`.
 
-    CASE-plain and CASE-sharded at once, CASE-first and CASE-rest in two parts; `alone` is a first part of one process.
+    CASE-plain and legacy-sharded are whole, CASE-first and CASE-rest two parts; `alone` is a first part of one process.
     """
     root = tmp_path_factory.mktemp("sharding")
     run_train(line(data_bin, root / "alone", "--update-freq", 2, "--max-update", STOP))  # one process
     jobs = {}
     for name, more in CASES.items():
+        whole = [("sharded", ["--max-update", LAST, *SHARDED])] if name == "legacy" else []
         for kind, options in (
             ("plain", ["--max-update", LAST]),
-            ("sharded", ["--max-update", LAST, *SHARDED]),
+            *whole,
             ("first", ["--max-update", STOP, *SHARDED]),
             ("rest", ["--max-update", LAST, *SHARDED, "--restore-file", root / f"{name}-first/checkpoint_last.pt"]),
         ):
@@ -81,8 +82,7 @@ def checkpoint(folder):
     return torch.load(folder / "checkpoint_last.pt", weights_only=False)
 
 
-@pytest.mark.parametrize("kind", ["sharded", "rest"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name, kind", [("legacy", "sharded"), *((name, "rest") for name in CASES)])
 def test_sharded_training_is_that_without_sharding(runs, name, kind):
     """Weights and the state of all parameters, which is in one file, bit-identical; at once and resumed."""
     expected, found = checkpoint(runs.folder / f"{name}-plain"), checkpoint(runs.folder / f"{name}-{kind}")

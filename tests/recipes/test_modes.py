@@ -119,14 +119,13 @@ def test_modes_of_ranking_at_nano_size(tmp_path, capsys):
     for name in ("train.en", "valid.en", "test.en", "valid.de", "test.de", "translate_train/train.de"):
         write_file(tmp_path / f"files/{name}.tsv", "1\triver\tthe river\n0\triver\twater\n")
     write_file(tmp_path / "files/translate_test/de/test.en.tsv", "3\tstone\ta stone\n0\tstone\twater\n")
-    out = run_modes(tmp_path, "ranking", ["multi-language", "translate-test", "matrix", "report"])
+    out = run_modes(tmp_path, "ranking", ["multi-language", "translate-test", "report"])
     shown = capsys.readouterr().out
     for mode in ("multi-language", "translate-test"):
         assert re.search(rf"^\| {mode} \| \d+\.\d \(", shown, re.MULTILINE)
         assert set(json.loads((out / mode / "scores.json").read_text())["languages"]) == {"en", "de"}
     predicted = (out / "translate-test/predictions/test.de.tsv").read_text().splitlines()
     assert [line.split("\t")[:3] for line in predicted] == [["1", "stone", "3"], ["2", "stone", "0"]]
-    assert "| matrix: trained on | en | de | average |" in shown
 
 
 def test_translate_test_of_question_answering_at_nano_size(tmp_path):

@@ -322,8 +322,17 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("option", FORMS)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task, option",
+    [
+        *(("pretraining", option) for option in FORMS),
+        *(
+            ("translation", "--activation"),
+            ("classification", "--position-offset"),
+            ("classification", "--output-form"),
+        ),
+    ],
+)
 def test_initialization_of_a_model_of_another_form(data_bin, tmp_path, task_files, pretrained, task, option):
     theirs, ours = FORMS[option]
     more = [option, *ours, "--max-update", 1]

@@ -130,9 +130,8 @@ def test_a_checkpoint_has_16_bits_for_the_model_and_32_for_training(data_bin, tm
 SCALING = ["--fp16-init-scale", 2**24, "--fp16-scale-window", 3]
 
 
-@pytest.mark.parametrize("stop", [3, 7])
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_resume_is_exact(data_bin, tmp_path, name, stop):
+def test_resume_is_exact(data_bin, tmp_path, name):
     scaling = SCALING if name.endswith("fp16") else []
 
     def line(folder, last):
@@ -140,8 +139,8 @@ def test_resume_is_exact(data_bin, tmp_path, name, stop):
         return pretraining(data_bin, tmp_path / folder, *more)
 
     whole = run_train(line("whole", 12))
-    first, rest = run_train(line("parts", stop)), run_train(line("parts", 12))
-    assert losses_after(rest, 0) == losses_after(whole, stop)
+    first, rest = run_train(line("parts", 7)), run_train(line("parts", 12))
+    assert losses_after(rest, 0) == losses_after(whole, 7)
     assert equal_parameters(*(trained_parameters(tmp_path / run / "checkpoint_last.pt") for run in ("whole", "parts")))
     for part in (first, rest):
         assert ("overflow" in part.log) == bool(scaling)
@@ -200,7 +199,7 @@ def task_files(tmp_path_factory):
     return write_task(tmp_path_factory.mktemp("classes") / "sentences", sides=1)
 
 
-@pytest.mark.parametrize("name", PRECISIONS)
+@pytest.mark.parametrize("name", ["fp16", "bf16"])
 @pytest.mark.parametrize("command_line", [both_directions, both_directions_unsupervised, classification])
 def test_other_tasks_learn_and_are_validated(data_bin, task_files, tmp_path, name, command_line):
     output = run_train([*command_line(data_bin, task_files, tmp_path, "--max-epoch", 4, "--no-save"), f"--{name}"])

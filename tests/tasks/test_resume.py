@@ -117,7 +117,7 @@ def test_runs_are_long_enough(uninterrupted):
         assert len(set(output.losses)) > LAST - 1
 
 
-WORKERS = {"0-workers": (CPU, [1, 3, UPDATES, UPDATES + 2, 2 * UPDATES]), "2-workers": (WITH_WORKERS, [3, UPDATES + 2])}
+WORKERS = {"0-workers": (CPU, [3, UPDATES, UPDATES + 2]), "2-workers": (WITH_WORKERS, [3, UPDATES + 2])}
 
 
 @pytest.mark.parametrize(
@@ -136,10 +136,9 @@ def test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, workers)
     assert "other settings" not in rest.log
 
 
-@pytest.mark.parametrize("stop", [3, UPDATES + 2])
 @pytest.mark.parametrize("name", sorted(set(RUNS) - {"alternate", "translation"}))
-def test_resume_is_exact_for_other_schedules_and_update_frequencies(data_bin, tmp_path, uninterrupted, name, stop):
-    test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, stop, CPU)
+def test_resume_is_exact_for_other_schedules_and_update_frequencies(data_bin, tmp_path, uninterrupted, name):
+    test_resume_is_exact(data_bin, tmp_path, uninterrupted, name, UPDATES + 2, CPU)
 
 
 def test_blocks_are_short_during_the_warm_up(uninterrupted):
@@ -185,31 +184,6 @@ def test_other_settings_are_reported(data_bin, tmp_path):
         [*line, *cli(save_dir=tmp_path / "new", restore_file=tmp_path / "checkpoint_last.pt", max_update=3, lr=0.1)]
     ).log
     assert "other settings" not in log  # another run's checkpoint
-
-
-BATCHES_AND_PRECISION = {
-    "--max-tokens": (200, "256"),
-    "--batch-size": (4, "None"),
-    "--train-subset": ("valid", "train"),
-    "--fp16": (True, "False"),
-    "--bf16": (True, "False"),
-    "--amp": (True, "False"),
-    "--distributed-world-size": (2, "1"),
-    "--optimizer": ("xl_adam", "adam"),
-    "--lr-scheduler": (settings.PLATEAU, "fixed"),
-    "--ema-decay": (0.5, "0.9999"),
-    "--valid-subset": ("test", "valid"),
-    "--best-checkpoint-metric": ("ppl", "loss"),
-}
-
-
-@pytest.mark.parametrize("option", BATCHES_AND_PRECISION)
-def test_other_batches_and_another_precision_are_told(data_bin, tmp_path, option):
-    value, before = BATCHES_AND_PRECISION[option]
-    line = [*RUNS["alternate"](data_bin, tmp_path), "--cpu"]
-    changed = [*line, option] if value is True else [*line, option, value]
-    old, new = (configuration(options.get_training_parser(), each) for each in (line, changed))
-    assert settings.other_settings(old, new) == [f"{option} {value} (was {before})"]
 
 
 def test_options_of_the_run_replace_those_of_the_checkpoint(data_bin, tmp_path):
@@ -326,7 +300,7 @@ def terminate_in(monkeypatch, step, place):
     monkeypatch.setattr(XLTask, step, interrupted)
 
 
-@pytest.mark.parametrize("place", [1, 4, 2 * UPDATES, 2 * UPDATES + 2])
+@pytest.mark.parametrize("place", [1, 2 * UPDATES + 2])
 @pytest.mark.parametrize("name", ["cycle-frequency-2", "translation"])
 def test_resume_after_sigterm_in_an_update(data_bin, tmp_path, uninterrupted, monkeypatch, name, place):
     """The update in progress is finished and saved, even if the signal comes in its first micro-step."""

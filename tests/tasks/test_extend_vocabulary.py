@@ -1,7 +1,6 @@
 """Pieces and languages added to a checkpoint: from text, from another data folder; training goes on; refused inputs."""
 
 import json
-import random
 import shutil
 
 import numpy as np
@@ -245,9 +244,7 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
     assert "none.es: no such file" in error("--text", "none.es", "--pieces", 3)
     assert "no such dictionary" in error("--new-data", tmp_path)
     assert "was trained with another dictionary" in error("--langs", "it", data=other_data)
-    half = tmp_path / "half.pt"
-    half.write_bytes(checkpoint.read_bytes()[:5000])
-    assert "half.pt is not a checkpoint, or it is damaged or cut short" in error("--langs", "es", path=half)
+
     copy = tmp_path / "data"
     copy.mkdir()
     shutil.copy(data_bin / "dict.txt", copy)
@@ -255,10 +252,7 @@ def test_options_that_do_not_go_together(data_bin, checkpoint, other_data, spani
     assert "sentencepiece.model: no such SentencePiece model" in error("--new-data", other_data, data=copy)
     (copy / "sentencepiece.model").write_bytes(b"model")
     assert "is not a SentencePiece model, or it is damaged" in error("--text", text, "--pieces", 3, data=copy)
-    whole = (data_bin / "sentencepiece.model").read_bytes()
-    for damaged in (b"", bytes(999), random.Random(1).randbytes(999), whole[: len(whole) // 2]):
-        (copy / "sentencepiece.model").write_bytes(damaged)
-        assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
+
     shutil.copy(other_data / "sentencepiece.model", copy)
     assert f"{copy}/sentencepiece.model is not " in error("--langs", "es", data=copy)
     vocabulary = {"kind": "sentencepiece", "sha256": {"sentencepiece.model": "0"}}

@@ -203,17 +203,6 @@ def test_direction_of_a_checkpoint_with_pairs(data_bin, both_ways):
     assert hypotheses(named) == hypotheses(first)
 
 
-def test_unknown_language_is_one_sentence(data_bin, both_ways):
-    with pytest.raises(UserError, match=r"language 'xx' has no symbol in the dictionary \(it has: en, de, fr\)"):
-        generate(data_bin, both_ways, pair=("en", "xx"))
-    with pytest.raises(UserError, match="trained for en-de, de-en, not for de-fr"):
-        generate(data_bin, both_ways, pair=("de", "fr"))
-    with pytest.raises(UserError, match="--source-lang and --target-lang"):
-        run_generate([data_bin, "--path", both_ways, *COMMON, "-s", "en"])
-    with pytest.raises(UserError, match="name the direction"):
-        run_generate([data_bin, "--path", both_ways, *COMMON])
-
-
 # fairseq-interactive
 
 

@@ -95,13 +95,6 @@ def test_tensorboard_has_all_statistics(data_bin, tmp_path, monkeypatch):
     assert expected <= set(written)
 
 
-def test_the_order_of_metrics_is_fixed():
-    stats = {"mlm_ppl": 1, "tlm_loss": 2, "ppl": 3, "wps": 4, "mlm_loss": 5, "num_updates": 6, "loss": 7, "best_ppl": 8}
-    measured = ["loss", "ppl", "mlm_loss", "mlm_ppl", "tlm_loss"]
-    assert list(log.ordered(stats)) == [*measured, "wps", "num_updates", "best_ppl"]
-    assert log.ordered(stats) == stats
-
-
 @pytest.mark.parametrize(
     "name, level, message, shown",
     [

@@ -2,11 +2,9 @@
 
 import copy
 import json
-import shutil
 
 import numpy as np
 import pytest
-from tiny_data import write_dictionary
 
 from fairseq_xl.commands.export_onnx import main
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -109,35 +107,26 @@ def test_beam_search_translates_as_fairseq_generate(data_bin, translator, tmp_pa
 def test_mistakes(data_bin, classifier, translator, tmp_path):
     files, checkpoint = classifier
     run_train([*dan(data_bin, tmp_path / "dan"), "--max-update", 1, "--disable-validation"])
-    damaged = tmp_path / "damaged.pt"
-    damaged.write_bytes(checkpoint.read_bytes()[:5000])
+
     write(tmp_path / "one.de", ["a\tb", "a"])
     write(tmp_path / "none.de", [""])
     (tmp_path / "there").mkdir()
-    other = tmp_path / "other"
-    other.mkdir()
-    write_dictionary(other / "dict.txt", {"a": 1}, ["de", "en", "fr"])
+
     out = tmp_path / "out"
     for arguments, sentence in (
-        ([tmp_path / "no.pt", out], "no.pt"),
-        ([damaged, out], "damaged.pt is not a checkpoint, or it is damaged or cut short"),
         (
             [tmp_path / "dan" / "checkpoint_last.pt", out],
             "cannot be exported: expected an encoder or an encoder-decoder",
         ),
-        ([checkpoint, out, "--data", other], "trained with another dictionary"),
         ([checkpoint, tmp_path / "there"], "there exists: name a new folder"),
         ([checkpoint, checkpoint / "out"], "out was not written: .* is a file"),
         ([checkpoint, out, "--text", "de"], "--text de: expected XX=FILE, a language and a file of its text"),
-        ([checkpoint, out, "--text", f"de={tmp_path / 'no'}"], "no: no such file"),
-        ([checkpoint, out, "--text", f"xx={tmp_path / 'one.de'}"], "language 'xx' has no symbol in the dictionary"),
         ([checkpoint, out, "--text", f"de={tmp_path / 'none.de'}"], "none.de has no text"),
         (
             [checkpoint, out, "--text", f"de={tmp_path / 'one.de'}"],
             "one.de, line 2: expected 2 texts separated by TAB, found 1",
         ),
         ([translator, out, "--text", f"de={tmp_path / 'one.de'}"], "--text: an encoder-decoder has no predictions"),
-        ([checkpoint, out, "--language-module", tmp_path / "no.pt"], "no.pt"),
     ):
         data = [] if "--data" in arguments else ["--data", data_bin]
         with pytest.raises(UserError, match=sentence):
@@ -155,14 +144,3 @@ def test_a_graph_that_computes_something_else_is_not_written(data_bin, classifie
     with pytest.raises(UserError, match="logits of the ONNX file differs from torch by"):
         main([str(classifier[1]), str(tmp_path / "out"), "--data", str(data_bin)])
     assert not list(tmp_path.iterdir())
-
-
-def test_an_export_that_fails_leaves_nothing(data_bin, classifier, tmp_path, monkeypatch):
-    def full(*arguments):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("fairseq_xl.commands.export_onnx.write_graph", full)
-    with pytest.raises(UserError, match="out was not written: no room is left on its disk"):
-        main([str(classifier[1]), str(tmp_path / "out"), "--data", str(data_bin)])
-    assert not list(tmp_path.iterdir())
-    shutil.rmtree(tmp_path)

@@ -13,7 +13,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
+from tests.commands import MAX_POSITIONS, load, run_generate, run_train, translation
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES
 from tests.tasks.xlm_reference import Transformer, translate
 
@@ -131,29 +131,6 @@ def test_generate_writes_what_xlm_writes(data_bin, corpus, model):
         theirs = [score / math.log(2) for score in expected_scores]
         assert [float(score) for score in scores[line][0].split()] == pytest.approx(theirs, abs=1e-4)
     assert len(lengths) > 1  # some end by themselves
-
-
-def test_interactive_takes_it_too(data_bin, model):
-    pieces = "".join(f"{symbol} " for symbol in model.dictionary.symbols[10:14])
-    output = run_interactive(
-        [
-            data_bin,
-            *cli(
-                user_dir="fairseq_xl",
-                task="xl_translation",
-                s="en",
-                t="de",
-                path=model.path,
-                beam=1,
-                min_len=0,
-                max_len_a=0,
-                max_len_b=LONGEST,
-            ),
-        ],
-        [pieces],
-    )
-    expected, _ = model.translation(range(10, 14))
-    assert output.lines("H")[0][0].split("\t")[1].split() == expected[:-1]
 
 
 @pytest.mark.parametrize("gelu", [True, False])
@@ -286,14 +263,3 @@ def test_files_that_cannot_be_used_to_generate(data_bin, own, mistake):
     with pytest.raises(UserError, match=MISTAKES[mistake]) as error:
         generate(data_bin, own.path)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("mistake", ["other words", "missing", "order"])
-def test_files_that_cannot_be_the_start(data_bin, own, tmp_path, mistake):
-    spoiled(own, mistake)
-    with pytest.raises(UserError, match=MISTAKES[mistake]):
-        run_train(
-            translation(
-                data_bin, tmp_path / "run", *FORM, *cli(s="en", t="de", max_update=1, init_decoder_from=own.path)
-            )
-        )

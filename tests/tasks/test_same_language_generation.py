@@ -441,10 +441,9 @@ def refused(line, *sentence, run=run_train):
 
 def test_checkpoints_that_do_not_fit(data_bin, task_files, pretrained, learned, tmp_path):
     line = generation(data_bin, task_files, tmp_path / "run")
-    other_heads = [*line, "--init-from", pretrained["xdae"], "--heads", 4]
-    refused(other_heads, pretrained["xdae"], "needs --heads 2, this run has 4")
+
     refused([*line, "--init-from", pretrained["xdae"], "--decoder-layers", 2], "1 layers, the new decoder")
-    refused([*line, "--init-from", tmp_path / "no.pt"], tmp_path / "no.pt")
+
     refused(
         [*line, "--init-from", pretrained["xdae"], "--init-encoder-from", pretrained["mlm"]], "--init-from initializes"
     )
@@ -474,18 +473,6 @@ def test_files_are_checked_before_anything_is_encoded(data_bin, task_files, tmp_
 
 
 def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
-    line = generation(data_bin, task_files, tmp_path / "run")
-    refused([*line, "--eval-langs", "en,xx"], "language 'xx'", "en, de, fr")
-    refused([*line, "--train-langs", "xx"], "language 'xx'")
-    refused([*line, "--valid-langs", "xx"], "language 'xx'")
-    refused([*line, "--eval-langs", "en,en"], "--eval-langs en,en: en is named twice")
-    refused([*line, "--length", 41], "--length 41", "--max-positions 40")
-    refused([*line, "--length", 5], "--length 5", "at least 8")
-    refused([*line, "--examples-per-epoch", 0], "--examples-per-epoch 0")
-    refused([*line, "--label-smoothing", 1], "--label-smoothing 1.0", "from 0 to below 1")
-    refused([*line, "--max-tokens", 5], "more than --max-tokens 5: raise it")
-    refused([*line, "--criterion", "cross_entropy"], "xl_generation needs --criterion xl_generation")
-    refused([*line, "--best-checkpoint-metric", "bleu"], "choose one of ppl, loss, ppl_en, ppl_de")
     refused(
         translation(
             data_bin, tmp_path / "mt", "--task", "xl_generation", "--criterion", "xl_generation", "--length", 40
@@ -493,8 +480,7 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
         "xl_generation needs an encoder-decoder: --arch xl_xdae_tiny",
     )
     checkpoint = learned[0] / "checkpoint_best.pt"
-    with pytest.raises(UserError, match="--eval-langs en,de: fairseq-generate takes one language at a time"):
-        generate(data_bin, task_files, checkpoint, "en,de")
+
     with pytest.raises(UserError, match="--score-reference is not supported by xl_generation: fairseq-validate"):
         generate(data_bin, task_files, checkpoint, "de", "--score-reference")
 
@@ -503,14 +489,10 @@ def test_options_that_do_not_fit(data_bin, task_files, learned, tmp_path):
     "name, content, sentence",
     [
         ("train.de.tgt", None, "train.de.tgt: no such file of raw text"),
-        ("valid.en.src", None, "valid.en.src: no such file of raw text"),
         ("train.de.tgt", b"ein Haus\n", "train.de.src has 120 lines but {files}/train.de.tgt has 1"),
         ("train.de.src", b"", "train.de.src is empty"),
-        ("valid.de.src", lzma.compress(b"Haus\n" * 12)[:-1], "valid.de.src is truncated: its xz data has no end"),
-        ("valid.de.src", b"Haus\n" * 12 + b"\xff\n", "valid.de.src, line 13: not UTF-8"),
         ("train.en.tgt", b"house\n" * 119 + b" \n", "train.en.tgt, line 120: an empty line"),
         ("test.de.src", b"Haus\n", "test.de.src has 1 lines but"),
-        ("test.en.tgt", b"\xff\n", "test.en.tgt, line 1: not UTF-8"),
     ],
 )
 def test_files_that_are_wrong(data_bin, task_files, tmp_path, name, content, sentence):

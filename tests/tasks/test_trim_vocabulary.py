@@ -20,8 +20,7 @@ from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess import binarize
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
-from tests.command_line import cli
-from tests.commands import classification, load, pretraining, run_train, run_validate, translation
+from tests.commands import classification, load, pretraining, run_train, translation
 from tests.tasks.conftest import preprocess_here
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_published_text import data as published  # noqa: F401
@@ -210,20 +209,6 @@ def test_finetuning_goes_on_bit_for_bit(tagged, tmp_path, run):
     assert reset.losses != expected.losses  # the optimizer's state matters
 
 
-def test_predictions_are_equal(tagged, tmp_path):
-    files, kept, data = tagged
-    run_train(classification(data, files, tmp_path / "run", *SHORT))
-    last, output = tmp_path / "run" / "checkpoint_last.pt", tmp_path / "out"
-    main([str(last), "--data", str(data), "--output", str(output), "--keep", *map(str, kept)])
-    for folder, path in ((data, last), (output, output / "checkpoint.pt")):
-        more = cli(task="xl_classification", path=path, task_files=files, eval_langs="en,de", batch_size=8)
-        to = tmp_path / folder.name
-        run_validate([folder, *more, "--valid-subset", "test", "--predictions-to", to, "--user-dir", "fairseq_xl"])
-    for code in ("en", "de"):
-        one, other = ((tmp_path / name / f"test.{code}.tsv").read_text() for name in ("data", "out"))
-        assert one == other != ""
-
-
 def test_both_stacks_of_a_translation_model(data_bin, tmp_path):
     data = part_of(data_bin, tmp_path / "data", "en-de")
     run_train(translation(data, tmp_path / "run", "-s", "en", "-t", "de", *SHORT))
@@ -273,13 +258,6 @@ def another_model(data):
     (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
 
 
-def shortened(name):
-    def change(data):
-        (data / name).write_bytes((data / name).read_bytes()[:-40])
-
-    return change
-
-
 def removed(name):
     return lambda data: (data / name).unlink()
 
@@ -299,17 +277,12 @@ def other_piece(data):
 
 
 MISTAKES = {
-    "no dictionary": ([removed("dict.txt")], "dict.txt: no such dictionary"),
     "another dictionary": ([removed("manifest.json"), other_piece], "was trained with another dictionary"),
-    "a changed dictionary": ([other_piece], "dict.txt is not the file that `python -m preprocess` wrote"),
-    "text cut short": ([removed("manifest.json"), shortened("en/train.bin")], "train.bin is damaged or cut short"),
     "half a text": (
         [removed("en/train.idx")],
         "no binarized text of language 'en' there: train.idx is missing, but train.bin exists",
     ),
     "no text": ([without_text], "has no binarized text, which `python -m preprocess` writes"),
-    "no model": ([removed("sentencepiece.model")], "sentencepiece.model: no such SentencePiece model"),
-    "a damaged model": ([shortened("sentencepiece.model")], "sentencepiece.model is not "),
     "another model": ([removed("manifest.json"), another_model], "sentencepiece.model has other sub-words than"),
     "joined languages": ([joined], "has sub-words for each language"),
 }
@@ -337,20 +310,13 @@ def test_files_that_do_not_fit(english, checkpoint, tmp_path):
         return str(error.value)
 
     (tmp_path / "half.pt").write_bytes(whole[: len(whole) // 2])
-    assert "half.pt is not a checkpoint, or it is damaged or cut short" in error(tmp_path / "half.pt")
-    assert "missing.pt cannot be read as a checkpoint" in error(tmp_path / "missing.pt")
+
     state = torch.load(checkpoint, weights_only=True)
-    torch.save(state | {"task_state": {}}, tmp_path / "foreign.pt")
-    assert "foreign.pt was not written by fairseq_xl" in error(tmp_path / "foreign.pt")
-    torch.save({key: value for key, value in state.items() if key != "cfg"}, tmp_path / "bare.pt")
-    assert "bare.pt is not a fairseq checkpoint: it holds no configuration" in error(tmp_path / "bare.pt")
+
     state["model"][TOKENS] = state["model"][TOKENS][:-1]
     torch.save(state, tmp_path / "short.pt")
     assert "short.pt is damaged: encoder.token_embeddings.table.weight has 85 rows" in error(tmp_path / "short.pt")
-    (tmp_path / "latin.txt").write_bytes(b"caf\xe9\n")
-    assert "latin.txt, line 1: not UTF-8" in error(checkpoint, "--keep", str(tmp_path / "latin.txt"))
-    assert "none.txt: no such file" in error(checkpoint, "--keep", "en=none.txt")
-    assert "xx" in error(checkpoint, "--keep", "xx=none.txt")
+
     assert f"{english} exists: name a new folder" in error(checkpoint, output=english)
     below = tmp_path / "half.pt" / "no" / "out"
     assert f"{below} was not written: {tmp_path / 'half.pt'} is a file" in error(checkpoint, output=below)

@@ -45,23 +45,6 @@ def refusal(build):
     return refusal
 
 
-def test_every_file_registers_an_objective():
-    shared = {
-        "__init__",
-        "base",
-        "corrupted_lines",
-        "data_folder",
-        "log_values",
-        "predictions",
-        "sequence",
-        "task_file_objectives",
-    }
-    shared.add("translation_scores")
-    files = {path.stem for path in Path(objectives.__file__).parent.glob("*.py")} - shared
-    assert files == {objective.__module__.rpartition(".")[2] for objective in OBJECTIVES.values()}
-    assert {"clm", "mlm", "tlm"} <= set(OBJECTIVES)
-
-
 def test_which_terms_predict_no_words(build):
     built = build(",".join(OBJECTIVES)).values()
     assert all(set(objective.language_modeling) <= set(objective.terms) for objective in built)
@@ -115,15 +98,6 @@ def test_unknown_or_repeated_objectives(refusal, names):
 def test_an_unknown_key(refusal):
     sentence = refusal("mlm", "mlm.maskprob=0.2")
     assert sentence == "--objective-options mlm.maskprob=0.2: mlm has no option maskprob; did you mean mask_prob?"
-
-
-def test_a_key_of_another_objective(refusal):
-    sentence = refusal("mlm,clm", "clm.mask_prob=0.2")
-    assert sentence.startswith("--objective-options clm.mask_prob=0.2: clm has no option mask_prob; ")
-    assert sentence.endswith(
-        "; expected one of weight, length, alpha, mixed, batch_tokens, batch_sentences, leave_out, sample_break_mode, "
-        "warmup_length, warmup_length_updates"
-    )
 
 
 @pytest.mark.parametrize("value", ["much", "", "[1", "${nothing}", "[1,2]", "null"])

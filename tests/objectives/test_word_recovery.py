@@ -105,18 +105,5 @@ def test_an_unknown_word_is_not_predicted_and_keeps_its_embedding(recovering, sp
     torch.testing.assert_close(seen["inputs_embeds"][0], table[torch.tensor([0, 3, 3, 3, 2])])
 
 
-def test_an_unknown_word_is_no_mixture(recovering, spec, tmp_path):
-    objective, model = recovering
-    write_items(tmp_path / "unknown.en-de.en", [[4, 3, 2]])
-    write_items(tmp_path / "unknown.en-de.de", [[14, 15, 2]])
-    batch = objective.collate(spec([0], [6]), SentencePairs(tmp_path / "unknown.en-de", "en", "de"))
-    seen, encode = {}, model.encode
-    model.encode = lambda tokens, **named: seen.update(named) or encode(tokens, **named)
-    model(objective.loss, batch)
-    table = model.encoder.token_embeddings.table.weight
-    torch.testing.assert_close(seen["inputs_embeds"][0, 2], table[3])
-    assert not torch.allclose(seen["inputs_embeds"][0, 1], table[4])
-
-
 def test_the_papers_length_is_the_default(build):
     assert build("word_recovery").cfg.length == 128  # U3

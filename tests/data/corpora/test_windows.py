@@ -3,7 +3,6 @@
 import logging
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from fairseq_xl.data.corpora.sentence_blocks import SentenceBlocks
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.store import binarized_text, cached_tables
 from fairseq_xl.errors import UserError
+from tests.warm_python import python
 
 
 def random_items(seed, lines=400, longest=12, empty=0.1):
@@ -212,9 +212,7 @@ def test_processes_that_start_together_write_one_table(tmp_path):
         f"text = documents.AdjacentSegments({str(tmp_path / 'train')!r}, 'en'); print(text.windows(8).sum())"
     )
     root = Path(documents.__file__).parents[3]
-    runs = [
-        subprocess.Popen([sys.executable, "-c", program], cwd=root, stdout=-1, stderr=-1, text=True) for _ in range(3)
-    ]
+    runs = [subprocess.Popen([python(), "-c", program], cwd=root, stdout=-1, stderr=-1, text=True) for _ in range(3)]
     outputs = [run.communicate(timeout=120) for run in runs]
     assert {output.strip() for output, _ in outputs} == {str(np.sum(adjacent_segments(items, 8)))}
     assert sum("from the text (once)" in log for _, log in outputs) == 1

@@ -6,7 +6,8 @@ Other packages add objectives and corpora with entry points of the groups `fairs
 
 from fairseq_xl.data import corpora
 from fairseq_xl.io.plugins import import_modules
-from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig, Term, build_objectives, settings_as_text
+from fairseq_xl.objectives.base import OBJECTIVES, Objective, ObjectiveConfig, Term
+from fairseq_xl.objectives.objective_options import build_objectives, settings_as_text
 
 __all__ = [
     "OBJECTIVES",

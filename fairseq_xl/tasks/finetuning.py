@@ -11,7 +11,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.io.options import option, option_name
-from fairseq_xl.objectives.base import OBJECTIVES, config_of
+from fairseq_xl.objectives.base import OBJECTIVES
+from fairseq_xl.objectives.objective_options import config_of
 from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
 

@@ -14,11 +14,11 @@ from fairseq_xl.engine.interfaces import run_option
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
 from fairseq_xl.models.denoising import XLDenoisingModel
-from fairseq_xl.objectives import build_objectives
-from fairseq_xl.objectives.base import OBJECTIVES, config_of, settings_as_text
+from fairseq_xl.objectives.base import OBJECTIVES
 from fairseq_xl.objectives.corrupted_lines import fill_hypothesis, read_corrupted, write_corrupted
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.generation import Generation
+from fairseq_xl.objectives.objective_options import build_objectives, config_of, settings_as_text
 from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from fairseq_xl.tasks.seq2seq import XLSeq2SeqConfig, XLSeq2SeqTask

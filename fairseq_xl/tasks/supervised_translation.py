@@ -26,8 +26,8 @@ from fairseq_xl.errors import UserError, names_of
 from fairseq_xl.io.configuration import FAIRSEQ_CRITERIONS
 from fairseq_xl.io.options import option
 from fairseq_xl.models.config import EncoderDecoderConfig
-from fairseq_xl.objectives.base import config_of
 from fairseq_xl.objectives.data_folder import PAIR
+from fairseq_xl.objectives.objective_options import config_of
 from fairseq_xl.objectives.translation import DirectionOptions, Translation
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches

@@ -19,12 +19,15 @@ mbart sentence ``x </s> [xx]``, for translation and generation only (mBART-25)
 Binarized sentences already end in ``</s>``, so that only the symbols before them are added here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 FRAMINGS = ("xl", "xlm", "bert", "mbart")
@@ -48,16 +51,16 @@ class Framing:
     first_language: int
 
     @classmethod
-    def of(cls, name, dictionary):
+    def of(cls, name: str, dictionary: XLDictionary) -> "Framing":
         """The framing `name` (one of `FRAMINGS`) with the symbols of `dictionary`."""
         return cls(name, dictionary.bos(), dictionary.eos(), dictionary.first_language)
 
     @property
-    def start(self):
+    def start(self) -> int:
         """The symbol in front of every encoder input."""
         return self.eos if self.name == "xlm" else self.bos
 
-    def sentence(self, ended, language_id=None):
+    def sentence(self, ended: Numbers, language_id: int | None = None) -> Numbers:
         """Frames a sentence that ends in ``</s>``, or a block of a stream: (T,) -> (T+1,).
 
         Args:
@@ -69,14 +72,14 @@ class Framing:
             return np.append(ended, self.first_language + language_id)
         return np.concatenate(([self.start], ended))
 
-    def pair(self, ended_x, ended_y):
+    def pair(self, ended_x: Numbers, ended_y: Numbers) -> tuple[Numbers, int]:
         """Frames two sentences that end in ``</s>``, (n,) and (m,), as one sequence.
 
         Returns: tokens (n+m+2,) and the length n+1 of the first half.
         """
         return self.texts([ended_x, ended_y]), len(ended_x) + 1
 
-    def texts(self, ended):
+    def texts(self, ended: Sequence[Numbers]) -> Numbers:
         """Frames one or several texts that end in ``</s>`` as one sequence (T,)."""
         if self.name == "mbart":
             raise UserError("--framing mbart is for single texts: choose another framing")
@@ -84,7 +87,7 @@ class Framing:
         return np.concatenate(([self.start], *parts[1:])).astype(np.int64)
 
 
-def pad_rows(rows, fill):
+def pad_rows(rows: Sequence[Sequence[int] | np.ndarray], fill: int) -> Numbers:
     """Stacks sequences of lengths t_1 … t_B into an int64 array (B, max t), padded on the right with `fill`."""
     lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
     padded = np.full((len(rows), lengths.max()), fill, dtype=np.int64)
@@ -92,7 +95,7 @@ def pad_rows(rows, fill):
     return padded
 
 
-def find_padding(tokens, pad):
+def find_padding(tokens: Numbers, pad: int) -> torch.Tensor | None:
     """Bool tensor (B, T), True at padding, of an array of tokens (B, T); None if there is no padding."""
     padding = tokens == pad
     return torch.from_numpy(padding) if padding.any() else None

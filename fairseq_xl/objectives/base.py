@@ -247,7 +247,7 @@ class Objective:
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
         """Reads the files with labels or targets of these splits before a training; raises `UserError` for errors."""
 
-    def check(self, corpus: Corpus) -> None:
+    def check(self, corpus: Texts) -> None:
         """Raises `UserError`, before training, if a corpus does not suit the objective."""
 
     def collated_lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Corpus) -> np.ndarray:
@@ -297,7 +297,7 @@ class Objective:
         self,
         pairs: Sequence[tuple[np.ndarray, ...]],
         codes: Sequence[tuple[str, ...]],
-        orders: Sequence[int],
+        orders: Iterable[int],
     ) -> tuple[list[np.ndarray], Tensor, Tensor]:
         """Frames B pairs of sentences as one sequence each (Lample & Conneau 2019, section 3.4).
 

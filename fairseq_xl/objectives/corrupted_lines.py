@@ -1,10 +1,15 @@
 """A corrupted test set: lines of text with the noise of an objective."""
 
 import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.plan.epoch_plan import VALIDATION_SEED, BatchSpec
@@ -14,6 +19,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_texts
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.text import is_blank
+from fairseq_xl.objectives.base import Objective
+from fairseq_xl.objectives.data_folder import DataFolder
 
 logger = logging.getLogger(__name__)
 
@@ -28,15 +35,15 @@ class Lines(Texts):
         language: code of their language.
     """
 
-    def __init__(self, rows, language):
+    def __init__(self, rows: Sequence[Numbers], language: str):
         self.rows, self.language, self.codes = rows, language, (language,)
 
-    def texts(self, lines, length):
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The lines, of any length: a list of 1-tuples of arrays."""
         return [(self.rows[line],) for line in lines]
 
 
-def corrupt_lines(objective, lines, indices):
+def corrupt_lines(objective: Objective, lines: Lines, indices: ArrayLike) -> tuple[list[Numbers], list[Numbers | None]]:
     """Corrupts lines; the noise depends only on the index of the line, the language and the objective.
 
     Args:
@@ -60,7 +67,9 @@ def corrupt_lines(objective, lines, indices):
     return sources, positions
 
 
-def read_corrupted(objective, folder, path, language):
+def read_corrupted(
+    objective: Objective, folder: DataFolder, path: str | Path, language: str
+) -> tuple[TextPairs, list[str]]:
     """Reads and corrupts the lines of a file, without empty ones and those that are too long for the objective.
 
     Args:
@@ -82,12 +91,12 @@ def read_corrupted(objective, folder, path, language):
         raise UserError(f"{path}: no line of at most {longest} tokens ({objective.name}.length)")
     objective.check(lines)
     sources, positions = corrupt_lines(objective, lines, fitting)
-    texts, rows = ([side[index] for index in fitting] for side in (texts, lines.rows))
+    texts, rows = [texts[index] for index in fitting], [lines.rows[index] for index in fitting]
     sizes = np.array([[len(source), len(row)] for source, row in zip(sources, rows)])
     return TextPairs(sources, rows, sizes, (language, language), positions=positions), texts
 
 
-def write_corrupted(prefix, folder, corpus, texts):
+def write_corrupted(prefix: Path, folder: DataFolder, corpus: TextPairs, texts: Sequence[str]) -> None:
     """Writes PREFIX.tgt, the clean lines, and PREFIX.src, the corrupted ones without <mask>.
 
     Args:
@@ -110,7 +119,7 @@ def write_corrupted(prefix, folder, corpus, texts):
         raise UserError(f"--corrupted-to {prefix.parent}: {error.strerror}") from error
 
 
-def fill_masks(source, positions, predicted):
+def fill_masks(source: ArrayLike, positions: Numbers, predicted: Numbers) -> Numbers:
     """Puts predicted tokens (n,) in the masked positions (k,) of a corrupted line (S,), in order.
 
     Surplus tokens and surplus positions are removed.
@@ -120,7 +129,7 @@ def fill_masks(source, positions, predicted):
     return np.delete(line, positions[count:])
 
 
-def fill_hypothesis(hypothesis, source, positions):
+def fill_hypothesis(hypothesis: dict[str, Any], source: ArrayLike, positions: Numbers) -> dict[str, Any]:
     """Turns a hypothesis of the masked spans into one of the whole line, with the scores of the spans."""
     predicted = hypothesis["tokens"][:-1].cpu().numpy()  # without </s>
     return hypothesis | {"tokens": torch.from_numpy(fill_masks(source, positions, predicted))}

@@ -3,13 +3,17 @@
 Legend: B batch, T time, N predicted tokens.
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.parallel_documents import ParallelDocuments
 from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.errors import UserError
-from fairseq_xl.objectives.base import Objective
+from fairseq_xl.objectives.base import Batch, Objective
 from fairseq_xl.objectives.mlm import MaskedObjective
 
 
@@ -20,7 +24,7 @@ class CrossLingualMLM(MaskedObjective):
     name = "cross_lingual_mlm"
     corpus_class = ParallelDocuments
 
-    def check(self, corpus):
+    def check(self, corpus: Any) -> None:
         """Raises `UserError` for bitext without document boundaries."""
         if not any((sizes <= 1).all(axis=1).any() for _, sizes in corpus.pairs.blocks()):
             raise UserError(
@@ -29,7 +33,7 @@ class CrossLingualMLM(MaskedObjective):
                 f"{'-'.join(corpus.codes)}"
             )
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens and languages (B, T), predicted positions and targets (N,).
 
         An input is ``<s>`` and sentences that end in ``</s>``.

@@ -3,16 +3,22 @@
 Legend: B batch, T time, N predicted tokens.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.framing import Framing, find_padding, pad_rows
 from fairseq_xl.data.noise.masking import choose_positions, corrupt
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.modules.packing import find_packing
-from fairseq_xl.objectives.base import BlockConfig, Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import Batch, BlockConfig, Objective, ObjectiveConfig, Term
 
 
 @dataclass
@@ -24,14 +30,14 @@ class MaskingConfig(ObjectiveConfig):
     random_token_prob: float = 0.1  # share of the predicted tokens that a random piece replaces
     frequency_exponent: float = 0.5  # positions are sampled with weight frequency^-exponent; 0: uniformly
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("mask_prob", 0 <= self.mask_prob <= 1, "from 0 to 1")
         self.require_exponent("frequency_exponent")
         require_shares(self)
 
 
-def require_shares(cfg):
+def require_shares(cfg: Any) -> None:
     """Raises `UserError` unless `mask_token_prob` and `random_token_prob` are shares that sum to at most 1."""
     cfg.require("mask_token_prob", 0 <= cfg.mask_token_prob <= 1, "from 0 to 1")
     remainder = 1 - cfg.mask_token_prob
@@ -41,13 +47,13 @@ def require_shares(cfg):
 class MaskedObjective(Objective):
     """Base class of objectives that mask framed sequences and predict the masked tokens."""
 
-    Config = MaskingConfig
+    Config: type[MaskingConfig] = MaskingConfig
 
-    def __init__(self, cfg, dictionary, framing):
+    def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing):
         super().__init__(cfg, dictionary, framing)
         self.position_weights = np.maximum(dictionary.counts, 1) ** -cfg.frequency_exponent
 
-    def masked(self, rows, keys):
+    def masked(self, rows: Sequence[Numbers], keys: np.ndarray) -> Batch:
         """Masks B framed sequences: tokens and padding_mask (B, T), predicted_positions and target (N,)."""
         cfg, dictionary = self.cfg, self.dictionary
         original = pad_rows(rows, dictionary.pad())
@@ -64,7 +70,7 @@ class MaskedObjective(Objective):
             "target": torch.from_numpy(original[mask]),
         }
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{name of the objective: `Term` over the N masked tokens}."""
         return {self.name: self.predict(model, self.encode(model, batch), batch)}
 
@@ -82,7 +88,7 @@ class MLM(MaskedObjective):
     name = "mlm"
     corpus_class = TokenStream
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens (B, T), languages (B, 1), predicted positions and targets (N,)."""
         rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         return self.masked(rows, batch_spec.keys) | {"languages": self.languages(batch_spec, corpus)}

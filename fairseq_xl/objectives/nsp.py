@@ -4,17 +4,20 @@ Legend: B pairs, T time, C channels, N predicted tokens.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.framing import InputLength, pad_rows
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.models.monotrans import XLMonoTransModel
 from fairseq_xl.modules.initialization import init_weights
-from fairseq_xl.objectives.base import Objective, Term
+from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 
 #: symbols of a pair: <s>, </s> between the segments, and a </s> after each segment, added if truncation removed it
@@ -29,7 +32,7 @@ class NSPConfig(MaskingConfig):
     length: int = 512  # maximum length of a pair, in tokens, with special symbols (Artetxe et al. 2020, section 3.2)
     frequency_exponent: float = 0.0  # masked positions are sampled uniformly, as in BERT
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("length", self.length >= SHORTEST, f"{SHORTEST} tokens or more")
 
@@ -49,21 +52,21 @@ class NextSentence(MaskedObjective):
     model_class = XLMonoTransModel
 
     @property
-    def terms(self):
+    def terms(self) -> tuple[str, ...]:
         """Masked language modeling and next-sentence prediction."""
         return f"{self.name}_mlm", self.name
 
     @property
-    def language_modeling(self):
+    def language_modeling(self) -> tuple[str, ...]:
         """The term of masked language modeling."""
         return self.terms[:1]
 
     @property
-    def input_length(self):
+    def input_length(self) -> InputLength:
         """`InputLength` of the longest pair; `length` counts all of its tokens."""
         return InputLength(text=(self.cfg.length - SYMBOLS) // 2, symbols=SYMBOLS, positions=self.cfg.length)
 
-    def heads(self, model_cfg):
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """BERT's pooler and classifier: linear (C, C), tanh, linear (C, 2)."""
         head = nn.Sequential(
             nn.Linear(model_cfg.embed_dim, model_cfg.embed_dim), nn.Tanh(), nn.Linear(model_cfg.embed_dim, 2)
@@ -71,15 +74,15 @@ class NextSentence(MaskedObjective):
         head.apply(lambda module: init_weights(module, model_cfg.init_std))
         return {self.name: head}
 
-    def check(self, corpus):
+    def check(self, corpus: Any) -> None:
         """Raises `UserError` if the corpus has no negatives."""
         corpus.check_negatives(self.input_length.text)
 
-    def collated_lengths(self, examples, sizes, corpus):
+    def collated_lengths(self, examples: Numbers, sizes: Numbers, corpus: Any) -> Numbers:
         """Tokens of each pair with the longest second segment that it may get."""
         return corpus.sizes_with_negatives(examples, self.input_length.text)
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Any) -> Batch:
         """The tensors of `masked`, segments (B, T), languages (B, 1), and follows (B,), 1 for the real next segment."""
         follows = (batch_spec.keys & np.uint64(1)).astype(np.int64)
         pairs = self.texts(batch_spec, corpus)
@@ -95,11 +98,11 @@ class NextSentence(MaskedObjective):
             "follows": torch.from_numpy(follows),
         }
 
-    def _ended(self, segment):
+    def _ended(self, segment: Numbers) -> Numbers:
         eos = self.dictionary.eos()
         return np.append(segment[segment != eos], eos)
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"nsp_mlm": `Term` over N masked tokens, "nsp": `Term` over B pairs}."""
         hidden = self.encode(model, batch, segments=batch["segments"])
         logits = model.heads[self.name](hidden[:, 0])

@@ -4,18 +4,23 @@ Legend: B pairs, T time, C channels.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.negatives import negatives_file
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.packing import find_packing
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
+from fairseq_xl.objectives.data_folder import DataFolder
 
 
 @dataclass
@@ -25,7 +30,7 @@ class ParaphraseConfig(ObjectiveConfig):
     length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
     negatives: str = "mined"  # mined: negatives of `fairseq-xl mine-negatives`; random: sentences of similar length
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("negatives", self.negatives in ("mined", "random"), "mined or random")
 
@@ -43,13 +48,13 @@ class ParaphraseClassification(Objective):
     corpus_class = SentencePairs
     language_modeling = ()
 
-    def heads(self, model_cfg):
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """The classifier: dropout and a linear layer, (C, 2)."""
         layer = nn.Linear(model_cfg.embed_dim, 2)
         init_weights(layer, model_cfg.init_std)
         return {self.name: nn.Sequential(nn.Dropout(model_cfg.dropout), layer)}
 
-    def open(self, folder, split, trains, mixes=False):
+    def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Corpus]:
         """Opens the corpora as the base class does; adds the files of mined negatives to the run's inputs."""
         corpora = super().open(folder, split, trains, mixes)
         for name in self.corpora(folder, split) if self.mined else ():
@@ -57,19 +62,19 @@ class ParaphraseClassification(Objective):
         return corpora
 
     @property
-    def mined(self):
+    def mined(self) -> bool:
         """Whether negatives are mined."""
         return self.cfg.negatives == "mined"
 
-    def check(self, corpus):
+    def check(self, corpus: Any) -> None:
         """Raises `UserError` if the corpus lacks mined negatives."""
         corpus.prepare_negatives(self.input_length.text, self.mined)
 
-    def collated_lengths(self, examples, sizes, corpus):
+    def collated_lengths(self, examples: Numbers, sizes: Numbers, corpus: Any) -> Numbers:
         """Tokens of each pair with its longest negative, or with its translation if that is longer."""
         return corpus.sizes_with_negatives(examples, self.input_length.text, self.mined)
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Any) -> Batch:
         """Tokens, positions and languages (B, T); target (B,), 1 for a translation."""
         is_translation = (batch_spec.keys & np.uint64(1)).astype(bool)
         orders = (batch_spec.keys >> np.uint64(1) & np.uint64(1)).astype(int)
@@ -91,7 +96,7 @@ class ParaphraseClassification(Objective):
             "target": torch.from_numpy(is_translation.astype(np.int64)),
         }
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"paraphrase": `Term` over B pairs}."""
         logits = model.heads[self.name](self.encode(model, batch)[:, 0])
         loss = F.cross_entropy(logits.float(), batch["target"], reduction="sum")

@@ -4,15 +4,18 @@ Legend: B pairs, T and S time, C channels.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.framing import pad_rows
+from fairseq_xl.data.framing import InputLength, pad_rows
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.models.dan import XLDANModel
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig, Term
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 
 
 @dataclass
@@ -22,7 +25,7 @@ class SimilarityConfig(ObjectiveConfig):
     length: int = 128  # maximum length of each sentence, in tokens (Huang et al. 2019, section 3)
     scale: float = 20.0  # factor of the dot products of unit vectors
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.require("scale", self.scale > 0, "more than 0")
         self.require("scale", self.scale <= 10000, "at most 10000, which 16 bits can hold")
@@ -44,11 +47,11 @@ class ParaphraseSimilarity(Objective):
     language_modeling = ()
 
     @property
-    def input_length(self):
+    def input_length(self) -> InputLength:
         """`InputLength` of sentences without symbols; one symbol per pair is counted."""
         return super().input_length._replace(symbols=1)
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens of the first sentences (B, T), translations (B, S) and copies (B, B) bool."""
         pairs = self.texts(batch_spec, corpus)
         sides = [pad_rows([words[:-1] for words in side], self.dictionary.pad()) for side in zip(*pairs)]
@@ -63,10 +66,10 @@ class ParaphraseSimilarity(Objective):
             "copies": torch.from_numpy(copies),
         }
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"paraphrase_similarity": `Term` over B pairs}."""
         similarity = model.vectors(batch["tokens"]) @ model.vectors(batch["translations"]).T
         similarity = (self.cfg.scale * similarity).masked_fill(batch["copies"], float("-inf"))
         target = torch.arange(len(similarity), device=similarity.device)
-        both = [F.cross_entropy(scores, target, reduction="sum") for scores in (similarity, similarity.T)]
-        return {self.name: Term(sum(both) / 2, len(target))}
+        row, column = (F.cross_entropy(scores, target, reduction="sum") for scores in (similarity, similarity.T))
+        return {self.name: Term((row + column) / 2, len(target))}

@@ -6,8 +6,10 @@ each half has its own language embedding. Legend: B batch, T time, N predicted t
 
 import numpy as np
 
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.objectives.base import Objective
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
+from fairseq_xl.objectives.base import Batch, Objective
 from fairseq_xl.objectives.mlm import MaskedObjective
 
 
@@ -18,7 +20,7 @@ class TLM(MaskedObjective):
     name = "tlm"
     corpus_class = SentencePairs
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens, positions and languages (B, T), predicted positions and targets (N,).
 
         Either sentence comes first with probability 1/2.

@@ -4,16 +4,21 @@ Legend: B pairs, T time, C channels, N predicted tokens.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.documents import AdjacentSegments
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.framing import InputLength
+from fairseq_xl.data.framing import Framing, InputLength
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.models.encoder import XLVecoModel
 from fairseq_xl.modules.packing import find_packing
-from fairseq_xl.objectives.base import Objective
+from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.mlm import MaskedObjective, MaskingConfig
 from fairseq_xl.objectives.tlm import TLM
 
@@ -61,16 +66,16 @@ class VecoObjective(MaskedObjective):
     model_class = XLVecoModel
 
     @property
-    def input_length(self):
+    def input_length(self) -> InputLength:
         """`InputLength` of the longest pair; `length` counts the tokens of each framed text."""
         return InputLength(text=self.cfg.length - 1, symbols=2, positions=self.cfg.length)
 
     @property
-    def terms(self):
+    def terms(self) -> tuple[str, ...]:
         """The four terms: is_x, is_y, cs_xy (reads x, predicts y) and cs_yx."""
         return tuple(f"{self.name}_{term}" for term in ("is_x", "is_y", "cs_xy", "cs_yx"))
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens (2B, T) and languages (2B, 1), all x and then all y; "x" and "y": predictions of each.
 
         Predictions are `predicted_positions` (N,), in the flattened batch (2B, T), and `target` (N,).
@@ -85,7 +90,7 @@ class VecoObjective(MaskedObjective):
         swapped = find_packing(swap_halves(batch["tokens"]).numpy(), self.dictionary.pad())
         return batch | {"languages": self.languages(batch_spec, corpus), "memory_packing": swapped}
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"…_is_x", "…_is_y", "…_cs_xy", "…_cs_yx"}: `Term` over the N masked tokens of the predicted text.
 
         The first stage, which trains cross-attention alone, leaves out the first two: they have no gradient.
@@ -111,14 +116,14 @@ class VecoObjective(MaskedObjective):
         }
 
 
-def _counts_without_memory(model):
+def _counts_without_memory(model: Any) -> bool:
     """Whether to compute terms without cross-attention: not in training if all their parameters are frozen."""
     if not (model.training and torch.is_grad_enabled()):
         return True
     return any(parameter.requires_grad for parameter in model.parameters_without_memory)
 
 
-def swap_halves(tensor):
+def swap_halves(tensor: Tensor) -> Tensor:
     """Swaps the first and the last B rows: (2B, …) -> (2B, …)."""
     return tensor.roll(len(tensor) // 2, 0)
 
@@ -131,7 +136,7 @@ class VecoMonolingual(VecoObjective):
     name = "veco_mono"
     corpus_class = AdjacentSegments
 
-    def check(self, corpus):
+    def check(self, corpus: Any) -> None:
         """Raises `UserError` if no document has two sentences."""
         corpus.check(self.input_length.text)
 
@@ -144,21 +149,21 @@ class VecoBilingual(VecoObjective):
     name = "veco_bi"
     corpus_class = SentencePairs
 
-    def __init__(self, cfg, dictionary, framing):
+    def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing):
         super().__init__(cfg, dictionary, framing)
         self.tlm = TLM(cfg, dictionary, framing)
 
     @property
-    def terms(self):
+    def terms(self) -> tuple[str, ...]:
         """The four terms of VECO, and tlm."""
         return *super().terms, f"{self.name}_tlm"
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """The batch of VECO and, under "tlm", the batch of TLM with its own masked positions."""
         tlm_spec = replace(batch_spec, keys=batch_spec.keys ^ _TLM_KEY)
         return super().collate(batch_spec, corpus) | {"tlm": self.tlm.collate(tlm_spec, corpus)}
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """The terms of VECO and "veco_bi_tlm", which the first stage leaves out too."""
         terms = super().loss(model, batch)
         if self.terms[0] in terms:

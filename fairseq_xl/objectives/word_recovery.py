@@ -4,15 +4,18 @@ Legend: B pairs, T and S tokens of the sentence and of its translation, C channe
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import find_padding, pad_rows
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.modules.packing import find_packing
-from fairseq_xl.objectives.base import Objective, ObjectiveConfig
+from fairseq_xl.objectives.base import Batch, Objective, ObjectiveConfig, Term
 
 
 @dataclass
@@ -53,11 +56,11 @@ class WordRecovery(Objective):
     name = "word_recovery"
     corpus_class = SentencePairs
 
-    def heads(self, model_cfg):
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """The attention matrix."""
         return {self.name: AttentionMatrix(model_cfg.embed_dim, model_cfg.init_std)}
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Tokens (B, T) of X, languages (B, 1), words of Y and their padding (B, S), positions and targets (N,)."""
         rows, translations, languages = [], [], []
         pairs, pair_codes = self.texts(batch_spec, corpus), self.language_codes(batch_spec, corpus)
@@ -81,7 +84,7 @@ class WordRecovery(Objective):
             "target": torch.from_numpy(tokens[is_word]),
         }
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"word_recovery": `Term` over the N words of X}."""
         x, y = model.encoder.token_embeddings(batch["tokens"]), model.encoder.token_embeddings(batch["words"])
         mixed = model.heads[self.name](x, y, batch["words_padding_mask"])

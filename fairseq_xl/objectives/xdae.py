@@ -3,18 +3,23 @@
 Legend: B batch, S and T tokens of the corrupted and of the clean text.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.token_stream import TokenStream
-from fairseq_xl.data.framing import InputLength, find_padding, pad_rows
+from fairseq_xl.data.framing import Framing, InputLength, find_padding, pad_rows
 from fairseq_xl.data.noise.text_noise import dropped, infilled, masked, shuffled, split_into_words
-from fairseq_xl.data.vocabulary.joint_dictionary import BPE, UNMARKED
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
+from fairseq_xl.data.vocabulary.joint_dictionary import BPE, UNMARKED, XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.modules.packing import find_packings
-from fairseq_xl.objectives.base import BlockConfig, Objective
+from fairseq_xl.objectives.base import Batch, BlockConfig, Objective, Term
 from fairseq_xl.objectives.sequence import SequenceObjective, decoder_input, decoder_target, sequence_terms
 
 #: kinds of noise, in the order in which they are applied; the first three change words, the last one changes pieces
@@ -37,7 +42,7 @@ class XDAEConfig(BlockConfig):
     infill_prob: float = 0.3  # infill: share of the tokens that spans cover (BART's; not given in the paper)
     span_length: float = 3.0  # infill: mean of the Poisson lengths of spans; one <mask> replaces a span
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         kinds = self.noise.split("+")
         valid = set(kinds) <= set(NOISES) and len(set(kinds)) == len(kinds)
@@ -63,23 +68,23 @@ class XDAE(SequenceObjective):
     corpus_class = TokenStream
     restores_text = True
 
-    def __init__(self, cfg, dictionary, framing):
+    def __init__(self, cfg: Any, dictionary: XLDictionary, framing: Framing):
         super().__init__(cfg, dictionary, framing)
         self.kinds = set(cfg.noise.split("+"))
 
     @property
-    def input_length(self):
+    def input_length(self) -> InputLength:
         """`InputLength` of a block with ``<s>`` or ``[xx]`` and, if it ends inside a sentence, ``</s>``."""
         return InputLength(text=self.cfg.length - 2, symbols=2, positions=self.cfg.length)
 
-    def check(self, corpus):
+    def check(self, corpus: Texts) -> None:
         """Raises `UserError` if the noise changes words and the dictionary does not mark them."""
         if self.kinds != {"infill"} and self.dictionary.word_mark is None:
             raise UserError(
                 f"xdae.noise={self.cfg.noise} needs words, and {UNMARKED}; xdae.noise=infill works without words"
             )
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Corrupted tokens (B, S), languages (B, 1), decoder input and target (B, T)."""
         texts, eos = self.texts(batch_spec, corpus), self.dictionary.eos()
         ended = [block if block[-1] == eos else np.append(block, eos) for (block,) in texts]
@@ -97,7 +102,7 @@ class XDAE(SequenceObjective):
             **decoder_target(target, self.dictionary.pad()),
         }
 
-    def corrupted(self, tokens, keys, codes):
+    def corrupted(self, tokens: Numbers, keys: np.ndarray, codes: Sequence[str]) -> Numbers:
         """Corrupts clean rows (B, T) in the languages `codes`: (B, S), S <= T. Special symbols stay."""
         cfg, mask, pad = self.cfg, self.dictionary.mask_index, self.dictionary.pad()
         unsegmented = UNSEGMENTED if self.dictionary.word_mark != BPE else ()  # BPE's text has spaces between words
@@ -114,7 +119,7 @@ class XDAE(SequenceObjective):
         allowed = self.dictionary.is_piece[text.tokens] | (text.tokens == mask)  # masked words may be covered, too
         return infilled(text.tokens, allowed, keys, cfg.infill_prob, cfg.span_length, mask, pad)
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"xdae": `Term` over the tokens of the clean text}."""
         (term,) = sequence_terms(model, batch)
         return {self.name: term}

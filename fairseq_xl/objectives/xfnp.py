@@ -4,16 +4,22 @@ Legend: B batch, S tokens of the masked text, T tokens of its spans.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import find_padding, pad_rows
 from fairseq_xl.data.noise.masking import choose_spans, corrupt
+from fairseq_xl.data.plan.epoch_plan import BatchSpec
 from fairseq_xl.errors import UserError
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.modules.packing import find_packing
-from fairseq_xl.objectives.base import BlockConfig, Objective
+from fairseq_xl.objectives.base import Batch, BlockConfig, Objective, Term
 from fairseq_xl.objectives.mlm import require_shares
 from fairseq_xl.objectives.sequence import decoder_input, decoder_target, sequence_terms
 
@@ -32,7 +38,7 @@ class XFNPConfig(BlockConfig):
     stream_weights: str = "1,1"
     mean_of_streams: bool = False  # divide the loss by the sum of the streams' weights
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         require_shares(self)
         self.require("span_every", self.span_every > 0, "more than 0")
@@ -44,7 +50,7 @@ class XFNPConfig(BlockConfig):
         self.require("stream_weights", valid, "numbers joined by commas, none below 0 and not all 0")
 
     @property
-    def weight_per_stream(self):
+    def weight_per_stream(self) -> list[float]:
         """The numbers of `stream_weights`."""
         return [float(weight) for weight in self.stream_weights.split(",")]
 
@@ -64,7 +70,7 @@ class XFNP(Objective):
     restores_text = True
     model_class = XLNgramDecoderModel
 
-    def heads(self, model_cfg):
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
         """No modules; raises `UserError` unless the model has as many streams as there are weights."""
         if model_cfg.predicting_streams != len(self.cfg.weight_per_stream):
             raise UserError(
@@ -74,22 +80,22 @@ class XFNP(Objective):
         return {}
 
     @property
-    def terms(self):
+    def terms(self) -> tuple[str, ...]:
         """Names of the losses of the streams; xfnp_1 predicts the next token."""
         return tuple(f"{self.name}_{stream + 1}" for stream in range(len(self.cfg.weight_per_stream)))
 
-    def masked_positions(self, batch_spec, corpus):
+    def masked_positions(self, batch_spec: BatchSpec, corpus: Texts) -> np.ndarray:
         """Positions of the masked spans, (B, S) bool."""
         return self._choose_spans(batch_spec, corpus)[1]
 
-    def _choose_spans(self, batch_spec, corpus):
+    def _choose_spans(self, batch_spec: BatchSpec, corpus: Texts) -> tuple[Numbers, np.ndarray]:
         """The clean text (B, S) and the positions of its spans, (B, S) bool."""
         rows = [self.framing.sentence(block) for (block,) in self.texts(batch_spec, corpus)]
         original = pad_rows(rows, self.dictionary.pad())
         pieces = self.dictionary.is_piece[original]
         return original, choose_spans(pieces, batch_spec.keys, self.cfg.span_every, self.cfg.span_pieces)
 
-    def collate(self, batch_spec, corpus):
+    def collate(self, batch_spec: BatchSpec, corpus: Texts) -> Batch:
         """Masked tokens (B, S), languages (B, 1), decoder input and target (B, T)."""
         cfg, dictionary = self.cfg, self.dictionary
         original, is_masked = self._choose_spans(batch_spec, corpus)
@@ -114,7 +120,7 @@ class XFNP(Objective):
             **decoder_target(target, dictionary.pad()),
         }
 
-    def loss(self, model, batch):
+    def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
         """{"xfnp_1", "xfnp_2", …}: `Term` over the tokens that each stream predicts."""
         streams, weights = sequence_terms(model, batch), self.cfg.weight_per_stream
         whole = streams[0].count * (sum(weights) if self.cfg.mean_of_streams else 1)

@@ -122,7 +122,7 @@ def _check_bpe(args: Any, joins: str | None, folder: Path, dictionary: XLDiction
     """Raises `UserError` for --bpe and --post-process that do not fit the sub-words of a data folder."""
     name, kind = getattr(args, "_name", None), vocabulary_kind(folder)
     if joins not in (None, "none", *JOINING):
-        expected = {BPE: "subword_nmt", WORDPIECE: "wordpiece"}.get(dictionary.word_mark, SENTENCEPIECE)
+        expected = {BPE: "subword_nmt", WORDPIECE: "wordpiece"}.get(dictionary.word_mark or "", SENTENCEPIECE)
         raise UserError(f"--post-process {joins} does not fit the pieces of {folder}: give {expected}")
     if name in (None, "xl_subwords"):
         return

@@ -1,8 +1,7 @@
 """The base of corpora, from which objectives sample training examples.
 
 An example is identified by a number: the start of a block, the line of a sentence or pair, or the index of a window.
-`length` is the maximum length of one text of an example, in tokens. Legend: n and B examples, k texts of each, t tokens
-of a text.
+`length` is the maximum length of a text, in tokens. Legend: n and B examples, k texts of each, t tokens of a text.
 """
 
 from typing import TypeVar

@@ -3,10 +3,13 @@
 import bisect
 import functools
 import logging
+from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.negatives import TRIES, LengthRange, length_codes
 from fairseq_xl.data.corpora.sampling import evenly_spaced
@@ -23,34 +26,30 @@ class Windows(Corpus):
     """Base of corpora whose examples are the rows of a table, which is computed from the text for each length.
 
     A subclass defines the methods `rows_of`, which computes the table, `sizes_of` and `none`.
-
-    Attributes:
-        path: prefix of the table's file.
-        table_prefixes: prefixes of the texts.
-        lines: number of lines of the texts.
-        columns: number of columns of the table.
-        version: version of the algorithm of `rows_of`; increase it when the same text gives other rows, so that
-            existing files are computed again.
     """
 
-    version = 1
+    path: str  # prefix of the table's file
+    table_prefixes: list[str]  # prefixes of the texts
+    lines: int  # number of lines of the texts
+    columns: int  # number of columns of the table
+    version = 1  # of `rows_of`; increase it when the same text gives other rows, so that files are computed again
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.windows = lru_cache(maxsize=4)(self._windows)
 
-    def rows_of(self, length):
+    def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields blocks of the table's rows, (b, c) int64; at least one, perhaps empty."""
         raise NotImplementedError(f"{type(self).__name__}.rows_of")
 
-    def sizes_of(self, windows, length):
+    def sizes_of(self, windows: Numbers, length: int) -> Numbers:
         """Numbers of tokens (n,) of windows (n, c)."""
         raise NotImplementedError(f"{type(self).__name__}.sizes_of")
 
-    def none(self, length):
+    def none(self, length: int) -> UserError:
         """The `UserError` for a text without windows."""
         raise NotImplementedError(f"{type(self).__name__}.none")
 
-    def _windows(self, length):
+    def _windows(self, length: int) -> Numbers:
         path = f"{self.path}.{type(self).__name__}-{length}.table"
         rows = functools.partial(self.rows_of, length)
         windows = table(path, self.table_prefixes, self.lines, rows, self.columns, self.version)
@@ -58,24 +57,24 @@ class Windows(Corpus):
             raise self.none(length)
         return windows
 
-    def check(self, length):
+    def check(self, length: int) -> None:
         """Raises `UserError` if the text has no windows. Reads the text up to the first one."""
         if not any(map(len, self.rows_of(length))):
             raise self.none(length)
 
-    def mean_size(self, length):
+    def mean_size(self, length: int) -> float:
         """Mean tokens of an example, all texts together; estimated from `evenly_spaced` examples if there are many."""
         windows = self.windows(length)
         return self.sizes_of(windows[evenly_spaced(len(windows))], length).mean()
 
-    def number_of_examples(self, length):
+    def number_of_examples(self, length: int) -> int:
         return len(self.windows(length))
 
-    def examples_at(self, positions, length):
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
         return positions, self.sizes_of(self.windows(length)[positions], length)
 
 
-def follow_jumps(following):
+def follow_jumps(following: Numbers) -> tuple[Numbers, int]:
     """The increasing indices 0, following[0], following[following[0]], …, with about log₂(n) operations on arrays.
 
     Args:
@@ -94,16 +93,16 @@ def follow_jumps(following):
 
 
 class OneLanguageWindows(Reopened, Windows):
-    """Base of corpora that divide the text of one language into windows; arguments as those of `TokenStream`."""
+    """Base of corpora that divide the text of one language into windows; arguments are those of `open_text`."""
 
-    def __init__(self, path, language, symbols=None):
+    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         super().__init__()
         self.stream = TokenStream(path, language, symbols)
         self.path, self.language, self.sentences = self.stream.path, language, self.stream.sentences
         self.text, self.table_prefixes, self.codes = self.stream.text, [self.path], (language,)
         self.lines = len(self.text)
 
-    def sizes_from(self, line, count):
+    def sizes_from(self, line: int, count: int) -> Numbers:
         """Tokens (n,) of up to `count` lines from a line on; `UserError` for a line without tokens."""
         sizes = self.text.load_sizes(line, count)
         if sizes.min() < 1:
@@ -124,12 +123,12 @@ class AdjacentSegments(OneLanguageWindows):
 
     num_texts, columns, described_text = 2, 4, "monolingual text of documents"
 
-    def __init__(self, path, language, symbols=None):
+    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         super().__init__(path, language, symbols)
         self.codes = (language, language)
         self.range = lru_cache(maxsize=4)(lambda length: LengthRange(self, length))
 
-    def rows_of(self, length):
+    def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields windows (b, 4): token indices where they begin, are cut and end, and the index of the document.
 
         Each block has the windows that begin in `BLOCK_LINES` lines, and reads on as far as these windows reach.
@@ -164,13 +163,13 @@ class AdjacentSegments(OneLanguageWindows):
         if single and total > single:
             logger.info("%s: %d of %d windows are single sentences and are left out", self.path, single, total)
 
-    def none(self, length):
+    def none(self, length: int) -> UserError:
         return UserError(
             f"{self.path}: no document of language {self.language!r} has two sentences; documents are separated by "
             "empty lines"
         )
 
-    def texts(self, examples, length):
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The two segments of each example, of at most `length` tokens each: a list of pairs of arrays."""
         read = self.text.read
         return [
@@ -178,11 +177,11 @@ class AdjacentSegments(OneLanguageWindows):
             for begin, cut, end in self.windows(length)[examples, :3].tolist()
         ]
 
-    def sizes_of(self, windows, length):
+    def sizes_of(self, windows: Numbers, length: int) -> Numbers:
         """Tokens of both segments of windows (n, 4) together, (n,)."""
         return np.minimum(np.diff(windows[:, :3]), length).sum(1)
 
-    def check_negatives(self, length):
+    def check_negatives(self, length: int) -> None:
         """Raises `UserError` if there is no negative. Reads the text up to the second document with a window."""
         self.check(length)
         first = None
@@ -196,11 +195,11 @@ class AdjacentSegments(OneLanguageWindows):
             f"{self.language!r} has only one; documents are separated by empty lines"
         )
 
-    def sorted_by_length(self, length):
+    def sorted_by_length(self, length: int) -> Numbers:
         """The windows sorted by the length of the second segment: (n,) `length_codes`."""
         windows = self.windows(length)
 
-        def rows():
+        def rows() -> Iterator[Numbers]:
             for first in range(0, len(windows), BLOCK_LINES):
                 _, cuts, ends, _ = windows[first : first + BLOCK_LINES].T
                 yield length_codes(np.minimum(ends - cuts, length), np.arange(first, first + len(cuts)))
@@ -210,22 +209,18 @@ class AdjacentSegments(OneLanguageWindows):
         path = f"{self.path}.second-segments-{length}.table"
         return table(path, self.table_prefixes, self.lines, rows, None)
 
-    def _seconds(self, examples, length):
-        _, cuts, ends, _ = self.windows(length)[examples].T
-        return np.minimum(ends - cuts, length)
-
-    def sizes_with_negatives(self, examples, length):
+    def sizes_with_negatives(self, examples: Numbers, length: int) -> Numbers:
         """Tokens (n,) of each example with its longest possible negative."""
         begins, cuts, ends, _ = self.windows(length)[examples].T
         return np.minimum(cuts - begins, length) + self.range(length).most[np.minimum(ends - cuts, length)]
 
-    def negatives(self, examples, length, keys):
+    def negatives(self, examples: Numbers, length: int, keys: Numbers) -> list[Numbers]:
         """Samples a second segment of similar length from another document for each example (B,): a list of arrays.
 
-        All segments of the lengths in `LengthRange` are equally probable. The choice is a function of the example and
-        its key, (B,) uint64.
+        All segments of the lengths in `LengthRange` are equally probable. Each example has a key, (B,) uint64.
         """
-        windows, lengths, sizes = self.windows(length), self.range(length), self._seconds(examples, length)
+        windows, lengths = self.windows(length), self.range(length)
+        sizes = np.minimum(windows[examples, 2] - windows[examples, 1], length)
         draws = uniforms(keys, TRIES, NEGATIVE_SEGMENT)
         candidates, documents = lengths.draw(sizes, draws), windows[examples, 3]
         elsewhere = windows[candidates, 3] != documents[:, None]

@@ -1,7 +1,11 @@
 """Corpora whose batches mix languages or language pairs."""
 
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
 import numpy as np
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.sampling import permutation, smoothed_shares
 
@@ -19,34 +23,34 @@ class MixedCorpus(Corpus):
         alpha: exponent of the sampling shares; 0 samples all corpora equally often.
     """
 
-    def __init__(self, corpora, alpha):
+    def __init__(self, corpora: dict[str, Any], alpha: float):
         self.parts, self.corpora = corpora, list(corpora.values())
         self.shares = smoothed_shares([corpus.sentences for corpus in self.corpora], alpha)
         self.sentences = sum(corpus.sentences for corpus in self.corpora)
 
     @staticmethod
-    def numbered(corpus_index, examples):
+    def numbered(corpus_index: int, examples: Numbers) -> Numbers:
         """The numbers of examples (n,) of the corpus with this index."""
         return corpus_index * _EXAMPLES_PER_CORPUS + examples
 
-    def sides_of(self, examples):
+    def sides_of(self, examples: Numbers) -> Numbers:
         """Numbers of tokens of each text of examples (n,): (n, k)."""
         rows, sides = zip(*((rows, corpus.sides_of(subset)) for corpus, rows, subset in self._by_corpus(examples)))
         return np.concatenate(sides)[np.argsort(np.concatenate(rows))]
 
-    def mean_size(self, length):
+    def mean_size(self, length: int) -> float:
         return sum(share * corpus.mean_size(length) for share, corpus in zip(self.shares, self.corpora))
 
-    def all_examples(self, length):
+    def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
         """All examples in the order of the corpora, and their sizes."""
         parts = [corpus.all_examples(length) for corpus in self.corpora]
         numbered = [self.numbered(index, examples) for index, (examples, _) in enumerate(parts)]
         return np.concatenate(numbered), np.concatenate([sizes for _, sizes in parts])
 
-    def number_of_examples(self, length):
+    def number_of_examples(self, length: int) -> int:
         return sum(corpus.number_of_examples(length) for corpus in self.corpora)
 
-    def sample_of_all(self, rng, count, length):
+    def sample_of_all(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random `count` of `all_examples`, in the order of the corpora, and their sizes (count,)."""
         totals = [corpus.number_of_examples(length) for corpus in self.corpora]
         # as numpy's multivariate_hypergeometric, which refuses more than 10^9 examples
@@ -60,7 +64,7 @@ class MixedCorpus(Corpus):
                 sizes.append(their_sizes)
         return np.concatenate(examples), np.concatenate(sizes)
 
-    def positions(self, examples, length):
+    def positions(self, examples: Numbers, length: int) -> Numbers:
         """Positions (n,) of examples (n,) in the order of the corpora."""
         counts = [corpus.number_of_examples(length) for corpus in self.corpora]
         positions, before = np.empty_like(examples), np.cumsum([0, *counts])
@@ -68,7 +72,7 @@ class MixedCorpus(Corpus):
             positions[rows] = before[self.corpora.index(corpus)] + corpus.positions(subset, length)
         return positions
 
-    def sample(self, rng, count, length):
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random examples, without replacement within a pass over each corpus, and their sizes."""
         corpus_indices = rng.choice(len(self.corpora), count, p=self.shares)
         examples, sizes = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
@@ -79,32 +83,32 @@ class MixedCorpus(Corpus):
                 examples[rows] = self.numbered(index, sampled)
         return examples, sizes
 
-    def texts(self, examples, length):
+    def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         return self._of_each(examples, lambda corpus, subset, rows: corpus.texts(subset, length))
 
-    def languages(self, examples, length):
+    def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
         return self._of_each(examples, lambda corpus, subset, rows: corpus.languages(subset, length))
 
-    def _of_each(self, examples, function):
+    def _of_each(self, examples: Numbers, function: Callable[[Any, Numbers, Numbers], Iterable[Any]]) -> list[Any]:
         """The values of a function of a corpus, its examples and their rows, in the order of all examples."""
-        results = [None] * len(examples)
+        results: list[Any] = [None] * len(examples)
         for corpus, rows, subset in self._by_corpus(examples):
             for row, value in zip(rows.tolist(), function(corpus, subset, rows), strict=True):
                 results[row] = value
         return results
 
-    def negatives(self, examples, length, keys, *mined):
+    def negatives(self, examples: Numbers, length: int, keys: Numbers, *mined: bool) -> list[Numbers]:
         """A negative of each example, from its own corpus."""
         return self._of_each(examples, lambda part, subset, rows: part.negatives(subset, length, keys[rows], *mined))
 
-    def sizes_with_negatives(self, examples, length, *mined):
+    def sizes_with_negatives(self, examples: Numbers, length: int, *mined: bool) -> Numbers:
         """Sizes (n,) of the examples, each with its longest possible negative."""
         sizes = np.empty(len(examples), dtype=np.int64)
         for corpus, rows, subset in self._by_corpus(examples):
             sizes[rows] = corpus.sizes_with_negatives(subset, length, *mined)
         return sizes
 
-    def _by_corpus(self, examples):
+    def _by_corpus(self, examples: Numbers) -> Iterator[tuple[Any, Numbers, Numbers]]:
         """Yields each corpus of the examples, the rows of its examples, and their numbers in the corpus."""
         corpora, remainders = np.divmod(examples, _EXAMPLES_PER_CORPUS)
         for corpus in np.unique(corpora):

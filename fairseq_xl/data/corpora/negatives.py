@@ -4,18 +4,26 @@ Huang et al. 2019, section 3. Mined negatives are in PREFIX.negatives.npy beside
 Legend: B pairs. X is the first sentence of a pair.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.noise.randomness import NEGATIVE_SENTENCE, mix, uniforms
-from fairseq_xl.data.store.binarized_text import BLOCK_TOKENS
+from fairseq_xl.data.store.binarized_text import BLOCK_TOKENS, Text
 from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
 from fairseq_xl.data.store.manifest import check_fingerprint, read_note, stored_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.matrices import open_matrix
+
+if TYPE_CHECKING:
+    from fairseq_xl.data.corpora.documents import AdjacentSegments
+    from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 
 # A negative is sampled from the sentences or segments nearest in length: REACH on either side; in a short text a
 # twentieth (SHARE) of all, but at least LEAST_REACH.
@@ -28,7 +36,7 @@ NUMBER = np.uint64(40)  # bits of the id of a text in `length_codes`
 POSITION = np.uint64(0xD1342543DE82EF95)  # an odd factor of positions in a sentence
 
 
-def length_codes(sizes, text_ids):
+def length_codes(sizes: ArrayLike, text_ids: ArrayLike) -> Numbers:
     """Codes (n,) uint64 that sort texts by length: size (n,) in the high bits, the text's id in the low 40."""
     return np.asarray(sizes).astype(np.uint64) << NUMBER | np.asarray(text_ids).astype(np.uint64)
 
@@ -43,7 +51,7 @@ class LengthRange:
         longest: maximum length of a text, in tokens.
     """
 
-    def __init__(self, corpus, longest):
+    def __init__(self, corpus: "SentencePairs | AdjacentSegments", longest: int):
         self.texts = corpus.sorted_by_length(longest)
         count, bounds = len(self.texts), length_codes(np.arange(longest + 2), 0)
         bounds = np.searchsorted(self.texts, bounds)  # (longest + 2,) index of the first text of each length
@@ -52,12 +60,12 @@ class LengthRange:
         self.least, self.most = ((self.texts[indices] >> NUMBER).astype(np.int64) for indices in (least, most))
         self.first, self.end = bounds[self.least], bounds[self.most + 1]  # (longest + 1,), as `least` and `most`
 
-    def draw(self, sizes, draws):
+    def draw(self, sizes: Numbers, draws: NDArray[np.float64]) -> Numbers:
         """Samples texts (B, k) in the ranges of the sizes (B,) with uniform numbers `draws` (B, k)."""
         first, end = self.first[sizes, None], self.end[sizes, None]
         return self.number(first + (draws * (end - first)).astype(np.int64))
 
-    def number(self, indices):
+    def number(self, indices: Numbers) -> Numbers:
         """The ids of the texts at indices of the order by length."""
         return (self.texts[indices] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
 
@@ -67,30 +75,27 @@ class Candidates:
 
     A negative of X is a second sentence that is neither a translation of X in any pair nor X itself. Sentences are
     compared by hashes of 64 bits; the hashes of all pairs are a table (`fairseq_xl.data.store.cached_tables`).
-
-    Args:
-        pairs: the `SentencePairs`.
     """
 
-    def __init__(self, pairs):
+    def __init__(self, pairs: "SentencePairs"):
         self.prefix, self.sides, self.pairs = pairs.prefix, pairs.sides, pairs
         path = f"{pairs.prefix}.translations.table"
         self.translations = table(path, pairs.table_prefixes, pairs.lines, self._all, None)
 
-    def _all(self):
+    def _all(self) -> Iterator[Numbers]:
         """Yields hashes (b,) of all pairs of two sentences."""
         for first, sizes in self.pairs.blocks():
             filled = (sizes > 1).all(axis=1)
             yield _hashes_of_pairs(*(hashes_of_block(side, first, first + len(sizes))[filled] for side in self.sides))
 
-    def are_negatives(self, lines, candidates):
+    def are_negatives(self, lines: Numbers, candidates: Numbers) -> NDArray[np.bool_]:
         """Whether lines of second sentences (B, k), -1 for none, are negatives of `lines` (B,): (B, k) bool."""
         first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], candidates)
         pairs = _hashes_of_pairs(first, contents)
         indices = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
         return (candidates >= 0) & (self.translations[indices] != pairs) & (contents != first)
 
-    def no_negative(self, line):
+    def no_negative(self, line: int) -> UserError:
         """The `UserError` for a pair without a negative."""
         return UserError(f"{self.prefix}: there is no negative for line {line + 1}, every sentence is its translation")
 
@@ -99,18 +104,17 @@ class RandomNegatives:
     """Random negatives: all lines of the lengths in `LengthRange` are equally probable.
 
     Args:
-        pairs: the `SentencePairs`.
         longest: maximum length of a side, in tokens; longer pairs neither get negatives nor are negatives.
     """
 
-    def __init__(self, pairs, longest):
+    def __init__(self, pairs: "SentencePairs", longest: int):
         self.pairs, self.sizes, self.range = pairs, pairs.sides[1].sizes, LengthRange(pairs, longest)
 
-    def longest(self, lines):
+    def longest(self, lines: Numbers) -> Numbers:
         """Tokens of the longest negative that each of `lines` may get, (B,)."""
         return self.range.most[self.sizes[lines]]
 
-    def choose(self, lines, keys):
+    def choose(self, lines: Numbers, keys: Numbers) -> Numbers:
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64; `UserError` for a pair without any."""
         candidates, lengths = self.pairs.candidates, self.sizes[lines]
         draws = uniforms(keys, TRIES, NEGATIVE_SENTENCE)
@@ -135,25 +139,23 @@ class RandomNegatives:
 class MinedNegatives:
     """Mined negatives: all those of a pair that fit into `longest` tokens are equally probable.
 
-    Negatives are never truncated: truncation would give them away. A pair without a mined negative that fits gets
-    random ones.
+    Negatives are never truncated: that would give them away. A pair without one that fits gets random negatives.
 
     Args:
-        pairs: the `SentencePairs`.
         longest: maximum length of a sentence, in tokens.
 
     Raises `UserError` as `read_negatives` does.
     """
 
-    def __init__(self, pairs, longest):
+    def __init__(self, pairs: "SentencePairs", longest: int):
         self.pairs, self.negatives, self.length = pairs, read_negatives(pairs), longest
 
     @cached_property
-    def random(self):
+    def random(self) -> RandomNegatives:
         """The `RandomNegatives` of pairs without a mined one that fits."""
         return RandomNegatives(self.pairs, self.length)
 
-    def fitting(self, lines):
+    def fitting(self, lines: Numbers) -> tuple[Numbers, Numbers]:
         """Negatives of lines (B,), fitting ones first, and their sizes, 0 for those that do not fit: (B, k) each."""
         negatives = np.asarray(self.negatives[lines])
         _check_lines(negatives, self.pairs)
@@ -162,7 +164,7 @@ class MinedNegatives:
         order = np.argsort(sizes == 0, axis=1, kind="stable")
         return np.take_along_axis(negatives, order, axis=1), np.take_along_axis(sizes, order, axis=1)
 
-    def longest(self, lines):
+    def longest(self, lines: Numbers) -> Numbers:
         """Tokens of the longest negative that each of `lines` may get, (B,)."""
         most = self.fitting(lines)[1].max(axis=1).astype(np.int64)
         without = np.flatnonzero(most == 0)
@@ -170,7 +172,7 @@ class MinedNegatives:
             most[without] = self.random.longest(np.asarray(lines)[without])
         return most
 
-    def choose(self, lines, keys):
+    def choose(self, lines: Numbers, keys: Numbers) -> Numbers:
         """Lines of negatives (B,) for `lines` (B,) with keys (B,) uint64."""
         negatives, sizes = self.fitting(lines)
         counts = (sizes > 0).sum(axis=1)
@@ -182,16 +184,15 @@ class MinedNegatives:
         return selected
 
 
-def negatives_file(prefix):
+def negatives_file(prefix: str | Path) -> Path:
     """Path of the mined negatives of the pairs `prefix`."""
     return Path(f"{prefix}.negatives.npy")
 
 
-def read_negatives(pairs):
+def read_negatives(pairs: "SentencePairs") -> Numbers:
     """Reads the mined negatives of `SentencePairs`: (lines, k) int, lines of the second side, -1 for none.
 
-    Those of a long text are memory-mapped. Raises `UserError` for a missing or damaged file, and for a file that was
-    mined from another text or changed since.
+    Those of a long text are memory-mapped. Raises `UserError` for a missing, damaged or changed file, or another text.
     """
     path = negatives_file(pairs.prefix)
     if not path.is_file():
@@ -216,7 +217,7 @@ def read_negatives(pairs):
     return negatives
 
 
-def _check_lines(negatives, pairs):
+def _check_lines(negatives: Numbers, pairs: "SentencePairs") -> None:
     """Raises `UserError` unless mined negatives are lines of pairs, or -1."""
     lines = negatives.reshape(-1)
     if lines.min(initial=-1) >= -1 and lines.max(initial=-1) < pairs.lines:
@@ -225,7 +226,7 @@ def _check_lines(negatives, pairs):
     raise UserError(f"{negatives_file(pairs.prefix)} is damaged; {AGAIN}")
 
 
-def hashes(tokens, sizes):
+def hashes(tokens: Numbers, sizes: Numbers) -> Numbers:
     """Hashes of sentences, whose tokens (t,) follow each other, of sizes (n,) from 1 on: (n,) uint64.
 
     The sum of a hash of each token and its position.
@@ -236,12 +237,12 @@ def hashes(tokens, sizes):
     return mix(np.add.reduceat(mixed, begins))
 
 
-def _hashes_of_pairs(first, second):
+def _hashes_of_pairs(first: Numbers, second: Numbers) -> Numbers:
     """Hashes of pairs from the hashes of their sentences."""
     return mix(mix(first) + second)
 
 
-def hashes_at(side, lines):
+def hashes_at(side: Text, lines: Numbers) -> Numbers:
     """Hashes of the sentences in lines, an array of any shape; negative indices count from the end."""
     if not np.size(lines):
         return np.zeros(np.shape(lines), dtype=np.uint64)
@@ -250,7 +251,7 @@ def hashes_at(side, lines):
     return hashes(np.concatenate(items), np.array([len(item) for item in items]))[indices]
 
 
-def hashes_of_block(side, first, end):
+def hashes_of_block(side: Text, first: int, end: int) -> Numbers:
     """Hashes (n,) of the lines `first` to `end` of a text."""
     sizes, begin = side.load_sizes(first, end - first), side.bounds(first)[0]
     if side.bounds(end - 1)[1] != begin + sizes.sum() or sizes.min() < 1:

@@ -23,8 +23,7 @@ class SentenceBlocks(OneLanguageWindows):
     def rows_of(self, length: int) -> Iterator[Numbers]:
         """Yields token indices where blocks begin and end, (n, 2). A block of a single ``</s>`` is left out.
 
-        Each part of the table has the blocks that begin in `BLOCK_LINES` lines, and reads on as far as these blocks
-        reach.
+        Each part of the table has the blocks that begin in `BLOCK_LINES` lines, and reads on to the end of them.
         """
         line = consumed = 0  # the first line, and its tokens that are in blocks already
         while line < self.lines:

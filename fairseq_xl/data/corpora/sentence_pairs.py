@@ -1,9 +1,13 @@
 """Sentence pairs of parallel text."""
 
+from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.corpora.negatives import Candidates, MinedNegatives, RandomNegatives, length_codes
 from fairseq_xl.data.store.binarized_text import Reopened, open_text
@@ -26,31 +30,31 @@ class SentencePairs(Reopened, LineCorpus):
     num_languages, num_texts, described_text = 2, 2, "parallel text"
     described = ("pair", "a side of more than")
 
-    def __init__(self, prefix, first, second, symbols=None):
+    def __init__(self, prefix: str | Path, first: str, second: str, symbols: int | None = None):
         self.prefix, self.codes, self.symbols = str(prefix), (first, second), symbols
         sides = [open_text(f"{prefix}.{code}", code, symbols) for code in self.codes]
         lines = [len(side) for side in sides]
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
         self.table_prefixes = [side.prefix for side in sides]
-        self._drawn = {}  # (length, mined or not) -> the sampler of negatives
+        self._drawn: dict[tuple[int, bool], Any] = {}  # (length, mined or not) -> the sampler of negatives
         none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
         super().__init__(self.prefix, sides, none)
 
     @property
-    def sizes(self):
+    def sizes(self) -> Numbers:
         """Numbers of tokens of both sides of all lines, (lines, 2) int32: 8 bytes a line."""
         return np.stack([side.sizes for side in self.sides], axis=1)
 
     @cached_property
-    def filled(self):
+    def filled(self) -> Numbers:
         """All lines that are pairs, (n,) int64: 8 bytes a pair."""
         return np.concatenate([first + np.flatnonzero((sizes > 1).all(axis=1)) for first, sizes in self.blocks()])
 
-    def sorted_by_length(self, length):
+    def sorted_by_length(self, length: int) -> Numbers:
         """All pairs with sides of at most `length` tokens, sorted by the second side's length: (n,) `length_codes`."""
 
-        def rows():
+        def rows() -> Iterator[Numbers]:
             for first, sizes in self.blocks():
                 fits = np.flatnonzero(((sizes > 1) & (sizes <= length)).all(axis=1))
                 yield length_codes(sizes[fits, 1], first + fits)
@@ -58,26 +62,26 @@ class SentencePairs(Reopened, LineCorpus):
         self.measured(length)
         return table(f"{self.prefix}.by-length-{length}.table", self.table_prefixes, self.lines, rows, None)
 
-    def texts(self, lines, length):
+    def texts(self, lines: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The two sentences of each line, which end in ``</s>``: a list of pairs of int64 arrays."""
         return [tuple(side[line].numpy() for side in self.sides) for line in lines]
 
     @cached_property
-    def candidates(self):
+    def candidates(self) -> Candidates:
         """The `Candidates` for negatives; the first time it takes a second for each million pairs."""
         return Candidates(self)
 
     @cached_property
-    def fingerprint(self):
+    def fingerprint(self) -> list[int]:
         """Hashes of the four files of the text; the first time they take a second for each GB."""
 
-        def rows():
+        def rows() -> Iterator[Numbers]:
             paths = (f"{prefix}.{end}" for prefix in self.table_prefixes for end in ("idx", "bin"))
             yield np.array([[int(sha256_of(path)[:15], 16) for path in paths]])
 
         return table(f"{self.prefix}.hashes.table", self.table_prefixes, self.lines, rows, 4)[0].tolist()
 
-    def negatives(self, lines, length, keys, mined=False):
+    def negatives(self, lines: Numbers, length: int, keys: Numbers, mined: bool = False) -> list[Numbers]:
         """Samples a sentence of the second language that is not the translation (Huang et al. 2019, section 3).
 
         Args:
@@ -92,19 +96,19 @@ class SentencePairs(Reopened, LineCorpus):
         negative_lines = self._negatives(length, mined).choose(np.asarray(lines), keys)
         return [self.sides[1][line].numpy() for line in negative_lines]
 
-    def sizes_with_negatives(self, lines, length, mined=False):
+    def sizes_with_negatives(self, lines: Numbers, length: int, mined: bool = False) -> Numbers:
         """Tokens (n,) of each pair: of the first sentence, and of the longer of translation and longest negative."""
         first, second = self.sides_of(lines).T.astype(np.int64)
         return first + np.maximum(second, self._negatives(length, mined).longest(lines))
 
-    def prepare_negatives(self, length, mined):
+    def prepare_negatives(self, length: int, mined: bool) -> None:
         """Reads the data of `negatives` once, before worker processes start; raises the same `UserError`."""
         if mined and self.lines <= IN_MEMORY_LINES:  # in a longer text some pair lacks a mined one that fits
             if self._negatives(length, mined).fitting(self.all_examples(length)[0])[1].all(axis=0)[0]:
                 return
         _ = self._negatives(length, mined), self.candidates
 
-    def _negatives(self, length, mined):
+    def _negatives(self, length: int, mined: bool) -> Any:
         if (length, mined) not in self._drawn:
             self._drawn[length, mined] = (MinedNegatives if mined else RandomNegatives)(self, length)
         return self._drawn[length, mined]

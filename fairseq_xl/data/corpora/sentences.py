@@ -11,7 +11,7 @@ from fairseq_xl.data.store.binarized_text import Reopened, open_text
 class Sentences(Reopened, LineCorpus):
     """The sentences of one language; empty lines and sentences of more than `length` tokens are left out.
 
-    An example is a line. Arguments are those of `fairseq_xl.data.corpora.token_stream.TokenStream`.
+    An example is a line. Arguments are those of `open_text`.
     """
 
     break_mode = "eos"

@@ -17,8 +17,7 @@ class DirectedPairs(SentencePairs):
     """Sentence pairs from a source into a target language; sizes of sources count what is put in front of them.
 
     Args:
-        tag: the id of a symbol in front of each source, after ``<s>``, for generated ones (Caswell et al. 2019); None:
-            no symbol.
+        tag: id of a symbol in front of each source, after ``<s>``, for generated ones (Caswell et al. 2019), or None.
         others: the arguments of `SentencePairs`.
     """
 

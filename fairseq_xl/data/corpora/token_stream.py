@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.line_corpus import filled_lines
 from fairseq_xl.data.corpora.sampling import draw_passes
@@ -17,17 +18,12 @@ class TokenStream(Reopened, Corpus):
 
     An example is a block of the stream; its number is the index of its first token. An empty line (a document boundary)
     is an item that holds only ``</s>``: the extra separator that RoBERTa puts between documents. The file is
-    memory-mapped and opened again in every worker.
-
-    Args:
-        path: prefix of the ``.bin`` and ``.idx`` files.
-        language: code of the language.
-        symbols: size of the dictionary that token ids are checked against; None: no check.
+    memory-mapped and opened again in every worker. Arguments are those of `open_text`.
     """
 
     break_mode = "none"
 
-    def __init__(self, path, language, symbols=None):
+    def __init__(self, path: str | Path, language: str, symbols: int | None = None):
         self.path, self.language, self.symbols, self.codes = str(path), language, symbols, (language,)
         self.text = open_text(self.path, language, symbols)
         self.tokens = self.text.tokens  # the whole stream, (size,), memory-mapped
@@ -36,25 +32,25 @@ class TokenStream(Reopened, Corpus):
         if not self.sentences:
             raise UserError(f"{path}: the text of language {language!r} has no sentence")
 
-    def texts(self, starts, length):
+    def texts(self, starts: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The blocks of up to `length` tokens that begin at `starts`: a list of 1-tuples of arrays (t,)."""
         return [(self.text.read(start, start + length),) for start in starts]
 
-    def examples_at(self, positions, length):
+    def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
         """Blocks at positions (n,): starts (n,) and sizes (n,)."""
         return length * positions, np.minimum(length, self.size - length * positions)
 
-    def number_of_examples(self, length):
+    def number_of_examples(self, length: int) -> int:
         return -(-self.size // length)
 
-    def positions(self, starts, length):
+    def positions(self, starts: Numbers, length: int) -> Numbers:
         """Positions (n,) of blocks among all: starts (n,) that are multiples of `length`, divided by it."""
         return starts // length
 
-    def mean_size(self, length):
+    def mean_size(self, length: int) -> float:
         return self.size / self.number_of_examples(length)
 
-    def sample(self, rng, count, length):
+    def sample(self, rng: np.random.Generator, count: int, length: int) -> tuple[Numbers, Numbers]:
         """Random blocks, without replacement within a pass over the text: starts (count,) and sizes (count,).
 
         Passes differ in where blocks begin.
@@ -69,7 +65,7 @@ class TokenStream(Reopened, Corpus):
         return starts, np.minimum(length, self.size - starts)
 
 
-def piece_counts(path, language, symbols, tokens=None):
+def piece_counts(path: str | Path, language: str, symbols: int, tokens: int | None = None) -> Numbers:
     """Number of occurrences of each of V symbols in the binarized text of a language: (V,).
 
     Args:
@@ -78,7 +74,7 @@ def piece_counts(path, language, symbols, tokens=None):
     return TokenStream(path, language, symbols).text.counts(tokens)
 
 
-def training_texts(folder, language):
+def training_texts(folder: str | Path, language: str) -> list[Path]:
     """Path prefixes of the binarized training texts of a language: the monolingual text, then its sides of bitexts."""
     pairs = sorted(path.with_suffix("") for path in Path(folder).glob(f"*-*/train.*.{language}.idx"))
     return list(filter(is_begun, [Path(folder) / language / "train", *pairs]))

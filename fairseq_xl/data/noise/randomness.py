@@ -33,8 +33,7 @@ def uniforms(keys: np.ndarray, count: int, purpose: int) -> np.ndarray:
     Args:
         keys: (B,) uint64, one key for each example.
         count: number of random numbers for each example.
-        purpose: one of the constants above, or another small integer from 11 on; different purposes give independent
-            numbers for the same keys.
+        purpose: one of the constants above, or another small integer from 11 on; purposes give independent numbers.
 
     Returns: (B, count) float64.
     """

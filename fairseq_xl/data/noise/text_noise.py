@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy import ndarray
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.noise.masking import choose_positions
 from fairseq_xl.data.noise.randomness import BEGINNING, BUDGET, DISTANCE, DROP, LENGTH, PLACE, uniforms
@@ -22,26 +23,25 @@ NO_WORD = -1
 class Text(NamedTuple):
     """Rows of tokens, and the word of its row that each token belongs to."""
 
-    tokens: ndarray  # (B, T) ids
-    words: ndarray  # (B, T) numbers of words in the order of the clean row; NO_WORD at special symbols
+    tokens: Numbers  # (B, T) ids
+    words: Numbers  # (B, T) numbers of words in the order of the clean row; NO_WORD at special symbols
 
     @property
-    def width(self):
+    def width(self) -> int:
         """The highest number of a word, plus one."""
         return int(self.words.max(initial=NO_WORD)) + 1
 
 
-def split_into_words(tokens, is_piece, begins_word, ends_word, every_piece):
+def split_into_words(
+    tokens: Numbers, is_piece: ndarray, begins_word: ndarray, ends_word: ndarray, every_piece: ndarray
+) -> Text:
     """Splits tokens (B, T) into words.
 
-    A new word starts at a piece marked as word-initial (▁), after a piece marked as word-final (no @@), and after a
-    special symbol.
+    A word starts at a piece marked as word-initial (▁), after one marked as word-final (no @@) and a special symbol.
 
     Args:
         is_piece, begins_word, ends_word: (V,) bool, by symbol.
         every_piece: (B,) bool, True for rows of languages without spaces between words, in which each piece is a word.
-
-    Returns: `Text`.
     """
     pieces = is_piece[tokens]
     continues = np.pad(pieces & ~ends_word[tokens], ((0, 0), (1, 0)))[:, :-1]
@@ -49,16 +49,13 @@ def split_into_words(tokens, is_piece, begins_word, ends_word, every_piece):
     return Text(tokens, np.where(pieces, first.cumsum(1) - 1, NO_WORD))
 
 
-def shuffled(text, keys, reach):
+def shuffled(text: Text, keys: Numbers, reach: float) -> Text:
     """Sorts words by their number + U(0, reach), so that each one moves by fewer than `reach` places.
 
     No word passes a special symbol: the words between two symbols are shuffled among themselves.
 
     Args:
-        text: `Text`.
         keys: (B,) uint64 keys of the examples.
-
-    Returns: `Text`.
     """
     special = text.words == NO_WORD
     moved = text.words + reach * _of_word(text, keys, DISTANCE)
@@ -67,7 +64,7 @@ def shuffled(text, keys, reach):
     return Text(*(np.take_along_axis(part, order, axis=1) for part in text))
 
 
-def dropped(text, keys, probability, pad):
+def dropped(text: Text, keys: Numbers, probability: float, pad: int) -> Text:
     """Leaves out each word with a probability: `Text` (B, T) -> `Text` (B, T'), T' <= T.
 
     A row that would lose all its words keeps the word whose random number is highest.
@@ -77,7 +74,7 @@ def dropped(text, keys, probability, pad):
     return _kept(text, draws >= np.minimum(probability, highest), pad)
 
 
-def masked(text, keys, share, mask_index, pad):
+def masked(text: Text, keys: Numbers, share: float, mask_index: int, pad: int) -> Text:
     """Replaces a share of the words of each row, rounded at random, by one `<mask>` each.
 
     Returns: `Text` (B, T'), T' <= T, in which a `<mask>` belongs to no word.
@@ -92,7 +89,9 @@ def masked(text, keys, share, mask_index, pad):
     return _kept(replaced, first | ~selected, pad)
 
 
-def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
+def infilled(
+    tokens: Numbers, allowed: ndarray, keys: Numbers, share: float, mean_length: float, mask_index: int, pad: int
+) -> Numbers:
     """Replaces spans of tokens by one `<mask>` each; a span of length 0 inserts a `<mask>`.
 
     In a row of n allowed tokens, share·n tokens are masked: the budget, rounded at random so that the expectation is
@@ -129,13 +128,13 @@ def infilled(tokens, allowed, keys, share, mean_length, mask_index, pad):
     return _with_insertions(np.where(first, mask_index, tokens), stays, before, mask_index, pad)
 
 
-def _of_word(text, keys, purpose):
+def _of_word(text: Text, keys: Numbers, purpose: int) -> ndarray:
     """A uniform random number for each word, repeated at its tokens: (B, T); arbitrary outside words."""
     draws = uniforms(keys, max(text.width, 1), purpose)
     return np.take_along_axis(draws, np.maximum(text.words, 0), axis=1)
 
 
-def _kept(text, stays, pad):
+def _kept(text: Text, stays: ndarray, pad: int) -> Text:
     """Removes all tokens but those that stay, (B, T) bool, and pads the rows again."""
     stays = stays & (text.tokens != pad)
     lengths = stays.sum(1)
@@ -145,7 +144,7 @@ def _kept(text, stays, pad):
     return Text(np.where(gone, pad, tokens), np.where(gone, NO_WORD, words))
 
 
-def _span_lengths(budgets, keys, mean):
+def _span_lengths(budgets: Numbers, keys: Numbers, mean: float) -> Numbers:
     """Samples the lengths of spans, which sum to the budget of the row: (B, S), -1 behind the last span."""
     budget, most = budgets[:, None], int(budgets.max())
     spent = np.minimum(_poisson(uniforms(keys, most, LENGTH), mean).cumsum(1), budget)
@@ -154,7 +153,7 @@ def _span_lengths(budgets, keys, mean):
     return np.where(before < budget, spent - before, -1)
 
 
-def _arranged(counts, budgets, lengths, keys):
+def _arranged(counts: Numbers, budgets: Numbers, lengths: Numbers, keys: Numbers) -> tuple[Numbers, ndarray, Numbers]:
     """Arranges spans and uncovered tokens, together the slots of a row, in random order on a ring.
 
     Args:
@@ -180,7 +179,7 @@ def _arranged(counts, budgets, lengths, keys):
     return np.maximum.accumulate(slots, axis=1), is_span, insertions
 
 
-def _with_insertions(tokens, stays, before, inserted, pad):
+def _with_insertions(tokens: Numbers, stays: ndarray, before: Numbers, inserted: int, pad: int) -> Numbers:
     """Keeps tokens where `stays` (B, T) and inserts `before` (B, T) symbols before each: (B, T'), padded again."""
     counts = before + stays
     source = np.repeat(np.arange(counts.size), counts.ravel())  # of each output symbol
@@ -190,7 +189,7 @@ def _with_insertions(tokens, stays, before, inserted, pad):
     return pad_rows(np.split(flat, counts.sum(1).cumsum()[:-1]), pad)
 
 
-def _poisson(uniform, mean):
+def _poisson(uniform: ndarray, mean: float) -> Numbers:
     """Converts uniform random numbers to Poisson ones, by the inverse distribution function."""
     most = int(mean + 12 * math.sqrt(mean) + 12)  # the rest of the distribution is below the precision of floats
     weights = [math.exp(count * math.log(mean) - mean - math.lgamma(count + 1)) for count in range(most)]

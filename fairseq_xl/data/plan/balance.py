@@ -28,7 +28,6 @@ def balanced_order(
     Args:
         sizes: (n,) sizes of the batches in the order drawn.
         batches_per_update: number of ranks times micro-steps; with 1 the order stays as drawn.
-        rng: shuffles the updates.
         largest: upper bound of the last size class; None: the largest of `sizes`.
 
     Returns: (n,) the positions of the batches in the order drawn. A partial update at the end stays as drawn.

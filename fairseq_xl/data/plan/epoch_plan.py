@@ -6,12 +6,13 @@ gets one batch, all of the same objective. Languages and pairs are sampled for e
 micro-step get batches of similar size, since they wait for the one with the largest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Corpus
 from fairseq_xl.data.corpora.sampling import smoothed_shares
 from fairseq_xl.data.framing import InputLength
@@ -46,12 +47,12 @@ class Lengths(NamedTuple):
     tokens: np.ndarray | None = None  # (n,) of all inputs; None: the sum of the sides
 
     @property
-    def order(self):
+    def order(self) -> Numbers:
         """The examples (n,) sorted by the length of the last side, then of the sides before it."""
         sides = self.sides.T.astype(np.min_scalar_type(self.sides.max()))  # 16 bits or fewer are sorted much faster
         return np.lexsort((*([] if self.inputs is None else [self.inputs]), *sides))
 
-    def of_batches(self, order, begins):
+    def of_batches(self, order: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
         """Tokens of batches, without and with padding: (b,) each.
 
         Args:
@@ -75,14 +76,14 @@ class ObjectiveSampler:
     batch_sentences: int | None  # maximum number of examples in a batch
     alpha: float
     # examples (n,), their sizes (n,), their corpus -> their `Lengths`; None: sizes and symbols
-    lengths: Callable | None = None
+    lengths: Callable[[Numbers, Numbers, Corpus], Lengths] | None = None
 
     @property
-    def shares(self):
+    def shares(self) -> np.ndarray:
         """Probability of each corpus, in the order of `corpora`."""
         return smoothed_shares([corpus.sentences for corpus in self.corpora.values()], self.alpha)
 
-    def cut(self, examples, sizes, corpus):
+    def cut(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> list[tuple[Any, ...]]:
         """Divides examples (n,) of sizes (n,) into batches of similar lengths.
 
         Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
@@ -91,11 +92,11 @@ class ObjectiveSampler:
         tokens = (column.tolist() for column in lengths.of_batches(order, begins))
         return list(zip(np.split(order, begins[1:]), *tokens, strict=True))
 
-    def count_batches(self, examples, sizes, corpus):
+    def count_batches(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> int:
         """The number of batches that `cut` makes."""
         return len(self._batches(examples, sizes, corpus)[-1])
 
-    def _batches(self, examples, sizes, corpus):
+    def _batches(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> tuple[Lengths, Numbers, Numbers]:
         """The lengths of examples, their order by length (n,), and where batches begin in it, (b,)."""
         if self.lengths is None:
             lengths = Lengths((sizes + self.input_length.symbols)[:, None])
@@ -112,7 +113,7 @@ class ObjectiveSampler:
             )
         return lengths, order, cut_by_size(longest, inputs, self.batch_tokens, self.batch_sentences)
 
-    def batches(self, rng, name, count):
+    def batches(self, rng: np.random.Generator, name: str, count: int) -> list[tuple[Any, ...]]:
         """`count` random batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `cut`."""
         corpus, batches = self.corpora[name], []
         typical = self._typical_batch(corpus)
@@ -124,15 +125,17 @@ class ObjectiveSampler:
                 batches.append((examples[part], *tokens))
         return batches[:count]
 
-    def _typical_batch(self, corpus):
+    def _typical_batch(self, corpus: Corpus) -> int:
         if self.batch_tokens is None:
-            return self.batch_sentences
+            return cast(int, self.batch_sentences)  # one of the limits is set
         mean_length = corpus.mean_size(self.input_length.text) + self.input_length.symbols
         by_tokens = max(1, int(self.batch_tokens / mean_length))
         return by_tokens if self.batch_sentences is None else min(by_tokens, self.batch_sentences)
 
 
-def cut_by_size(longest, inputs, batch_tokens, batch_sentences):
+def cut_by_size(
+    longest: Numbers, inputs: Numbers | None, batch_tokens: int | None, batch_sentences: int | None
+) -> Numbers:
     """Cuts a sequence of examples into batches, each as large as the limits allow.
 
     Args:
@@ -156,24 +159,30 @@ def cut_by_size(longest, inputs, batch_tokens, batch_sentences):
     return np.array(begins)
 
 
-def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_size):
+def training_plan(
+    samplers: list[ObjectiveSampler],
+    schedule: str,
+    seed: int,
+    epoch: int,
+    updates: int,
+    micro_steps: int,
+    world_size: int,
+) -> list[BatchSpec]:
     """All batches of an epoch, in the order in which fairseq deals them out to ranks and micro-steps.
 
     Args:
-        samplers: one `ObjectiveSampler` for each objective.
         schedule: `alternate`: one objective per update, in turn (Lample & Conneau 2019, section 5.1); `cycle`: every
             objective in every update, by gradient accumulation (Huang et al. 2019, section 3); `random`: one objective
             per update, sampled uniformly (Liang et al. 2020, section 3).
         seed, epoch: seed of the random numbers; epochs count from 1.
         updates: optimizer updates of the epoch.
         micro_steps: batches that a rank accumulates for an update (fairseq's --update-freq).
-        world_size: number of ranks.
 
     Returns: a list of updates × micro_steps × world_size `BatchSpec`.
     """
     rng = np.random.default_rng((seed, epoch))
     order = np.repeat(_objective_order(rng, len(samplers), schedule, epoch, updates, micro_steps), world_size)
-    plan = [None] * len(order)
+    plan: list[Any] = [None] * len(order)
     for objective_index, sampler in enumerate(samplers):
         slots = np.flatnonzero(order == objective_index)
         names = list(sampler.corpora)
@@ -186,17 +195,15 @@ def training_plan(samplers, schedule, seed, epoch, updates, micro_steps, world_s
     return plan
 
 
-def balance_ranks(plan, batches_per_update, seed, epoch):
+def balance_ranks(plan: Sequence[BatchSpec], batches_per_update: int, seed: int, epoch: int) -> list[BatchSpec]:
     """Reorders the batches of each objective so that the ranks of a micro-step get batches of similar size.
 
     The batches of an objective are reordered as in `balanced_order`, among the updates that have the objective.
 
     Args:
-        plan: the list that `training_plan` returns.
         batches_per_update: number of ranks times micro-steps.
 
-    Returns: the same batches in another order. Objectives keep their positions in the plan, and so does a batch that is
-    the only one of its objective in an update.
+    Returns: the same batches. Objectives keep their positions, and so does the only batch of one in an update.
     """
     rng = np.random.default_rng((seed, epoch, 1))  # not the plan's generator: the drawn batches stay the same
     sizes = np.array([spec.tokens for spec in plan])
@@ -207,17 +214,19 @@ def balance_ranks(plan, batches_per_update, seed, epoch):
         per_update = int(mask.reshape(-1, batches_per_update).sum(axis=1).max())
         positions = np.flatnonzero(mask)
         order[positions] = positions[balanced_order(sizes[positions], per_update, rng, sizes.max())]
-    return [plan[index] for index in order]
+    return [plan[index] for index in order.tolist()]
 
 
-def check_cycle(objectives, micro_steps):
+def check_cycle(objectives: int, micro_steps: int) -> None:
     """Raises `UserError` unless the number of micro-steps of an update is a multiple of the number of objectives."""
     if micro_steps % objectives:
         needed = f"an --update-freq that is a multiple of the {objectives} objectives, not {micro_steps}"
         raise UserError(f"--schedule cycle needs {needed}")
 
 
-def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
+def _objective_order(
+    rng: np.random.Generator, objectives: int, schedule: str, epoch: int, updates: int, micro_steps: int
+) -> Numbers:
     """(updates · micro_steps,) index of the objective of every micro-step."""
     if schedule == "cycle":
         check_cycle(objectives, micro_steps)
@@ -228,7 +237,7 @@ def _objective_order(rng, objectives, schedule, epoch, updates, micro_steps):
     return np.repeat(rng.integers(objectives, size=updates), micro_steps)
 
 
-def validation_plan(samplers, limit=0):
+def validation_plan(samplers: Iterable[ObjectiveSampler], limit: int = 0) -> list[BatchSpec]:
     """The examples of every corpus once, with fixed noise: a list of `BatchSpec`, the same in every run and epoch.
 
     A sampled example has the same noise as in the plan of all examples, unless the text has lines that are left out.
@@ -251,16 +260,16 @@ def validation_plan(samplers, limit=0):
     return plan
 
 
-def _random_keys_at(seed, positions):
+def _random_keys_at(seed: tuple[int, ...], positions: Numbers) -> Numbers:
     """The random keys (n,) uint64 at ascending positions (n,) of a generator's sequence; skips all others."""
-    bits, keys = np.random.default_rng(seed).bit_generator, np.empty(len(positions), dtype=np.uint64)
+    bits, keys = cast(np.random.PCG64, np.random.default_rng(seed).bit_generator), np.empty(len(positions), np.uint64)
     for row, skipped in enumerate((np.diff(positions, prepend=-1) - 1).tolist()):
         bits.advance(skipped)
         keys[row] = bits.random_raw()
     return keys
 
 
-def number_of_examples(samplers, limit=0):
+def number_of_examples(samplers: Iterable[ObjectiveSampler], limit: int = 0) -> int:
     """Number of examples of all corpora and objectives (estimated for long texts), at most `limit` each; 0: all."""
     counts = (corpus.number_of_examples(s.input_length.text) for s in samplers for corpus in s.corpora.values())
     return sum(min(count, limit) if limit else count for count in counts)

@@ -145,10 +145,8 @@ class PassPlan(Sequence[BatchSpec | None]):
     """A pass of each objective; the batches of an update are of one objective, whatever the number of ranks.
 
     Args:
-        passes: of the objectives.
         seed, epoch: of the random order of updates.
-        batches_per_update: number of ranks times micro-steps. None stands for those that the last update of an
-            objective lacks.
+        batches_per_update: ranks times micro-steps. None stands for those that the last update of an objective lacks.
     """
 
     def __init__(self, passes: Sequence[ObjectivePass], seed: int, epoch: int, batches_per_update: int):

@@ -1,12 +1,15 @@
 """Binarized text: maps its files and reads a bounded amount of them, whatever their size."""
 
 import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, read_header, read_last
+from fairseq_xl.data import Numbers
+from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, Header, read_header, read_last
 from fairseq_xl.data.store.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.mapped_files import mapped_bytes
@@ -15,12 +18,12 @@ BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
 
 
-def is_begun(prefix):
+def is_begun(prefix: str | Path) -> bool:
     """Whether at least one of the two files of a text exists."""
     return any(Path(f"{prefix}.{end}").exists() for end in ("bin", "idx"))
 
 
-def files_of(folder, prefixes):
+def files_of(folder: str | Path, prefixes: Iterable[str]) -> list[Path]:
     """Paths of the two files of each text of a folder, whose names are the prefixes."""
     return [Path(folder) / f"{prefix}.{end}" for prefix in prefixes for end in ("idx", "bin")]
 
@@ -28,12 +31,14 @@ def files_of(folder, prefixes):
 class Reopened:
     """Base of classes that open files: pickled, they are the arguments that they were made with."""
 
-    def __new__(cls, *arguments, **keywords):
+    __opened: Callable[[], "Reopened"]
+
+    def __new__(cls, *arguments: Any, **keywords: Any) -> "Reopened":
         instance = super().__new__(cls)
         instance.__opened = functools.partial(cls, *arguments, **keywords)
         return instance
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return self.__opened, ()
 
 
@@ -42,37 +47,36 @@ class Text(Reopened):
 
     Args:
         prefix: prefix of the ``.bin`` and ``.idx`` files, which `open_text` has checked.
-        language: code of the language.
         symbols: size of the dictionary that token ids are checked against; None: no check.
     """
 
-    def __init__(self, prefix, language, symbols=None):
+    def __init__(self, prefix: str | Path, language: str, symbols: int | None = None):
         self.prefix, self.language, self.symbols = str(prefix), language, symbols
-        header, index = read_header(f"{prefix}.idx"), mapped_bytes(f"{prefix}.idx")
+        header, index = cast(Header, read_header(f"{prefix}.idx")), mapped_bytes(f"{prefix}.idx")
         #: (n,) number of tokens of each item, and its byte offset in the .bin file
         self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
         self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
         #: the whole text
         self.tokens = np.frombuffer(mapped_bytes(f"{prefix}.bin"), TOKEN_TYPES[header.code])
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.sizes)
 
-    def __getitem__(self, line):
+    def __getitem__(self, line: int) -> torch.Tensor:
         return torch.from_numpy(self.read(*self.bounds(line)).astype(np.int64))
 
-    def read(self, begin, end):
+    def read(self, begin: int, end: int) -> Numbers:
         """The tokens from index `begin` to `end`, (t,); `UserError` for an id outside the dictionary."""
         tokens = self.tokens[begin:end]
         check_numbers(tokens, self.symbols, self.prefix, self.language)
         return tokens
 
-    def load(self, begin, end):
+    def load(self, begin: int, end: int) -> Numbers:
         """The tokens from index `begin` to `end`, (t,), read from the file; for reading the whole text in parts."""
         offset = int(begin) * self.tokens.itemsize
         return np.fromfile(f"{self.prefix}.bin", self.tokens.dtype, int(end - begin), offset=offset)
 
-    def bounds(self, line):
+    def bounds(self, line: int) -> tuple[int, int]:
         """Indices in `tokens` where a line begins and ends; `UserError` if its offsets are invalid."""
         offset, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
         if offset < 0 or offset % width or size < 1 or offset + size * width > self.tokens.nbytes:
@@ -82,37 +86,37 @@ class Text(Reopened):
             )
         return offset // width, offset // width + size
 
-    def load_sizes(self, first, count):
+    def load_sizes(self, first: int, count: int) -> Numbers:
         """Numbers of tokens of up to `count` lines from a line on, (n,) int64, read from the file."""
         count = min(count, len(self) - first)
         return np.fromfile(f"{self.prefix}.idx", np.int32, count, offset=SIZE + 4 * first).astype(np.int64)
 
-    def counts(self, tokens=None):
+    def counts(self, tokens: int | None = None) -> Numbers:
         """Number of occurrences of each of the V symbols, (V,), in this many tokens from the beginning; None: in all.
 
         Raises `UserError` for an id outside the dictionary.
         """
-        counts = np.zeros(self.symbols, dtype=np.int64)
+        counts = np.zeros(cast(int, self.symbols), dtype=np.int64)
         end = len(self.tokens) if tokens is None else min(len(self.tokens), tokens)
         for begin in range(0, end, BLOCK_TOKENS):
             block = self.load(begin, min(begin + BLOCK_TOKENS, end))
             check_numbers(block, self.symbols, self.prefix, self.language)
-            counts += np.bincount(block.astype(np.int64), minlength=self.symbols)
+            counts += np.bincount(block.astype(np.int64), minlength=len(counts))
         return counts
 
 
-def sides_of(texts, lines):
+def sides_of(texts: Sequence[Text], lines: Any) -> Numbers:
     """Numbers of tokens of the lines (n,) of k aligned texts: (n, k)."""
     return np.stack([text.sizes[lines] for text in texts]).T  # each column contiguous, for fast sums of rows
 
 
-def blocks_of(texts):
+def blocks_of(texts: Sequence[Text]) -> Iterator[tuple[int, Numbers]]:
     """Yields the first line of each block of k aligned texts, and numbers of tokens, (b, k), read from the files."""
     for first in range(0, len(texts[0]), BLOCK_LINES):
         yield first, np.stack([text.load_sizes(first, BLOCK_LINES) for text in texts], axis=1)
 
 
-def check_numbers(tokens, symbols, prefix, language):
+def check_numbers(tokens: Numbers, symbols: int | None, prefix: str, language: str) -> None:
     """Raises `UserError` if tokens (t,) of a text hold an id outside the dictionary of `symbols` symbols."""
     if symbols is None or not len(tokens):
         return
@@ -124,7 +128,7 @@ def check_numbers(tokens, symbols, prefix, language):
         )
 
 
-def open_text(prefix, language, symbols=None):
+def open_text(prefix: str | Path, language: str, symbols: int | None = None) -> Text:
     """Opens the `Text` in ``PREFIX.bin`` and ``PREFIX.idx``.
 
     Only samples of the files are read: `python -m preprocess --verify` reads all of them. Raises `UserError` if the
@@ -145,7 +149,7 @@ def open_text(prefix, language, symbols=None):
     return Text(prefix, language, symbols)
 
 
-def _check_sizes(index, text):
+def _check_sizes(index: Path, text: Path) -> dict[str, int]:
     """Checks the sizes of both files; returns the numbers of lines and tokens."""
     header = read_header(index)
     if header is None:

@@ -19,17 +19,14 @@ def table(
 ) -> np.ndarray:
     """The rows that `blocks` yields, (n, columns) int64 or (n,) uint64, in the latter case sorted.
 
-    Those of a long text are in the file `path`, which is written if it is missing, of another text or of another
-    version (`kept_table`).
+    Those of a long text are in the file `path`, written if it is missing or of another text or version (`kept_table`).
 
     Args:
-        path: of the file.
         prefixes: of the binarized texts that the rows are computed from.
         lines: number of lines of the text.
         blocks: yields blocks of rows, (b, columns) or (b,), at least one, perhaps empty.
         columns: number of columns; None: 1-D, sorted uint64.
-        version: version of the algorithm of `blocks`; increase it when the same text gives other rows, so that existing
-            files are computed again.
+        version: of `blocks`; increase it when the same text gives other rows, so that files are computed again.
     """
     if lines > IN_MEMORY_LINES:
         return kept_table(path, _known(prefixes, version), blocks, columns)
@@ -42,8 +39,7 @@ def table(
 def _known(prefixes: Iterable[str], version: int) -> bytes:
     """`FORMAT` and a digest of a version and of the fingerprints of texts.
 
-    Copies of a data folder keep their tables. The time of change stands for the content of a file without a hash of
-    all bytes in the manifest.
+    Copies of a data folder keep their tables. The time of change stands for content whose hash no manifest has.
     """
     digest = hashlib.blake2b(f"{version}".encode(), digest_size=32)
     for path in (Path(f"{prefix}.{end}") for prefix in prefixes for end in ("idx", "bin")):

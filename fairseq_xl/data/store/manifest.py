@@ -1,12 +1,12 @@
 """The manifest of a data folder, which `python -m preprocess` writes: reading it, and comparing files with it.
 
-Commands that add files ``NAME.*`` to a data folder write a note beside them, ``NAME.json``, with their fingerprints in
-the entry ``fingerprints``.
+Commands that add files ``NAME.*`` to a data folder write a note beside them, ``NAME.json``, with ``fingerprints``.
 """
 
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, read_whole
@@ -14,7 +14,7 @@ from fairseq_xl.io.fingerprints import sampled
 from fairseq_xl.io.format_numbers import check_format
 
 
-def read_manifest(folder):
+def read_manifest(folder: str | Path) -> dict[str, Any]:
     """``manifest.json`` of a data folder, {} if it is missing; `UserError` if it is damaged or has another format."""
     path = Path(folder) / "manifest.json"
     try:
@@ -25,7 +25,7 @@ def read_manifest(folder):
 
 
 @functools.lru_cache(maxsize=16)
-def _read(path, state):
+def _read(path: Path, state: tuple[int, int, int]) -> dict[str, Any]:
     """The manifest in the file `path`, cached until its `state` (size, time, inode) changes."""
     try:
         manifest = json.loads(read_whole(path).decode("utf-8-sig"))
@@ -40,14 +40,14 @@ def _read(path, state):
     return manifest
 
 
-def notes(folder):
+def notes(folder: str | Path) -> dict[Path, dict[str, Any]]:
     """The fingerprints in the notes of a data folder's subfolders: {note: {file name: fingerprint}}."""
     paths = [path for path in sorted(Path(folder).glob("[!.]*/*.json")) if path.name != "manifest.json"]
     contents = {path: note for path in paths if (note := read_note(path))}
     return {path: note["fingerprints"] for path, note in contents.items()}
 
 
-def read_note(path):
+def read_note(path: Path) -> dict[str, Any] | None:
     """The note in the file `path`, None for another file or a damaged one; `UserError` for another format."""
     note = read_json(path)
     if not isinstance(note, dict) or not isinstance(note.get("fingerprints"), dict):
@@ -56,7 +56,7 @@ def read_note(path):
     return note
 
 
-def _note_of(path):
+def _note_of(path: Path) -> tuple[Path, Any] | None:
     """The note with a fingerprint of the file `path`, and the fingerprint; None without a note."""
     prefixes = (path.with_suffix(""), path.with_suffix("").with_suffix(""))
     for note in (prefix.with_name(f"{prefix.name}.json") for prefix in prefixes):
@@ -66,11 +66,10 @@ def _note_of(path):
     return None
 
 
-def stored_fingerprint(folder, name, *counts):
+def stored_fingerprint(folder: str | Path, name: str, *counts: str) -> dict[str, Any] | None:
     """The fingerprint of a file of a data folder in its manifest, or in the note of a command that wrote the file.
 
-    Returns: the fingerprint, with at least the `counts`; None for a file that neither names. Raises `UserError` if it
-    is incomplete.
+    Returns: the fingerprint; None for a file that neither names. Raises `UserError` if it lacks one of `counts`.
     """
     origin, fingerprint = Path(folder) / "manifest.json", read_manifest(folder).get("fingerprints", {}).get(name)
     if fingerprint is None and (note := _note_of(Path(folder) / name)):
@@ -82,7 +81,7 @@ def stored_fingerprint(folder, name, *counts):
     return fingerprint
 
 
-def check_fingerprint(folder, name, **counts):
+def check_fingerprint(folder: str | Path, name: str, **counts: int) -> None:
     """Raises `UserError` if a file of a data folder differs from its fingerprint in the manifest.
 
     Its size, its `counts` and its content are compared: all of a file of up to 1 MiB, evenly spaced samples of a larger
@@ -103,7 +102,7 @@ def check_fingerprint(folder, name, **counts):
         )
 
 
-def writer(path):
+def writer(path: Path) -> str:
     """The command that writes a file of a data folder, for messages."""
     if path.name.startswith("back-"):
         return "`fairseq-xl back-translate`"

@@ -41,12 +41,10 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
     """Raises `UserError` for sub-words of another dictionary.
 
     The dictionary must have at least half of the pieces (fairseq-preprocess leaves out rare ones with --thresholdsrc).
-    At most `OTHER_SYMBOLS` of its symbols may be `other_symbols`, and at most `OTHER_TEXT` of its text may lie outside
-    the pieces.
+    Up to `OTHER_SYMBOLS` of its symbols may be `other_symbols`, and `OTHER_TEXT` of its text outside the pieces.
 
     Args:
-        subwords: the sub-words.
-        path: their file, for messages.
+        path: the file of the sub-words, for messages.
         dictionary: the joint `XLDictionary`.
         suffix: ending of these pieces in the dictionary.
     """

@@ -2,12 +2,15 @@
 
 import io
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.vocabulary.special_symbols import LANGUAGE_SYMBOL, MASK, WORD_START, digest
 from fairseq_xl.errors import QUOTED_NAME, UserError
 from fairseq_xl.io.files import read_whole, write_lines
@@ -24,7 +27,7 @@ UNMARKED = (
 JOINING = (SENTENCEPIECE, BPE, "@@", "subword_nmt", WORDPIECE, "wordpiece")
 
 
-def write_dictionary(path, symbols, counts):
+def write_dictionary(path: str | Path, symbols: Iterable[str], counts: Iterable[int]) -> None:
     """Writes ``dict.txt``, lines ``symbol count``, with the symbols after ``<s> <pad> </s> <unk>``."""
     write_lines(path, [f"{symbol} {count}" for symbol, count in zip(symbols, counts)])
 
@@ -37,7 +40,7 @@ class XLDictionary(Dictionary):
     """
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path: str | Path) -> "XLDictionary":
         """Reads ``dict.txt`` and appends `<mask>` where the file lacks it.
 
         Raises `UserError` for a missing or malformed file.
@@ -57,7 +60,7 @@ class XLDictionary(Dictionary):
         dictionary._find_languages(path)
         return dictionary
 
-    def _find_languages(self, path):
+    def _find_languages(self, path: str | Path) -> None:
         first = len(self)
         while LANGUAGE_SYMBOL.fullmatch(self.symbols[first - 1]):
             first -= 1
@@ -68,11 +71,11 @@ class XLDictionary(Dictionary):
             raise UserError(f"{path}: {MASK} must come after the last piece and then only the language symbols")
 
     @property
-    def num_languages(self):
+    def num_languages(self) -> int:
         """Number of `[xx]` symbols."""
         return len(self.languages)
 
-    def language_id(self, language):
+    def language_id(self, language: str) -> int:
         """Index of a language among the language symbols; `UserError` for one that the dictionary lacks."""
         if language not in self.languages:
             listed = ", ".join(self.languages) or "none"
@@ -82,37 +85,37 @@ class XLDictionary(Dictionary):
             raise UserError(f"language {language!r} has no symbol in the dictionary (it has: {listed}): {remedy}")
         return self.languages.index(language)
 
-    def language_symbol(self, language):
+    def language_symbol(self, language: str) -> int:
         """Index of ``[xx]`` in the dictionary."""
         return self.first_language + self.language_id(language)
 
     @property
-    def shared(self):
+    def shared(self) -> list[int]:
         """Ids of ``<s> <pad> </s> <unk>`` and ``<mask>``; all languages share them (Artetxe et al. 2020, section 2)."""
         return [*range(self.nspecial), self.mask_index]
 
     @cached_property
-    def pieces(self):
+    def pieces(self) -> Numbers:
         """(P,) indices of the ordinary pieces, which masking may replace and random words are sampled from."""
         ids = np.arange(self.nspecial, self.first_language)
         return ids[ids != self.mask_index]
 
     @cached_property
-    def is_piece(self):
+    def is_piece(self) -> np.ndarray:
         """(V,) bool: False for every special symbol."""
         flags = np.zeros(len(self), dtype=bool)
         flags[self.pieces] = True
         return flags
 
     @cached_property
-    def is_output(self):
+    def is_output(self) -> np.ndarray:
         """(V,) bool: True for the symbols that a translation may have: pieces and ``</s>``."""
         flags = self.is_piece.copy()
         flags[self.eos()] = True
         return flags
 
     @cached_property
-    def word_mark(self):
+    def word_mark(self) -> str | None:
         """Word mark of the pieces: `SENTENCEPIECE`, `BPE`, `WORDPIECE` or None; the most frequent one."""
         names = [self.symbols[index] for index in self.pieces]
         counts = {
@@ -120,15 +123,15 @@ class XLDictionary(Dictionary):
             BPE: sum(name.endswith("@@") for name in names),
             WORDPIECE: sum(name.startswith("##") for name in names),
         }
-        return max(counts, key=counts.get) if any(counts.values()) else None
+        return max(counts, key=counts.__getitem__) if any(counts.values()) else None
 
-    def string(self, tensor, bpe_symbol=None, *arguments, **options):
+    def string(self, tensor: Any, bpe_symbol: str | None = None, *arguments: Any, **options: Any) -> str:
         """fairseq's text of ids; any name of `JOINING` joins the pieces by the mark that the dictionary has."""
         if bpe_symbol not in JOINING or getattr(tensor, "ndim", 1) == 2:  # fairseq calls this for each row
             return super().string(tensor, bpe_symbol, *arguments, **options)
         return self.joined(super().string(tensor, None, *arguments, **options), bpe_symbol)
 
-    def joined(self, pieces, default=None):
+    def joined(self, pieces: str, default: str | None = None) -> str:
         """Pieces, separated by spaces -> text in which they are joined by the dictionary's mark.
 
         If languages share no piece, pieces lose the suffix of their language. `default` is the mark of a dictionary
@@ -139,14 +142,14 @@ class XLDictionary(Dictionary):
         return joined(pieces, self.word_mark or default)
 
     @cached_property
-    def _suffix(self):
+    def _suffix(self) -> re.Pattern[str] | None:
         """Regular expression of the suffix ``@xx`` of all pieces if languages share no piece; otherwise None."""
         pattern = re.compile(rf"@(?:{'|'.join(map(re.escape, self.languages))})(?= |$)")
         names = (self.symbols[index] for index in self.pieces)
         return pattern if self.languages and all(map(pattern.search, names)) else None
 
     @cached_property
-    def word_boundaries(self):
+    def word_boundaries(self) -> tuple[np.ndarray, np.ndarray]:
         """Pieces that begin a word, (V,) bool, and pieces that end one, (V,) bool, as far as their mark shows it."""
         begins, ends = np.zeros((2, len(self)), dtype=bool)
         if self.word_mark == SENTENCEPIECE:
@@ -158,16 +161,16 @@ class XLDictionary(Dictionary):
         return begins, ends
 
     @cached_property
-    def counts(self):
+    def counts(self) -> np.ndarray:
         """(V,) float: frequency of every symbol in the training text."""
         return np.asarray(self.count, dtype=np.float64)
 
-    def digest(self):
+    def digest(self) -> str:
         """SHA-256 over the symbols in order, without their counts: two vocabularies agree if and only if it does."""
         return digest(self.symbols)
 
 
-def joined(pieces, mark):
+def joined(pieces: str, mark: str | None) -> str:
     """Pieces, separated by spaces -> text in which they are joined to words by their mark; None: unchanged."""
     if mark == WORDPIECE:
         return re.sub(r"(^| )##", "", pieces)

@@ -31,8 +31,7 @@ def check_direction(trained: Iterable[str], source: str, target: str, origin: An
         trained: its training directions, such as en-de.
         origin: its file, for messages.
 
-    Raises `UserError` unless `source` is the source of a training direction and `target` the target of one (Johnson et
-    al. 2017).
+    Raises `UserError` unless `source` is that of a training direction, and `target` that of one (Johnson et al. 2017).
     """
     trained = list(trained)
     is_source = any(pair.startswith(f"{source}-") for pair in trained)

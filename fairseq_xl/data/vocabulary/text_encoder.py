@@ -29,10 +29,8 @@ class TextEncoder:
         folder: data folder with the vocabulary that the dictionary was made with; its manifest names the tokenizers of
             the languages that have one. Where it names languages that share no piece (`python -m preprocess.disjoint`),
             each has a vocabulary in a folder of its own instead.
-        dictionary: the joint `XLDictionary`.
 
-    Raises `UserError` as `open_subwords` does, for a vocabulary that is not the dictionary's (`check_pieces`), and for
-    a tokenizer whose package is not installed.
+    Raises `UserError` as `open_subwords`, `check_pieces` and `tokenizers.named_in` do.
     """
 
     def __init__(self, folder: str | Path, dictionary: XLDictionary):
@@ -53,8 +51,7 @@ class TextEncoder:
         """Raw text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
 
         Text without a visible character is ``</s>`` alone (`fairseq_xl.io.text`).
-
-        The array cannot be changed: equal texts may share it.
+        The array is read-only: equal texts share it.
         """
         return self._kept(text, language)
 
@@ -85,8 +82,7 @@ class TextEncoder:
     def spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         """Raw text of a language -> ids (t,), without ``</s>``, and the characters [begin, end) of each, (t, 2).
 
-        The arrays cannot be changed: equal texts may share them. Raises `UserError` if the tokenizer changes anything
-        but white space.
+        The arrays are read-only: equal texts share them. Raises `UserError` if a tokenizer changes more than spaces.
         """
         return self._kept_spans(text, language)
 

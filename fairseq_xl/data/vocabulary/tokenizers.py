@@ -2,8 +2,7 @@
 
 XLM's vocabulary needs words: `XLM` makes them as XLM's release does, `SEGMENTED` is for text that has them already.
 `python -m preprocess` applies those of the description; tasks apply the same ones, which the data folder's manifest
-names, to raw text, and undo them in generated text. Each needs a package of its own. This module imports neither torch
-nor fairseq.
+names, to raw text, and undo them in generated text. Each needs its own package. Imports neither torch nor fairseq.
 """
 
 import functools
@@ -37,8 +36,7 @@ def of_manifest(manifest: dict) -> dict[str, str]:
 def named_in(folder: str | Path) -> dict[str, str]:
     """The tokenizers {language: name} of a data folder's manifest, whose packages must be installed.
 
-    Logs a warning for another version than that of the manifest. Raises `UserError` for a damaged manifest, an unknown
-    tokenizer or a missing package.
+    Warns of another version. Raises `UserError` for a damaged manifest, an unknown tokenizer or a missing package.
     """
     tokenizers = of_manifest(read_manifest(folder))
     path = Path(folder) / "manifest.json"

@@ -90,7 +90,7 @@ for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("base"
     register_architecture(f"xl_monotrans_{_size}", XLMonoTransModel, MonoTransConfig, layers=_layers, **_BERT | _shape)
 
 # xDAE (Liang et al. 2020, section 4.1): encoder and decoder start from XLM, whose form and sizes they have, or XLM-R
-for _size, _layers, _shape in (
+for _size, _depth, _shape in (
     ("tiny", depth(3), _TINY),
     ("small", depth(3), _SMALL),
     ("base", depth(12, 6), _BIG),
@@ -99,7 +99,7 @@ for _size, _layers, _shape in (
     ("xlmr_base", depth(12), _XLMR | _768),
     ("xlmr_large", depth(24, 6), _XLMR | _1024),  # Luo et al. 2020
 ):
-    register_architecture(f"xl_xdae_{_size}", XLDenoisingModel, DenoisingConfig, **_layers, **_shape)
+    register_architecture(f"xl_xdae_{_size}", XLDenoisingModel, DenoisingConfig, **_depth, **_shape)
 
 # mBART's form (Liu et al. 2020): pre-LN, scaled token embeddings, positions from row 2 on
 _MBART = dict(layer_norm="pre", embedding_scale="sqrt", position_offset=2, layer_norm_eps=1e-5, **_NO_LANGUAGES)

@@ -37,7 +37,7 @@ class BackboneConfig(FairseqDataclass):
         range="1 or more",
         transfer="encoder",
     )
-    activation: ChoiceEnum(["gelu", "relu"]) = option(
+    activation: ChoiceEnum(["gelu", "relu"]) = option(  # type: ignore[valid-type]  # made at run time
         "gelu", "activation inside the feed-forward networks (Lample & Conneau 2019, section 5.1)", transfer="encoder"
     )
     dropout: float = option(
@@ -57,7 +57,7 @@ class BackboneConfig(FairseqDataclass):
         range="more than 0",
     )
     max_positions: int = option(512, "longest input, in tokens: rows of the position embeddings", range="1 or more")
-    position_init: ChoiceEnum(["normal", "sinusoidal"]) = option(
+    position_init: ChoiceEnum(["normal", "sinusoidal"]) = option(  # type: ignore[valid-type]  # made at run time
         "normal",
         "initialization of the learned position embeddings: normal, N(0, --init-std^2), or sinusoidal, "
         "with wavelengths from 2 pi to --max-positions: small models learn to use context sooner",
@@ -65,32 +65,32 @@ class BackboneConfig(FairseqDataclass):
     layer_norm_eps: float = option(
         1e-12, "epsilon of every LayerNorm (XLM 1e-12, XLM-R 1e-5)", range="0 or more", transfer="encoder"
     )
-    layer_norm: ChoiceEnum(["post", "pre"]) = option(
+    layer_norm: ChoiceEnum(["post", "pre"]) = option(  # type: ignore[valid-type]  # made at run time
         "post",
         "LayerNorm after each sublayer and its residual (post: XLM, XLM-R, BERT), or before each sublayer "
         "and after the last layer (pre: mBART)",
         transfer="encoder",
         absent="post",
     )
-    embedding_scale: ChoiceEnum(["none", "sqrt"]) = option(
+    embedding_scale: ChoiceEnum(["none", "sqrt"]) = option(  # type: ignore[valid-type]  # made at run time
         "none",
         "multiply token embeddings by the square root of --embed-dim (sqrt: mBART, VECO's released model), "
         "or not (none)",
         transfer="encoder",
         absent="none",
     )
-    segment_embeddings: ChoiceEnum(["added", "none"]) = option(
+    segment_embeddings: ChoiceEnum(["added", "none"]) = option(  # type: ignore[valid-type]  # made at run time
         "none",
         "add an embedding of each token's segment, the first or second of a pair (BERT), or none (XLM, XLM-R)",
         transfer="encoder",
         absent="none",
     )
-    language_embeddings: ChoiceEnum(["added", "none"]) = option(
+    language_embeddings: ChoiceEnum(["added", "none"]) = option(  # type: ignore[valid-type]  # made at run time
         "added",
         "add an embedding of each token's language (Lample & Conneau 2019, section 3.4), or none (XLM-R)",
         transfer="encoder",
     )
-    output_form: ChoiceEnum(["plain", "dense"]) = option(
+    output_form: ChoiceEnum(["plain", "dense"]) = option(  # type: ignore[valid-type]  # made at run time
         "plain",
         "what precedes the tied output projection: nothing (plain, XLM), or a dense layer, GELU and "
         "LayerNorm (dense, XLM-R)",

@@ -31,7 +31,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     #: name and example of such a model, for error messages
     description = "an encoder-decoder: --arch xl_xdae_tiny and the like"
 
-    def __init__(self, cfg: Union[DenoisingConfig, EncoderDecoderConfig], dictionary):
+    def __init__(self, cfg: Union[DenoisingConfig, EncoderDecoderConfig], dictionary: Any):
         super().__init__(cfg, dictionary)
         self.heads = nn.ModuleDict()
 
@@ -49,7 +49,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         """Puts modules under `heads.NAME`; their weights are initialized already."""
         self.heads.update(heads)
 
-    def forward(self, compute: Callable, batch):
+    def forward(self, compute: Callable, batch: Any) -> Any:  # type: ignore[override]  # it trains by losses only
         """Return `compute(self, batch)`, as in `XLEncoderModel`."""
         return self.run_compute(compute, batch)
 
@@ -63,7 +63,9 @@ class XLBackTranslationModel(XLDenoisingModel):
     description = "an encoder-decoder: --arch xl_unmt_tiny and the like"
     shares_embeddings = staticmethod(XLEncoderDecoderModel.shares_embeddings)
 
-    def forward(self, compute: Optional[Callable] = None, batch: Any = None, **net_input: Any) -> Any:
+    def forward(  # type: ignore[override]  # net_input has those of `XLEncoderDecoderModel`
+        self, compute: Optional[Callable] = None, batch: Any = None, **net_input: Any
+    ) -> Any:
         """Returns `compute(self, batch)` or, without `compute`, logits as `XLEncoderDecoderModel` does."""
         if compute is None:
             return XLEncoderDecoderModel.forward(self, **net_input)

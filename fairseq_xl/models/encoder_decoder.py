@@ -32,7 +32,7 @@ IncrementalState = Dict[str, List[LayerCache]]
 class SourceEncoder(Encoder):
     """`Encoder` with the interface of fairseq's generator."""
 
-    def forward(
+    def forward(  # type: ignore[override]  # the inputs of fairseq's generator
         self,
         src_tokens: Tensor,
         src_lengths: Optional[Tensor] = None,
@@ -50,10 +50,10 @@ class SourceEncoder(Encoder):
         The list of padding masks is empty when nothing is padded, except in training on a GPU, where finding out would
         wait for the GPU.
         """
-        padding_mask = src_tokens.eq(self.token_embeddings.table.padding_idx)
-        reads = src_packing is None and (not self.training or padding_mask.device.type == "cpu")
-        if reads and not padding_mask.any():
-            padding_mask = None
+        pad: Any = self.token_embeddings.table.padding_idx
+        is_padding = src_tokens.eq(pad)
+        reads = src_packing is None and (not self.training or is_padding.device.type == "cpu")
+        padding_mask = None if reads and not is_padding.any() else is_padding
         languages = None if src_languages is None else src_languages[:, None]
         return self.encode(src_tokens, languages, padding_mask, src_packing)
 
@@ -65,10 +65,10 @@ class SourceEncoder(Encoder):
         packing: PackingTensors = None,
     ) -> EncoderOut:
         """Tokens (B, S), languages (B, S) or (B, 1), padding mask (B, S) or None, packing -> as `forward`."""
-        hidden = super().forward(tokens, languages=languages, padding_mask=padding_mask, packing=packing)
+        hidden: Any = super().forward(tokens, languages=languages, padding_mask=padding_mask, packing=packing)
         return {"encoder_out": [hidden], "encoder_padding_mask": [] if padding_mask is None else [padding_mask]}
 
-    def forward_torchscript(self, net_input: Dict[str, Tensor]) -> EncoderOut:
+    def forward_torchscript(self, net_input: Dict[str, Any]) -> EncoderOut:
         """fairseq's entry for generation: `forward` without the decoder's input."""
         decoder_inputs = ("prev_output_tokens", "target_packing")
         return self.forward(**{name: value for name, value in net_input.items() if name not in decoder_inputs})
@@ -96,7 +96,7 @@ class Decoder(FairseqIncrementalDecoder):
         shared: whether they belong to the encoder; otherwise they are parameters of the decoder
     """
 
-    def __init__(self, cfg: EncoderDecoderConfig, dictionary, token_embeddings: TokenEmbeddings, shared: bool):
+    def __init__(self, cfg: EncoderDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool):
         super().__init__(dictionary)
         if not shared:
             self.token_embeddings = token_embeddings
@@ -131,11 +131,13 @@ class Decoder(FairseqIncrementalDecoder):
     @property
     def attention(self) -> Optional[Tensor]:
         """The latest weights of the last layer's cross-attention, (B, T, S), after `keep_attention`."""
-        return self.layers[-1].cross_attention.weights
+        layer: Any = self.layers[-1]
+        return layer.cross_attention.weights
 
     def keep_attention(self) -> None:
         """Makes `forward` return attention weights, for --print-alignment."""
-        self.layers[-1].cross_attention.keeps_weights = True
+        layer: Any = self.layers[-1]
+        layer.cross_attention.keeps_weights = True
 
     def extract_features(
         self,
@@ -289,7 +291,7 @@ class XLEncoderDecoderModel(BaseFairseqModel):
 
     backbone = "a Transformer"  # as in `XLEncoderModel`
 
-    def __init__(self, cfg: EncoderDecoderConfig, dictionary):
+    def __init__(self, cfg: EncoderDecoderConfig, dictionary: Any):
         super().__init__()
         self.cfg = cfg
         size, pad, share = len(dictionary), dictionary.pad(), self.shares_embeddings(cfg)
@@ -305,12 +307,14 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         return cfg.share_embeddings
 
     @staticmethod
-    def make_decoder(cfg: EncoderDecoderConfig, dictionary, token_embeddings: TokenEmbeddings, shared: bool) -> Decoder:
+    def make_decoder(
+        cfg: EncoderDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool
+    ) -> Decoder:
         """Makes the decoder; `shared` token embeddings belong to the encoder."""
         return Decoder(cfg, dictionary, token_embeddings, shared)
 
     @classmethod
-    def build_model(cls, cfg: EncoderDecoderConfig, task) -> "XLEncoderDecoderModel":
+    def build_model(cls, cfg: EncoderDecoderConfig, task: Any) -> "XLEncoderDecoderModel":
         """The model for `task.dictionary`, which serves source and target."""
         return cls(cfg, task.dictionary)
 
@@ -346,7 +350,7 @@ class XLEncoderDecoderModel(BaseFairseqModel):
                 stack.enter_context(token_embeddings.one_gradient())
             return compute(self, batch)
 
-    def teacher_forced(self, batch) -> List[Tensor]:
+    def teacher_forced(self, batch: Any) -> List[Tensor]:
         """Hidden states of the decoder given ``prev_output_tokens``: a list of (B, T, C), here of one stream.
 
         The i-th stream, from 0 on, predicts ``target[:, t + i]`` at position t.

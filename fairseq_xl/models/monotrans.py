@@ -8,7 +8,7 @@ Shapes: B batch, T time, C channels, V vocabulary.
 """
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -29,7 +29,7 @@ ADAPTER_STD = 0.01
 class MonoTransConfig(EncoderConfig):
     """Options of an encoder, with segment embeddings, and those that MonoTrans adds."""
 
-    segment_embeddings: ChoiceEnum(["added", "none"]) = field(
+    segment_embeddings: ChoiceEnum(["added", "none"]) = field(  # type: ignore[valid-type]  # made at run time
         default="added", metadata=EncoderConfig.__dataclass_fields__["segment_embeddings"].metadata
     )
     language_positions: bool = option(
@@ -65,10 +65,13 @@ class SpecialTokenEmbeddings(TokenEmbeddings):
         special: ids of the special symbols, `pad` among them
     """
 
-    def __init__(self, vocab_size: int, embed_dim: int, pad: int, special):
+    special_rows: Tensor  # (V,) row of each special symbol, else -1
+    ids: Tensor  # (5,)
+
+    def __init__(self, vocab_size: int, embed_dim: int, pad: int, special: List[int]):
         super().__init__(vocab_size, embed_dim, pad, output_bias=True)
         self.special = nn.Embedding(len(special), embed_dim, padding_idx=special.index(pad))
-        special_rows = torch.full((vocab_size,), -1)  # row of each special symbol, else -1
+        special_rows = torch.full((vocab_size,), -1)
         special_rows[special] = torch.arange(len(special))
         self.register_buffer("special_rows", special_rows, persistent=False)
         self.register_buffer("ids", torch.tensor(special), persistent=False)
@@ -137,9 +140,9 @@ class XLMonoTransModel(XLEncoderModel):
 
     description = "an encoder with language modules: --arch xl_monotrans_tiny and the like"
     #: function that replaces the language module of a state dict before it is loaded
-    before_loading = None
+    before_loading: Optional[Callable[[Dict[str, Tensor]], Dict[str, Tensor]]] = None
 
-    def __init__(self, cfg: MonoTransConfig, vocab_size: int, pad: int, num_languages: int, special):
+    def __init__(self, cfg: MonoTransConfig, vocab_size: int, pad: int, num_languages: int, special: List[int]):
         check_ranges(MonoTransConfig, cfg)
         self._special = special
         super().__init__(cfg, vocab_size, pad, num_languages)
@@ -148,12 +151,12 @@ class XLMonoTransModel(XLEncoderModel):
                 nn.init.normal_(parameter, std=ADAPTER_STD)
 
     @classmethod
-    def build_model(cls, cfg: MonoTransConfig, task) -> "XLMonoTransModel":
+    def build_model(cls, cfg: MonoTransConfig, task: Any) -> "XLMonoTransModel":
         """The model for `task.dictionary`."""
         dictionary = task.dictionary
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages, dictionary.shared)
 
-    def load_state_dict(self, state_dict, *args, **kwargs):
+    def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         """Loads a state dict as fairseq does, after `before_loading`."""
         if self.before_loading is not None:
             state_dict = self.before_loading(state_dict)

@@ -2,13 +2,17 @@
 
 import fnmatch
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Optional
+from pathlib import Path
+from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import open_dict
+from torch import Tensor, nn
 
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -45,11 +49,11 @@ class TaskLanguageModule:
         new: whether the run begins with a new language module in place of the checkpoint's.
     """
 
-    def __init__(self, cfg, dictionary, folder, new=False):
+    def __init__(self, cfg: Any, dictionary: XLDictionary, folder: Path, new: bool = False):
         self.file, self.new = cfg.language_module, new
         self.body = None  # SHA-256 of the body that the module was learned with; None if both are trained together
         self.trains_body = False
-        self.replacement = read(cfg.language_module, cfg.lang) if cfg.language_module else None
+        self.replacement: Any = read(cfg.language_module, cfg.lang) if cfg.language_module else None
         if self.replacement is not None and self.replacement.dictionary != dictionary.digest():
             raise UserError(
                 f"--language-module {self.file} is of another dictionary (languages {', '.join(self.languages)}) than "
@@ -58,26 +62,26 @@ class TaskLanguageModule:
         if cfg.lang:
             dictionary.language_id(cfg.lang)
 
-    def stored_options(self):
+    def stored_options(self) -> dict[str, None]:
         """The options without the module: the model contains it now, and its checkpoints must not ask for the file."""
         return {"language_module": None, "lang": None}
 
     @property
-    def languages(self):
+    def languages(self) -> list[str]:
         """Languages of the module in --language-module; empty without this option."""
         return [] if self.replacement is None else self.replacement.languages
 
-    def identity(self):
+    def identity(self) -> dict[str, str]:
         """The language module's part of the identity: the hash of its body, if it is set."""
         return {"body": self.body} if self.body else {}
 
-    def restore(self, identity, resumes=False):
+    def restore(self, identity: Mapping[str, Any], resumes: bool = False) -> None:
         """Takes over the hash of the body from a checkpoint's identity, unless a resumed run trains the body."""
         self.body = None if resumes and self.trains_body else identity.get("body")
 
     # --- model -------------------------------------------------------------------------------------------------
 
-    def prepare(self, cfg, init_from, from_checkpoint):
+    def prepare(self, cfg: Any, init_from: str | None, from_checkpoint: bool) -> None:
         """Sets the adapters of the module in --language-module in a model's config, before the model is built."""
         if self.replacement is None:
             return
@@ -96,7 +100,7 @@ class TaskLanguageModule:
         with open_dict(cfg):
             cfg.adapters = self.replacement.adapters
 
-    def attach(self, model, init_from, from_checkpoint):
+    def attach(self, model: Any, init_from: str | None, from_checkpoint: bool) -> None:
         """Checks that the module fits a model; the model then puts it in place of a loaded checkpoint's module."""
         if self.new and not from_checkpoint:
             if not (init_from and isinstance(model, XLMonoTransModel)):
@@ -110,7 +114,7 @@ class TaskLanguageModule:
             if from_checkpoint:
                 model.before_loading = self._replace_module
 
-    def _check_shapes(self, state):
+    def _check_shapes(self, state: dict[str, Tensor]) -> None:
         needed = split(state, self.replacement.language_positions)[0]
         for name, value in needed.items():
             replacement = self.replacement.state.get(name)
@@ -125,7 +129,7 @@ class TaskLanguageModule:
         if surplus:
             raise UserError(f"--language-module {self.file} has {surplus[0]}, which the model lacks")
 
-    def _replace_module(self, state):
+    def _replace_module(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """A model's state dict with the module of --language-module; `UserError` for one learned with another body."""
         if self.replacement.body not in (self.body, body_digest(state, self.replacement.language_positions)):
             raise UserError(f"--language-module {self.file} was learned with another body than the model's")
@@ -135,7 +139,7 @@ class TaskLanguageModule:
 
     # --- initial weights ---------------------------------------------------------------------------------------
 
-    def adapt(self, pretrained, model):
+    def adapt(self, pretrained: Any, model: nn.Module) -> Any:
         """Removes the language module from initial weights if the run learns a new one, or replaces it."""
         if not isinstance(model, XLMonoTransModel):
             return pretrained
@@ -149,13 +153,13 @@ class TaskLanguageModule:
             state = split(state, positions)[1]
         return replace(pretrained, state=state)
 
-    def set_trains_body(self, model):
+    def set_trains_body(self, model: nn.Module) -> None:
         """Sets `trains_body`: if a run trains the body too, its language module fits no other model."""
         self.trains_body = any(
             parameter.requires_grad for name, parameter in _shared(model) if name.startswith("encoder.")
         )
 
-    def check_transfer(self, model, report):
+    def check_transfer(self, model: nn.Module, report: Any) -> None:
         """Raises `UserError` for a new parameter that is frozen: it would stay random."""
         new = report.new["model"]
         lacking = [name for name, parameter in _shared(model) if name in new and not parameter.requires_grad]
@@ -173,7 +177,7 @@ class TaskLanguageModule:
                 )
 
 
-def _shared(model):
+def _shared(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     """(name, parameter) of an xl_monotrans_* model without its language module; [] for other models."""
     if not isinstance(model, XLMonoTransModel):
         return []
@@ -181,7 +185,7 @@ def _shared(model):
     return [(name, value) for name, value in model.named_parameters() if not in_module(name, positions)]
 
 
-def matching_parameters(model, patterns, option):
+def matching_parameters(model: nn.Module, patterns: Iterable[str], option: str) -> set[str]:
     """Names of the parameters that match one of `patterns`; ``language-module`` stands for the language module.
 
     Raises `UserError` naming `option` for a pattern that matches none.

@@ -5,8 +5,8 @@ sequences (`fairseq_xl.modules.packing`).
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,9 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.modules.dropout import draw_keep_mask
 from fairseq_xl.modules.features import attend_varlen
 from fairseq_xl.modules.packing import Packing
+
+Lengths = tuple[list[int], list[int]]  # of the queries and of the keys of packed sentences
+Shape = tuple[int, ...]  # (H, T, S)
 
 
 def attend(
@@ -48,7 +51,7 @@ def attend(
         causal = False
     if padding_mask is None and (not causal or queries == keys):
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=causal)
-    hidden_keys = _hidden_keys(queries, keys, query.device, padding_mask, causal)
+    hidden_keys: Any = _hidden_keys(queries, keys, query.device, padding_mask, causal)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=~hidden_keys, dropout_p=dropout)
 
 
@@ -123,7 +126,15 @@ class _Products(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, query, key, value, hidden_keys, lengths, dropout):
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        hidden_keys: Tensor | None,
+        lengths: Lengths | None,
+        dropout: float,
+    ) -> Tensor:
         """Returns attention with dropout, in the shape of the queries.
 
         Args:
@@ -156,7 +167,7 @@ class _Products(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Returns the gradients of query, key and value, in their shapes, given that of the output."""
         query, key, value, weights, keep_mask = ctx.saved_tensors
         results = [torch.empty_like(tensor) for tensor in (query, key, value)]
@@ -177,7 +188,7 @@ class _Products(torch.autograd.Function):
         return results[0].mul_(scale), results[1].mul_(scale), results[2], None, None, None
 
 
-def _split_sentences(lengths, *tensors):
+def _split_sentences(lengths: Lengths | None, *tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """Views (H, T, D) of each of the B sentences, for each tensor.
 
     Tensors are (B, H, T, D); or packed, (N, H, D) or (M, H, D), with the lengths of queries and of keys. Up to seven
@@ -190,14 +201,14 @@ def _split_sentences(lengths, *tensors):
     return [tensor.transpose(0, 1).split(sizes, dim=1) for tensor, sizes in zip(tensors, order)]
 
 
-def _matrices(shapes, flat):
+def _matrices(shapes: list[Shape], flat: Tensor) -> Sequence[Tensor]:
     """The parts of a flat tensor, one for each sentence, as views (H, T, S)."""
     if len(set(shapes)) == 1:
         return flat.view(len(shapes), *shapes[0]).unbind(0)
     return [part.view(shape) for part, shape in zip(flat.split(list(map(math.prod, shapes))), shapes)]
 
 
-def _scratch(shapes, like):
+def _scratch(shapes: list[Shape], like: Tensor) -> dict[Shape, Tensor]:
     """{shape (H, T, S): a tensor for intermediate results}, all in the same memory."""
     flat = like.new_empty(max(map(math.prod, shapes)))
     return {shape: flat[: math.prod(shape)].view(shape) for shape in set(shapes)}
@@ -314,7 +325,8 @@ class CrossAttention(_Attention):
 
     def __init__(self, embed_dim: int, heads: int, dropout: float):
         super().__init__(embed_dim, heads, dropout)
-        self.keeps_weights, self.weights = False, None
+        self.keeps_weights = False
+        self.weights: Tensor | None = None
         self.query = nn.Linear(embed_dim, embed_dim)
         self.key_value = nn.Linear(embed_dim, 2 * embed_dim)
         self.out = nn.Linear(embed_dim, embed_dim)

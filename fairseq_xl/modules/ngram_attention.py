@@ -106,7 +106,7 @@ class NgramAttention(SelfAttention):
         super().__init__(embed_dim, heads, dropout)
         self.relative = nn.Linear(embed_dim, buckets * heads)
 
-    def forward(
+    def forward(  # type: ignore[override]  # attention to streams has no default
         self,
         hidden: Tensor,
         *,

@@ -35,7 +35,7 @@ class OutputLayer(nn.Module):
     the bias b belong to the token embeddings.
     """
 
-    def __init__(self, cfg, token_embeddings: TokenEmbeddings):
+    def __init__(self, cfg: Any, token_embeddings: TokenEmbeddings):
         super().__init__()
         self._token_embeddings = [token_embeddings]  # in a list, so that it is not a submodule: the encoder has it
         self.dense = None
@@ -70,8 +70,10 @@ class OutputLayer(nn.Module):
             label_smoothing: probability that is spread evenly over all other symbols, as in fairseq's
                 label_smoothed_cross_entropy
         """
-        inputs = [self.transform(hidden), self.token_embeddings.output_matrix, self.token_embeddings.output_bias]
-        device, context = hidden.device.type, contextlib.nullcontext()
+        weights = self.token_embeddings
+        inputs: list[Any] = [self.transform(hidden), weights.output_matrix, weights.output_bias]
+        device = hidden.device.type
+        context: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             # as a whole: autocast itself would change some products of the loss
             inputs = [tensor.to(torch.get_autocast_dtype(device)) for tensor in inputs]
@@ -108,10 +110,11 @@ class _CrossEntropy(torch.autograd.Function):
         grad_weight = torch.empty_like(weight, dtype=weight_type) if needs_grad[1] else None
         grad_bias = torch.zeros_like(bias, dtype=exact) if needs_grad[2] else None
         log_probs = hidden.new_empty(2, len(target), dtype=exact)
-        buffer, scaled = hidden.new_empty(min(size, len(target)), len(weight)), hidden / factor if is_half else hidden
+        buffer: Any = hidden.new_empty(min(size, len(target)), len(weight))
+        scaled = hidden / factor if is_half else hidden
         for first in range(0, len(target), size):
             rows = slice(first, first + size)
-            logits = torch.addmm(bias, hidden[rows], weight.t(), out=buffer[: len(target) - first])
+            logits: Any = torch.addmm(bias, hidden[rows], weight.t(), out=buffer[: len(target) - first])
             log_probs[:, rows] = _grads_(
                 logits, target[rows], smoothing, factor if any(needs_grad) else None, grad_bias
             )
@@ -180,12 +183,12 @@ def _grads_(logits: Tensor, target: Tensor, smoothing: float, factor: float | No
             continue
         if rows.dtype != exact:
             probs = torch.exp(log_probs, out=log_probs if smoothing or factor != 1 else rows)
-            log_probs = None
+            del log_probs
         if smoothing:
             probs.sub_(share)
         if probs is not rows:
             torch.mul(probs, factor, out=rows)
-        probs = None  # freed before the next ones are made
+        del probs  # before the next ones are made
         # 1 - p is rounded, not p: a confident prediction would lose most of its gradient
         rows.scatter_(1, targets, ((part_sums[0].expm1() + smoothing) * factor).type_as(rows)[:, None])
         if grad_bias is not None:
@@ -203,7 +206,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, replaces: bool) -> 
         return
     # tensors without data, with which memory is counted, behave as on a GPU
     wide = features.HAS_PRODUCTS_IN_FLOAT32 and left.device.type in ("cuda", "meta")
-    options = {"out_dtype": total.dtype} if wide else {}
+    options: dict[str, Any] = {"out_dtype": total.dtype} if wide else {}
     size = max((_CPU_PART if left.device.type == "cpu" else _PART) // total.size(1), 1)
     for part, lefts in zip(total.split(size), left.split(size, dim=1)):
         product = torch.mm(lefts.t(), right, **options)

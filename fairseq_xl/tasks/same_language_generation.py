@@ -73,7 +73,7 @@ class XLGenerationTask(XLSeq2SeqTask):
         if cfg.valid_langs is not None:
             self.valid_languages = named_languages("--valid-langs", cfg.valid_langs, dictionary)
         self.length = cfg.length  # None: as in the fine-tuning of the checkpoint, or --max-positions
-        self.denoiser = self._denoiser() if cfg.denoise else None
+        self.denoiser: Any = self._denoiser() if cfg.denoise else None
         self.build_objectives()
         if cfg.init_from:
             self.weight_files |= {"encoder": cfg.init_from, "decoder": cfg.init_from}

@@ -43,7 +43,8 @@ from fairseq_xl.mining.bitext_mining import (
     DIGITS,
     Sentences,
     best_threshold,
-    mine_texts,
+    distinct,
+    mine_distinct,
     read_gold,
     read_sentences,
     rounded,
@@ -151,7 +152,8 @@ def _mine(
     folder: Path | None,
 ) -> dict[str, Any]:
     """Writes the pairs; returns their number and, with `gold`, the scores of the threshold of the highest F1."""
-    pairs = mine_texts((sides[0].texts, sides[1].texts), embeddings, options.neighbors or NEIGHBORS, folder)
+    texts = distinct(sides[0].texts, folder), distinct(sides[1].texts, folder)
+    pairs = mine_distinct(texts, embeddings, options.neighbors or NEIGHBORS, folder)
     threshold, results = options.threshold, {}
     if gold is not None:
         best = best_threshold(pairs, gold)

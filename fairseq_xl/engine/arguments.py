@@ -12,11 +12,12 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
 
-from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, check_betas, is_ours
+from fairseq_xl.engine.option_checks import BOTH_PRECISIONS, PRECISIONS, check_arch, is_ours
 from fairseq_xl.errors import GENERATES_NOTHING, UserError, check_number, quoted
 from fairseq_xl.io import bounds
 from fairseq_xl.io.literals import check_literals, literal
 from fairseq_xl.io.options import option_name
+from fairseq_xl.optimizers.base import parse_betas
 
 TASKS = "xl_"  # prefix of the names of this package's tasks
 
@@ -24,10 +25,16 @@ TASKS = "xl_"  # prefix of the names of this package's tasks
 def check_arguments(args: dict[str, Any]) -> None:
     """Raises `UserError` for arguments that fairseq checks late or by an assertion."""
     if args.get("adam_betas") is not None:
-        check_betas(args["adam_betas"])
-    for name in ("model_overrides", "optimizer_overrides"):
-        if args.get(name) is not None:
-            _check_overrides(option_name(name), args[name])
+        parse_betas("--adam-betas", args["adam_betas"])
+    for name in ("model_overrides", "optimizer_overrides"):  # fairseq evaluates them
+        text = args.get(name)
+        try:
+            overrides = {} if text is None else literal(text)
+        except UserError:
+            overrides = None
+        if not isinstance(overrides, dict) or not all(isinstance(key, str) for key in overrides):
+            expected = "expected a dict of options, such as \"{'data': 'FOLDER'}\""
+            raise UserError(f"{option_name(name)} {quoted(text)}: {expected}")
     check_literals(args)
     if sum(bool(args.get(kind)) for kind in PRECISIONS) > 1:
         raise UserError(BOTH_PRECISIONS)
@@ -43,16 +50,6 @@ def check_arguments(args: dict[str, Any]) -> None:
         _check_ours(args)
     elif args.get("task") in ("translation", "language_modeling") and args.get("data"):
         _check_data(args["task"], args["data"])
-
-
-def _check_overrides(option: str, text: str) -> None:
-    """Raises `UserError` unless the text is a dict of options and values: fairseq evaluates it."""
-    try:
-        overrides = literal(text)
-    except UserError:
-        overrides = None
-    if not isinstance(overrides, dict) or not all(isinstance(name, str) for name in overrides):
-        raise UserError(f"{option} {quoted(text)}: expected a dict of options, such as \"{{'data': 'FOLDER'}}\"")
 
 
 def _check_ours(args: dict[str, Any]) -> None:
@@ -82,13 +79,8 @@ def _check_ours(args: dict[str, Any]) -> None:
 
 def _check_evaluation(args: dict[str, Any], command: str) -> None:
     """Raises `UserError` for options without effect in fairseq-validate or fairseq-eval-lm."""
-    defaults: dict[str, Any] = {
-        "results_path": None,
-        "quiet": False,
-        "max_valid_steps": None,
-        "bf16": False,
-        "amp": False,
-    }
+    defaults: dict[str, Any] = {"results_path": None, "max_valid_steps": None}
+    defaults |= dict.fromkeys(("quiet", "bf16", "amp"), False)
     if command == "fairseq-validate":
         defaults |= {"gen_subset": "test", "post_process": None}
     else:
@@ -175,11 +167,7 @@ def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> 
 
 
 def refuse_arguments(parser: argparse.ArgumentParser, arguments: list[str], message: str) -> NoReturn:
-    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows this package's.
-
-    Args:
-        arguments: all arguments of the command line.
-    """
+    """Ends the command like argparse's `error`, without the usage; of long lists of choices it shows this package's."""
     wrong, listed, choices = message.partition("(choose from ")
     if listed:
         names = [name for name in re.findall(r"[\w.-]+", choices) if name.startswith("xl_")]

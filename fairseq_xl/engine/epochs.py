@@ -18,6 +18,11 @@ MAX_READ_AHEAD = 20  # batches that are read ahead, as in fairseq
 Plan = Sequence[Any]
 
 
+def micro_steps_of(frequencies: Sequence[int], epoch: int) -> int:
+    """The number of micro-steps of an update in an epoch, by the numbers of --update-freq."""
+    return int(frequencies[min(epoch, len(frequencies)) - 1])
+
+
 class Epochs(iterators.EpochBatchIterating):
     """The batches of each epoch for one rank; a micro-step has one batch for each rank.
 
@@ -66,7 +71,7 @@ class Epochs(iterators.EpochBatchIterating):
         """The numbers of ranks and of micro-steps of an update with which an epoch began."""
         if self._begun is not None and self._begun[0] == epoch:
             return self._begun[1:]
-        return self.ranks, int(self.micro_steps[min(epoch, len(self.micro_steps)) - 1])
+        return self.ranks, micro_steps_of(self.micro_steps, epoch)
 
     @property
     def specs(self) -> Plan:

@@ -48,11 +48,7 @@ def initial_weights(cfg: Any) -> dict[str, str | None]:
 
 
 def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
-    """Whether a task's new model is trained from its initial weights, and no checkpoint replaces them.
-
-    Args:
-        from_checkpoint: whether the model is built for a checkpoint.
-    """
+    """Whether a new model, not one built `from_checkpoint`, trains from initial weights: no checkpoint is restored."""
     if from_checkpoint:
         return False
     run = run_config(task.cfg)
@@ -66,11 +62,7 @@ def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
 def transfer_weights(
     task: Any, model: Any, files: dict[str, str | None], layers: str = "all", tokens: bool = True
 ) -> list[Report]:
-    """Copies the weights of checkpoints to a task's new model, with `tokens` also their embeddings.
-
-    Args:
-        files, layers: as in `fairseq_xl.checkpoints.transfer.initialize`, whose reports it returns.
-    """
+    """Copies weights of checkpoints to a new model, with `tokens` also embeddings; arguments as of `initialize`."""
     requirements = Requirements(
         task.dictionary,
         task.folder() / "dict.txt",

@@ -1,7 +1,7 @@
 """The interface of a task to the training loop."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from fairseq.data import iterators
 from omegaconf import DictConfig, OmegaConf
@@ -17,7 +17,7 @@ Logged = dict[str, Any]
 
 
 class Task(Protocol):
-    """A task of this package: `fairseq_xl.tasks.base.XLTask`."""
+    """A task of this package; `fairseq_xl.tasks.base.XLTask` says what its methods do."""
 
     cfg: Any
     dictionary: Any
@@ -30,43 +30,18 @@ class Task(Protocol):
     max_positions: Callable[[], Any]
     state_dict: Callable[[], dict[str, Any]]
     begin_valid_epoch: Callable[[int, nn.Module], None]
+    valid_step: Callable[[Sample, nn.Module, nn.Module], tuple[Any, Any, Logged]]
 
-    def stored_options(self) -> dict[str, Any]:
-        """{option: value} that replaces the command line's in the run and its checkpoints."""
-
-    def begin_training(self) -> None:
-        """Called once, before a checkpoint is restored."""
-
-    def metrics(self) -> list[str] | None:
-        """Names of the validation metrics, for --best-checkpoint-metric; None: the criterion has its own."""
-
-    def options_without_effect(self, run: DictConfig) -> dict[str, str]:
-        """Options of the task that have no effect on a training: {``--option value``: reason}."""
-
-    def check_fits(self, state: dict[str, Any], path: str) -> None:
-        """Raises `UserError` unless a checkpoint's weights mean the same in this run's model."""
-
-    def describe_batch(self, sample: Sample) -> str:
-        """The objective and the languages of a batch, for messages."""
-
-    def end_validation(self, metrics: Metrics, updates: int) -> None:
-        """Called after each validation of a split."""
-
+    def stored_options(self) -> dict[str, Any]: ...
+    def begin_training(self) -> None: ...
+    def metrics(self) -> list[str] | None: ...
+    def options_without_effect(self, run: DictConfig) -> dict[str, str]: ...
+    def check_fits(self, state: dict[str, Any], path: str) -> None: ...
+    def describe_batch(self, sample: Sample) -> str: ...
+    def end_validation(self, metrics: Metrics, updates: int) -> None: ...
     def train_step(
         self, sample: Sample, model: nn.Module, criterion: nn.Module, optimizer: Any, update_num: int, ignore_grad: bool
-    ) -> tuple[Any, Any, Logged]:
-        """Adds the gradients of a batch by `optimizer.backward`; returns loss, sample size and statistics."""
-
-    def valid_step(self, sample: Sample, model: nn.Module, criterion: nn.Module) -> tuple[Any, Any, Logged]:
-        """Evaluates a batch; returns loss, sample size and statistics."""
-
-
-@runtime_checkable
-class Consolidating(Protocol):
-    """An optimizer whose state several processes share."""
-
-    def consolidate_state_dict(self) -> None:
-        """Gathers the state of all ranks on rank 0."""
+    ) -> tuple[Any, Any, Logged]: ...
 
 
 def run_config(cfg: Any) -> Any:

@@ -18,6 +18,7 @@ from torch.multiprocessing.spawn import spawn
 import fairseq_xl
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.ranks import host_group
+from fairseq_xl.io.signals import stops_handled_by
 
 logger = logging.getLogger(__name__)
 
@@ -101,10 +102,7 @@ def _run_rank(cfg: DictConfig, device: int) -> bool:
 
 
 def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
-    """Starts the ranks of this machine, forwards SIGTERM and a first SIGINT to them, and waits for their end.
-
-    Returns whether such a signal came.
-    """
+    """Starts this machine's ranks, passes SIGTERM and a first SIGINT on, and waits; returns whether one came."""
     training = cfg.distributed_training
     first, count = training.distributed_rank, training.distributed_world_size
     if on_cpu and first:
@@ -120,15 +118,9 @@ def _spawn(cfg: DictConfig, on_cpu: bool) -> bool:
         for process in ranks.processes:
             process.terminate()  # no SIGINT: Ctrl-C reaches the ranks too, and a second one would not let them save
 
-    handlers = {
-        signal_number: signal.signal(signal_number, pass_on) for signal_number in (signal.SIGTERM, signal.SIGINT)
-    }
-    try:
+    with stops_handled_by(pass_on):
         while not ranks.join(grace_period=SECONDS_OF_GRACE):
             pass
-    finally:
-        for signal_number, handler in handlers.items():
-            signal.signal(signal_number, handler)
     return stopped
 
 

@@ -16,6 +16,7 @@ from fairseq.logging import progress_bar
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
+from fairseq_xl.engine.epochs import micro_steps_of
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.errors import UserError
 
@@ -35,10 +36,7 @@ JSON = '{"epoch": '  # prefix of the JSON of statistics
 
 @contextlib.contextmanager
 def written_to(path: str | None) -> Iterator[None]:
-    """Context in which all loggers also write to a file; None: no file.
-
-    Raises `UserError` for a file that cannot be opened.
-    """
+    """Context in which all loggers also write to a file, if one is named; raises `UserError` if it cannot be opened."""
     if path is None:
         yield
         return
@@ -89,12 +87,7 @@ def is_for_console(record: logging.LogRecord) -> bool:
 
 
 class Log:
-    """The records of a training.
-
-    Args:
-        trainer: the trainer, whose next update is the first one of this run.
-        epoch: the epoch that it belongs to.
-    """
+    """The records of a run, whose first update is the trainer's next one, in `epoch`."""
 
     def __init__(self, trainer: "Trainer", epoch: int):
         cfg = trainer.cfg
@@ -104,32 +97,26 @@ class Log:
         self._writers = _writers(cfg, self._is_master)
         logger.info(cfg)
         logger.info(trainer.get_model())
-        for line in self._start():
-            logger.info(line)
-
-    def _start(self) -> Iterator[str]:
-        """Yields five lines: parameters, device, processes, the size of an update, and the updates to do."""
-        cfg, trainer = self.cfg, self.trainer
         sizes = [(parameter.numel(), parameter.requires_grad) for parameter in trainer.get_model().parameters()]
         total, trained = sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
-        yield f"parameters: {total:,}, {trained:,} of them trained ({cfg.model._name}, {cfg.task._name})"
+        logger.info(f"parameters: {total:,}, {trained:,} of them trained ({cfg.model._name}, {cfg.task._name})")
         device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "CPU"
-        yield f"device: {device}, precision: {trainer.optimizer.precision}"
-        yield f"processes: {trainer.world_size}"
-        steps = cfg.optimization.update_freq
-        batches = trainer.world_size * steps[min(self.epoch, len(steps)) - 1]
+        logger.info(f"device: {device}, precision: {trainer.optimizer.precision}")
+        logger.info(f"processes: {trainer.world_size}")
+        batches = trainer.world_size * micro_steps_of(cfg.optimization.update_freq, epoch)
         limits = {"tokens": cfg.dataset.max_tokens, "examples": cfg.dataset.batch_size}
         batch_limits = " and ".join(f"{limit:,} {name}" for name, limit in limits.items() if limit)
-        yield f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {batch_limits}"
+        logger.info(f"an update: {batches} batch{'es' if batches > 1 else ''} of at most {batch_limits}")
         last, updates = cfg.optimization.max_update, trainer.get_num_updates()
         until = [f"update {last:,}"] if last else []
         until += [f"epoch {cfg.optimization.max_epoch}"] if cfg.optimization.max_epoch else []
         folder = "no checkpoints" if cfg.checkpoint.no_save else f"checkpoints in {cfg.checkpoint.save_dir}"
-        yield f"updates: from {updates:,} (epoch {self.epoch}) to {' or '.join(until) or 'a signal'}; {folder}"
+        logger.info(f"updates: from {updates:,} (epoch {epoch}) to {' or '.join(until) or 'a signal'}; {folder}")
 
     def batches(self, batches: Any, split: str) -> Any:
         """The batches of a validation, with a progress bar on a terminal."""
-        shown = self._is_master and not self.cfg.common.no_progress_bar and self._is_shown()
+        common = self.cfg.common
+        shown = self._is_master and not common.no_progress_bar and common.log_format != "none"
         return tqdm(batches, f"validation on {split}", leave=False, disable=None if shown else True)
 
     def interval(self, batches: Any) -> None:
@@ -152,34 +139,24 @@ class Log:
         self._writers.log(statistics, tag=INTERVAL, step=updates)
         speed = [f"{float(statistics['wps']):,.0f} tokens/s"] if statistics.get("wps") else []
         remaining = [f"{datetime.timedelta(seconds=round(seconds))} left"] if limits else []
-        self._show(
-            INTERVAL,
-            f"update {updates:,}" + (f" of {last:,}" if limits else ""),
-            self._losses(statistics),
-            speed,
-            remaining,
-            [f"lr {statistics['lr']:g}", f"gradient norm {statistics['gnorm']:g}"],
-        )
+        title = f"update {updates:,}" + (f" of {last:,}" if limits else "")
+        rates = f"lr {statistics['lr']:g}", f"gradient norm {statistics['gnorm']:g}"
+        self._show(INTERVAL, title, *self._losses(statistics), *speed, *remaining, *rates)
 
     def end_of_epoch(self) -> None:
-        """Logs the statistics of an epoch."""
         statistics = ordered(self.trainer.metrics.values(EPOCH))
         self.trainer.metrics.reset(EPOCH)
         self._write(EPOCH, statistics)
         title = f"epoch {self.epoch} ends after update {self.trainer.get_num_updates():,}"
-        self._show(EPOCH, title, self._losses(statistics))
+        self._show(EPOCH, title, *self._losses(statistics))
 
     def validation(self, split: str, metrics: Metrics, best: dict[str, float]) -> None:
-        """Logs the statistics of a validation.
-
-        Args:
-            best: {name: the best value of the metric that selects checkpoints}.
-        """
+        """Logs the statistics of a validation, and {name: the best value of the metric that selects checkpoints}."""
         statistics = ordered(metrics.values() | {"num_updates": self.trainer.get_num_updates()} | best)
         self._write(split, statistics)
-        shown = {name: value for name, value in statistics.items() if name not in RUN_METRICS and value is not None}
+        names = [name for name, value in statistics.items() if name not in RUN_METRICS and value is not None]
         title = f"validation on {split} after update {self.trainer.get_num_updates():,}"
-        self._show(split, title, [f"{name} {_text(value)}" for name, value in shown.items()])
+        self._show(split, title, *(f"{name} {_text(statistics[name])}" for name in names))
 
     def _losses(self, statistics: Mapping[str, Any]) -> list[str]:
         """The losses and metrics of an update over all languages."""
@@ -197,14 +174,10 @@ class Log:
         logging.getLogger(name).info(json.dumps({"epoch": self.epoch} | _formatted(statistics, f"{name}_")))
         self._writers.print(statistics, tag=name, step=self.trainer.get_num_updates())
 
-    def _show(self, name: str, *parts: str | list[str]) -> None:
+    def _show(self, name: str, *parts: str) -> None:
         """Writes a line for people."""
-        if self._is_shown():
-            flat = [text for part in parts for text in ([part] if isinstance(part, str) else part)]
-            logging.getLogger(name).info(" | ".join(flat))
-
-    def _is_shown(self) -> bool:
-        return bool(self.cfg.common.log_format != "none")
+        if self.cfg.common.log_format != "none":
+            logging.getLogger(name).info(" | ".join(parts))
 
 
 def _writers(cfg: DictConfig, is_master: bool) -> Any:
@@ -233,8 +206,7 @@ def _text(value: Any) -> str:
 def log_batches(metrics: Metrics, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
     """Logs the sizes of the batches of an update or a validation step, and the statistics of the criterion.
 
-    Args:
-        logging_outputs: those of all micro-steps, or their sum over ranks.
+    `logging_outputs` are those of all micro-steps, or their sum over ranks.
     """
     tokens, sentences = (sum(log[name] for log in logging_outputs) for name in ("ntokens", "nsentences"))
     metrics.average("wpb", tokens, digits=1)

@@ -13,6 +13,7 @@ from fairseq.distributed import utils as distributed_utils
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl.engine import resume, save_dir, saving
+from fairseq_xl.engine.epochs import micro_steps_of
 from fairseq_xl.engine.log import Log, shorten_console, written_to
 from fairseq_xl.engine.metrics import Metrics
 from fairseq_xl.engine.option_checks import check
@@ -21,6 +22,7 @@ from fairseq_xl.engine.stopping import Stopping
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.engine.unused_options import warn_of_unused
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.signals import stops_handled_by
 
 logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which programs read
 
@@ -28,31 +30,22 @@ logger = logging.getLogger("fairseq_cli.train")  # its name in logs, which progr
 def main(cfg: DictConfig) -> bool:
     """Trains a model by a configuration, or continues from the last checkpoint of --save-dir.
 
-    Args:
-        cfg: the configuration of fairseq-train, for this process or for one of several ranks.
-
-    Returns: whether a signal ended the training, whose last checkpoint is saved.
-
-    Raises `UserError` for wrong options and input, and for a training that diverges.
+    Returns whether a signal ended the training, whose last checkpoint is saved. Raises `UserError` for wrong options
+    and input, and for a training that diverges.
     """
     utils.import_user_module(cfg.common)
     add_defaults(cfg)
     check(cfg)
     with save_dir.lock(cfg):  # before the log of another training would be written to
-        _set_hydra_logging(cfg)
+        if distributed_utils.is_master(cfg.distributed_training) and "job_logging_cfg" in cfg:
+            settings: Any = OmegaConf.to_container(cfg.job_logging_cfg)  # of fairseq-hydra-train
+            logging.config.dictConfig(settings)
         shorten_console()
         with written_to(cfg.common.log_file):
             run = Run(cfg)
             has_file = cfg.common.log_file or cfg.checkpoint.no_save
             with written_to(None if has_file else os.path.join(cfg.checkpoint.save_dir, "train.log")):
                 return run.train()
-
-
-def _set_hydra_logging(cfg: DictConfig) -> None:
-    """Configures the logging of fairseq-hydra-train on the first rank, as fairseq does."""
-    if distributed_utils.is_master(cfg.distributed_training) and "job_logging_cfg" in cfg:
-        settings: Any = OmegaConf.to_container(cfg.job_logging_cfg)
-        logging.config.dictConfig(settings)
 
 
 class Run:
@@ -86,15 +79,12 @@ class Run:
         self.epochs = resume.restore(self.trainer, self.selection)
 
     def train(self) -> bool:
-        """Trains until --max-epoch, --max-update, --stop-min-lr, --stop-time-hours, --patience or a signal.
-
-        Returns: whether a signal ended the training.
-        """
+        """Trains until a limit, such as --max-epoch or --patience, or a signal; returns whether a signal ended it."""
         self.log = Log(self.trainer, self.epochs.next_epoch_idx)
         for subset in self.subsets:  # wrong data ends the run before it trains
-            for _ in self._validation_batches(subset):
+            for _ in self.trainer.get_valid_iterator(subset).next_epoch_itr():
                 pass
-        with self.stopping:
+        with stops_handled_by(self.stopping.handle):
             if not resume.is_finished(self.trainer, self.selection):
                 check_selection(self.cfg, self.task)
                 self._train_epochs()
@@ -140,9 +130,9 @@ class Run:
     def batches_by_update(self) -> iterators.GroupedIterator:
         """The batches of the rest of an epoch, grouped by update."""
         batches = self.epochs.next_epoch_itr()
-        options = self.cfg.optimization
-        steps = options.update_freq[min(self.epochs.epoch, len(options.update_freq)) - 1]
-        return iterators.GroupedIterator(batches, steps, skip_remainder_batch=options.skip_remainder_batch)
+        steps = micro_steps_of(self.cfg.optimization.update_freq, self.epochs.epoch)
+        skip_remainder = self.cfg.optimization.skip_remainder_batch
+        return iterators.GroupedIterator(batches, steps, skip_remainder_batch=skip_remainder)
 
     def _validate_and_save(self, end_of_epoch: bool) -> tuple[float | None, bool]:
         """Validates and saves where either is due; returns the validation value, and whether the run ends."""
@@ -184,7 +174,8 @@ class Run:
         values = []
         for subset in self.subsets:
             metrics = Metrics()
-            for step, sample in enumerate(self.log.batches(self._validation_batches(subset), subset)):
+            batches = trainer.get_valid_iterator(subset).next_epoch_itr()
+            for step, sample in enumerate(self.log.batches(batches, subset)):
                 if cfg.dataset.max_valid_steps is not None and step > cfg.dataset.max_valid_steps:
                     break  # after one more than --max-valid-steps, as in fairseq
                 trainer.valid_step(sample, metrics)
@@ -194,10 +185,6 @@ class Run:
             self.task.end_validation(metrics, trainer.get_num_updates())
             self.log.validation(subset, metrics, best)
         return values[0]
-
-    def _validation_batches(self, subset: str) -> iterators.CountingIterator:
-        batches = self.trainer.get_valid_iterator(subset)
-        return batches.next_epoch_itr()
 
 
 def _is_due(updates: int, interval: int) -> bool:

@@ -24,7 +24,6 @@ class Mean:
         self.reset()
 
     def reset(self) -> None:
-        """Removes all values."""
         self.latest: Any = None
         self.sum: Any = 0
         self.count: Any = 0
@@ -49,14 +48,17 @@ class Mean:
 
     def values(self, name: str) -> dict[str, Any]:
         """{name in the log: the rounded mean}; nothing for a name that begins with ``_``."""
-        return {} if name.startswith("_") else {name: _rounded(self.avg, self.digits)}
+        if name.startswith("_"):
+            return {}
+        value = self.avg
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = value.item()
+        return {name: value if value is None or self.digits is None else round(value, self.digits)}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for checkpoints."""
         return dict(vars(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state."""
         vars(self).update({name: state[name] for name in vars(self)})
 
 
@@ -74,7 +76,6 @@ class Rate(Mean):
         return self.sum / (time.perf_counter() - self.start)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for checkpoints."""
         return super().state_dict() | {"start": self.start - time.perf_counter()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -129,7 +130,6 @@ class Sums:
         return {"names": list(by_name), "sums": torch.tensor(list(by_name.values()), dtype=torch.double)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a state."""
         self.reset()
         self.restored = dict(zip(state["names"], map(tuple, state["sums"].tolist()), strict=True))
 
@@ -222,9 +222,3 @@ class Metrics:
 def _plus(total: Any, value: Any) -> Any:
     """The sum of two numbers or tensors, of the type and on the device of the second tensor."""
     return (total.to(value) if isinstance(total, Tensor) and isinstance(value, Tensor) else total) + value
-
-
-def _rounded(value: Any, digits: int | None) -> Any:
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    return value if value is None or digits is None else round(value, digits)

@@ -12,9 +12,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_xl.errors import UserError, check_number
-from fairseq_xl.io.literals import literal
 from fairseq_xl.io.options import option_name
 from fairseq_xl.modules.data_parallel import BACKENDS
+from fairseq_xl.optimizers.base import parse_betas
 
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"
@@ -59,7 +59,7 @@ def check(cfg: DictConfig) -> None:
     _choose_precision(cfg.common)
     if HydraConfig.initialized() and not _is_set_in_hydra("optimization.lr"):
         raise UserError(MISSING_LR.replace("--lr", "optimization.lr"))
-    check_betas(getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
+    parse_betas("--adam-betas", getattr(cfg.optimizer, "adam_betas", (0.9, 0.999)))
     if cfg.distributed_training.zero_sharding == "os":
         if cfg.optimizer._name not in ("xl_adam", "xl_lamb"):
             raise UserError(f"--zero-sharding os needs --optimizer xl_adam or xl_lamb, not {cfg.optimizer._name}")
@@ -75,10 +75,8 @@ def check(cfg: DictConfig) -> None:
 def check_command(run: Any, task: str, criterions: Collection[str]) -> None:
     """Raises `UserError` for wrong options that fairseq accepts.
 
-    Args:
-        run: the configuration of a command, or of a checkpoint, which may lack some options, or None.
-        task: name of the task.
-        criterions: names of the criterions that can train it.
+    `run` is the configuration of a command, or of a checkpoint, which may lack some options, or None; `criterions` can
+    train the task.
     """
     if run is None:
         return
@@ -142,14 +140,3 @@ def _is_set_in_hydra(key: str) -> bool:
     tree = loader.compute_defaults_list(job.job.config_name, overrides + list(job.overrides.hydra), RunMode.RUN)
     files = [loader.repository.load_config(default.config_path) for default in tree.defaults]
     return any(file.provider != "structured" and OmegaConf.select(file.config, key) is not None for file in files)
-
-
-def check_betas(betas: Any) -> None:
-    """Raises `UserError` for values of --adam-betas that are not two numbers: fairseq evaluates the text as Python."""
-    try:
-        pair = literal(betas) if isinstance(betas, str) else betas
-        valid = len(pair) == 2 and all(0 <= beta < 1 for beta in pair)
-    except (UserError, TypeError):  # text that is no literal; a value that is no pair, or has other parts than numbers
-        valid = False
-    if not valid:
-        raise UserError(f"--adam-betas {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")

@@ -13,6 +13,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from omegaconf import DictConfig
 
 from fairseq_xl.engine import save_dir
+from fairseq_xl.engine.epochs import micro_steps_of
 from fairseq_xl.engine.selection import Selection
 from fairseq_xl.engine.trainer import Trainer
 from fairseq_xl.errors import UserError
@@ -35,10 +36,7 @@ PRECISIONS = ("memory_efficient_bf16", "memory_efficient_fp16", "amp", "bf16", "
 
 
 def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchIterating:
-    """Restores the run's checkpoint into a trainer and a selection; returns the batches from its position on.
-
-    Raises `UserError` for a checkpoint that is damaged, or of another training.
-    """
+    """Restores the run's checkpoint; returns the batches from its position on. `UserError` for one that is wrong."""
     cfg = trainer.cfg.checkpoint
     path, resets = save_dir.choose_checkpoint(cfg)
     if cfg.finetune_from_model and path == cfg.finetune_from_model:
@@ -60,7 +58,13 @@ def restore(trainer: Trainer, selection: Selection) -> iterators.EpochBatchItera
         logger.info("No existing checkpoint found %s", path)
     epochs = trainer.get_train_iterator(position["epoch"] if position else 1)
     if position:
-        _go_to(position, epochs, path)
+        try:
+            epochs.load_state_dict(position)
+        except LookupError as error:
+            raise UserError(
+                f"{path}: as many batches of the epoch were read as it now has, or more, since settings have changed: "
+                "resume with the earlier ones, or restart the epoch with --reset-dataloader"
+            ) from error
     trainer.lr_step(epochs.epoch)
     if position and epochs.epoch != position["epoch"]:
         epoch, ranks = epochs.epoch, trainer.world_size
@@ -133,17 +137,11 @@ def _scale_position(state: Mapping[str, Any], cfg: DictConfig) -> None:
     if not batches:
         return
     if isinstance(cfg.task.get("updates_per_epoch"), int):
-        before, now = (_micro_steps(run, position["epoch"]) for run in (state["cfg"], cfg))
+        before, now = (micro_steps_of(run.optimization.update_freq, position["epoch"]) for run in (state["cfg"], cfg))
         position["iterations_in_epoch"] = batches // before * now
     else:
         before, now = (run.distributed_training.distributed_world_size for run in (state["cfg"], cfg))
         position["iterations_in_epoch"] = -(-batches * before // now)
-
-
-def _micro_steps(cfg: DictConfig, epoch: int) -> int:
-    """The number of batches per process and update of an epoch."""
-    frequencies = cfg.optimization.update_freq
-    return int(frequencies[min(epoch, len(frequencies)) - 1])
 
 
 def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
@@ -162,22 +160,8 @@ def _forget_incomparable(state: dict[str, Any], now: DictConfig) -> None:
         state["optimizer_history"][-1]["lr_scheduler_state"] = {"best": worst}
 
 
-def _go_to(position: dict[str, Any], epochs: iterators.EpochBatchIterating, path: str) -> None:
-    """Skips the past batches; raises `UserError` if the epoch, with other settings, has no further ones."""
-    try:
-        epochs.load_state_dict(position)
-    except LookupError as error:
-        raise UserError(
-            f"{path}: as many batches of the epoch were read as it now has, or more, since settings have changed: "
-            "resume with the earlier ones, or restart the epoch with --reset-dataloader"
-        ) from error
-
-
 def is_finished(trainer: Trainer, selection: Selection) -> bool:
-    """Whether a resumed run has made all of its updates, or --patience has ended it.
-
-    Raises `UserError` if --continue-once names a checkpoint with --max-update updates or more.
-    """
+    """Whether a resumed run has made all updates, or --patience has ended it; `UserError` for --continue-once."""
     cfg, updates, limit = trainer.cfg.checkpoint, trainer.get_num_updates(), trainer.cfg.optimization.max_update
     if limit and updates >= limit:
         last = f"checkpoint_last{cfg.checkpoint_suffix}.pt"

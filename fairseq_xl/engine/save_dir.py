@@ -24,9 +24,6 @@ CHECKPOINTS = r"checkpoint(\d+|_\d+_\d+|_best|\.best_.*){}\.pt"
 def choose_checkpoint(cfg: DictConfig) -> tuple[str, dict[str, bool]]:
     """Chooses the checkpoint to restore, as fairseq does, and the states that are not restored.
 
-    Args:
-        cfg: the run's `checkpoint` options.
-
     Raises `UserError` for options that exclude each other, for a missing file, and where a training from scratch would
     overwrite checkpoints.
     """

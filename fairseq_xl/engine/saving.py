@@ -28,10 +28,8 @@ ATTEMPTS, SECONDS_BETWEEN_ATTEMPTS = 3, 2.5
 def save(trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None) -> None:
     """Saves the checkpoints that are due, and removes old ones. All ranks call it.
 
-    Args:
-        value: the validation value of these weights, if they were validated.
-
-    Raises `UserError` for weights that are NaN or infinite, and leaves the last checkpoint.
+    `value` is the validation value of these weights, if any. Raises `UserError` for weights that are NaN or infinite,
+    and leaves the last checkpoint.
     """
     divergence.check_weights(trainer)
     selection.add(value)
@@ -81,11 +79,7 @@ def _best_paths(cfg: DictConfig) -> list[str]:
 
 
 def _write(
-    trainer: Trainer,
-    epochs: iterators.EpochBatchIterating,
-    selection: Selection,
-    value: float | None,
-    paths: list[str],
+    trainer: Trainer, epochs: iterators.EpochBatchIterating, selection: Selection, value: float | None, paths: list[str]
 ) -> None:
     """Writes a checkpoint to the first path, and copies it to the rest."""
     started = time.monotonic()

@@ -23,9 +23,6 @@ HIGHER_IS_BETTER = ("accuracy", "bleu", "exact_match", "f1", "ndcg", "round_trip
 class Selection:
     """The best validation value, and the number of validations since then for --patience.
 
-    Args:
-        cfg: the run's `checkpoint` options.
-
     Attributes:
         best: the best value so far; None before the first validation.
         waited: number of validations without a better one; only with --patience.
@@ -65,10 +62,7 @@ class Selection:
         return {f"best_{self.metric}": value if self.is_no_worse(value, self.best) else self.best}
 
     def validation_value(self, statistics: dict[str, Any], trainer: "Trainer") -> float | None:
-        """The value of the metric in the statistics of a validation; None if nothing was predicted.
-
-        Raises `UserError` for NaN, and if the validation ended before the text of the metric.
-        """
+        """The metric's value in a validation; None if nothing was predicted. `UserError` for NaN or no value."""
         if self.metric not in statistics:
             steps = trainer.cfg.dataset.max_valid_steps
             reason = f"--max-valid-steps {steps} ends validation before the text of {self.metric}"
@@ -98,11 +92,7 @@ class Selection:
 
 
 def check_selection(run: Any, task: Task) -> None:
-    """Raises `UserError` unless --best-checkpoint-metric is a validation metric, and its direction is right.
-
-    Args:
-        run: the configuration of the training; None for a task created without a command.
-    """
+    """Raises `UserError` unless --best-checkpoint-metric is a metric of the task, and its direction is right."""
     metrics = None if run is None or run.dataset.disable_validation else task.metrics()
     if metrics is None:
         return

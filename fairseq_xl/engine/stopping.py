@@ -2,8 +2,7 @@
 
 import logging
 import signal
-from types import FrameType, TracebackType
-from typing import Any
+from types import FrameType
 
 from fairseq_xl.io.ranks import any_rank
 
@@ -11,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stopping:
-    """Ends a training after its current update, on all ranks together. As a context it handles the signals.
+    """Ends a training after its current update, on all ranks together.
 
     Nothing is validated then. A second Ctrl-C stops at once.
 
@@ -24,24 +23,14 @@ class Stopping:
     def __init__(self) -> None:
         self.signal: str | None = None
         self.agreed = self.is_over = False
-        self._handlers: dict[int, Any] = {}
 
     @property
     def requested(self) -> bool:
         """Whether a signal came, perhaps after the last update."""
         return self.agreed or self.signal is not None
 
-    def __enter__(self) -> "Stopping":
-        self._handlers = {
-            signal_number: signal.signal(signal_number, self._note) for signal_number in (signal.SIGTERM, signal.SIGINT)
-        }
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for signal_number, handler in self._handlers.items():
-            signal.signal(signal_number, handler)
-
-    def _note(self, signal_number: int, frame: FrameType | None) -> None:  # no log record: it may interrupt another one
+    def handle(self, signal_number: int, frame: FrameType | None) -> None:
+        """Notes a signal; a second SIGINT ends the process. Nothing is logged: it may interrupt another record."""
         self.signal = signal.Signals(signal_number).name
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

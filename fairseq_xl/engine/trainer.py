@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from fairseq_xl.engine import divergence
-from fairseq_xl.engine.interfaces import Consolidating, Logged, Sample, Task
+from fairseq_xl.engine.interfaces import Logged, Sample, Task
 from fairseq_xl.engine.log import log_batches
 from fairseq_xl.engine.metrics import EPOCH, INTERVAL, Metrics
 from fairseq_xl.io.ranks import sum_over_ranks
@@ -32,10 +32,7 @@ logger = logging.getLogger("fairseq.trainer")  # its name in logs, which program
 class Trainer:
     """A model in training: its updates, validation steps, and the state in its checkpoints, which fairseq reads.
 
-    Args:
-        cfg: the run's configuration.
-        task: the task.
-        model, criterion: as the task builds them, in float32 on the CPU.
+    Model and criterion are handed in as the task builds them, in float32 on the CPU.
 
     Attributes:
         device: where the model is.
@@ -86,21 +83,28 @@ class Trainer:
     # --- updates -----------------------------------------------------------------------------------------------
 
     def train_step(self, samples: Sequence[Sample]) -> bool:
-        """Makes an update from the batches of its micro-steps; returns False if an overflow skips it.
-
-        Raises `UserError` if gradients are NaN or infinite, or differ between ranks.
-        """
-        self._begin_update()
+        """Makes an update from its micro-steps; returns False if an overflow skips it. `UserError` if it diverges."""
+        utils.set_torch_seed(self.cfg.common.seed + self._num_updates)  # a resumed run has the same dropout
+        self.model.train()
+        self.criterion.train()
+        self.optimizer.zero_grad()
         try:
             logged, size = self._accumulate(samples)
             logged, size = self._reduce(logged, size)
-            self._reduce_gradients(size)
+            if self.world_size > 1:
+                self.model.all_reduce_grads()
+            self.optimizer.multiply_grads(self.world_size / size)
             norm = self.optimizer.clip_grad_norm(self.cfg.optimization.clip_norm)
             self._check_norm(norm)
         except Overflow as error:
             logger.info("NOTE: gradient overflow detected, ignoring gradient, %s", error)
             self.optimizer.zero_grad()
-            return self._retry(samples)
+            if self.cfg.common.amp and self._retries < self.cfg.common.amp_batch_retries:
+                self._retries += 1
+                return self.train_step(samples)
+            self._retries = 0
+            self._log_loss_scale()
+            return False
         except precision.Diverged as error:
             raise divergence.error(self, samples, str(error)) from error
         self.optimizer.step()
@@ -111,13 +115,6 @@ class Trainer:
             self.metrics.latest("ema_decay", self.ema.get_decay(), 5)
         self._log(logged, norm)
         return True
-
-    def _begin_update(self) -> None:
-        """Frees gradients, and seeds dropout by the number of the update, so that a resumed run has the same."""
-        utils.set_torch_seed(self.cfg.common.seed + self._num_updates)
-        self.model.train()
-        self.criterion.train()
-        self.optimizer.zero_grad()
 
     def _accumulate(self, samples: Sequence[Sample]) -> tuple[list[Logged], Any]:
         """Adds the gradients of all micro-steps; returns their statistics, and the sum of their sample sizes."""
@@ -151,17 +148,8 @@ class Trainer:
         totals = {key: sum(statistics[key] for statistics in logged if key in statistics) for key in logged[0]}
         return sum_over_ranks(totals | numbers, self.device)
 
-    def _reduce_gradients(self, size: Any) -> None:
-        """Divides the sum of the gradients of all ranks by their sample size."""
-        if self.world_size > 1:
-            self.model.all_reduce_grads()
-        self.optimizer.multiply_grads(self.world_size / size)
-
     def _check_norm(self, norm: Tensor) -> None:
-        """Raises `Overflow` or `Diverged` if the gradients of a rank are not finite, or differ from another rank's.
-
-        Only here an update waits for the device.
-        """
+        """Waits for the device; raises `Overflow` or `Diverged` for gradients that are not finite or not equal."""
         norms = [float(norm)]
         if self.world_size > 1 and self.device.type == "cuda":
             rank_norms = norm.new_zeros(self.world_size, dtype=torch.double)
@@ -169,15 +157,6 @@ class Trainer:
             norms = distributed_utils.all_reduce(rank_norms, distributed_utils.get_data_parallel_group()).tolist()
         self.optimizer.check(next((value for value in norms if not math.isfinite(value)), norms[0]))
         divergence.check_equal(norms)
-
-    def _retry(self, samples: Sequence[Sample]) -> bool:
-        """Retries an update after an overflow, with --amp at most --amp-batch-retries times; else returns False."""
-        if self.cfg.common.amp and self._retries < self.cfg.common.amp_batch_retries:
-            self._retries += 1
-            return self.train_step(samples)
-        self._retries = 0
-        self._log_loss_scale()
-        return False
 
     def _log(self, logged: list[Logged], norm: Tensor) -> None:
         """Logs an update; nothing here waits for the device."""
@@ -245,11 +224,10 @@ class Trainer:
         if self.device.type == "cuda":
             sample = utils.move_to_cuda(sample)
         if self.dtype != torch.float32:
-            sample = utils.apply_to_sample(self._in_precision, sample)
+            sample = utils.apply_to_sample(
+                lambda values: values.to(self.dtype) if values.dtype == torch.float32 else values, sample
+            )
         return sample, sample["is_dummy"]
-
-    def _in_precision(self, values: Tensor) -> Tensor:
-        return values.to(self.dtype) if values.dtype == torch.float32 else values
 
     # --- epochs and the learning rate --------------------------------------------------------------------------
 
@@ -269,9 +247,7 @@ class Trainer:
         return rate
 
     def get_lr(self) -> float:
-        """The learning rate."""
-        rate: float = self.optimizer.fairseq_optimizer.get_lr()
-        return rate
+        return self.optimizer.fairseq_optimizer.get_lr()
 
     def get_model(self) -> Any:
         """The model without its wrapper."""
@@ -298,11 +274,9 @@ class Trainer:
 
     def consolidate(self) -> None:
         """Gathers the state of a sharded optimizer on rank 0; all ranks call it before it is saved."""
-        if (
-            isinstance(self.optimizer.torch_optimizer, Consolidating)
-            and not self.cfg.checkpoint.no_save_optimizer_state
-        ):
-            self.optimizer.torch_optimizer.consolidate_state_dict()
+        optimizer: Any = self.optimizer.torch_optimizer
+        if hasattr(optimizer, "consolidate_state_dict") and not self.cfg.checkpoint.no_save_optimizer_state:
+            optimizer.consolidate_state_dict()
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the training in fairseq's format of checkpoints."""
@@ -333,13 +307,7 @@ class Trainer:
         return state
 
     def load_state_dict(self, state: dict[str, Any], resets: Mapping[str, bool], overrides: Mapping[str, Any]) -> None:
-        """Restores a state.
-
-        Args:
-            state: the checkpoint, whose weights are removed.
-            resets: whether the states of `optimizer`, `lr_scheduler` and `meters` are skipped.
-            overrides: --optimizer-overrides.
-        """
+        """Restores a checkpoint, whose weights it removes, without the states in `resets`, by --optimizer-overrides."""
         last, extra = state["optimizer_history"][-1], state["extra_state"]
         self._model.set_num_updates(last["num_updates"])
         self._model.load_state_dict(state.pop("model"), strict=True, model_cfg=self.cfg.model)
@@ -360,12 +328,7 @@ class Trainer:
         self.lr_step(position["epoch"])
         if "statistics" in extra and not resets["meters"] and position["iterations_in_epoch"]:
             self.metrics.load_state_dict(extra["statistics"])
-        self._restore_ema(extra)
-
-    def _restore_ema(self, extra: Mapping[str, Any]) -> None:
-        """Restores the average of --store-ema; without one in the checkpoint it begins with the weights."""
-        if not self.cfg.ema.store_ema:
-            return
-        self.ema.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)
-        if self.cfg.ema.ema_fp32:
-            self.ema.build_fp32_params(extra.get("ema_fp32_params"))
+        if self.cfg.ema.store_ema:  # without an average in the checkpoint it begins with the weights
+            self.ema.restore(extra.get("ema") or self._model.state_dict(), build_fp32_params=False)
+            if self.cfg.ema.ema_fp32:
+                self.ema.build_fp32_params(extra.get("ema_fp32_params"))

@@ -66,25 +66,21 @@ HARMLESS = {("required_batch_size_multiple", 1)}  # (option, value) that is the 
 
 def warn_of_unused(run: Any, task: Task) -> None:
     """Logs a warning that names the options without effect on a training: fairseq's and the task's."""
-    passes = not isinstance(run.task.updates_per_epoch, int)  # --updates-per-epoch auto
-    unused = without_effect(run, passes) | task.options_without_effect(run)
+    unused = without_effect(run) | task.options_without_effect(run)
     if unused:
         logger.warning("no effect: %s", "; ".join(f"{option} ({reason})" for option, reason in unused.items()))
 
 
-def without_effect(run: Any, passes: bool) -> dict[str, str]:
-    """Options that are not at their default and have no effect: {``--option value``: reason}.
-
-    Args:
-        run: the configuration of a training by a task of this package.
-        passes: whether an epoch is a pass over the data, not a number of updates.
-    """
+def without_effect(run: Any) -> dict[str, str]:
+    """Options of a training that are not at their default and have no effect: {``--option value``: reason}."""
+    passes = not isinstance(run.task.updates_per_epoch, int)  # auto: an epoch is a pass over the data
     reasons = {}
     for section in {**UNUSED, **NEEDED, **PLANNED[passes]}:
         values, kind = run.get(section), FairseqConfig.__dataclass_fields__[section].type
         for name in changed(values, kind) if values is not None else ():
             reason, needed = UNUSED.get(section, {}).get(name), NEEDED.get(section, {}).get(name)
-            if needed and not any(_is_set(values, option, kind) for option in needed):
+            defaults = {option: (None, False, kind.__dataclass_fields__[option].default) for option in needed or ()}
+            if needed and all(values[option] in unset for option, unset in defaults.items()):
                 reason = f"{' or '.join(map(option_name, needed))} is needed"
             if name in PLANNED[passes].get(section, ()):
                 reason = "an epoch is a planned number of updates" if not passes else "batches are planned"
@@ -105,8 +101,3 @@ def without_effect(run: Any, passes: bool) -> dict[str, str]:
         if name in PASS_OPTIONS:
             reasons[f"{option_name(name)} {run.task[name]}"] = "it is for --updates-per-epoch auto"
     return reasons
-
-
-def _is_set(values: Any, name: str, kind: Any) -> bool:
-    """Whether an option has another value than its default, None and False."""
-    return values[name] not in (None, False, kind.__dataclass_fields__[name].default)

@@ -15,12 +15,8 @@ def padding_share(tokens: np.ndarray, padded_tokens: np.ndarray) -> float:
 def waiting_share(sizes: np.ndarray, world_size: int) -> float:
     """Estimated share of the ranks' time spent waiting for the largest batch of a micro-step.
 
-    The estimate takes time as proportional to tokens without padding. Ranks without a batch in the last micro-step
-    wait too.
-
-    Args:
-        sizes: (n,) tokens of the batches in the order of the epoch.
-        world_size: number of ranks.
+    `sizes` (n,) are the tokens of the batches, without padding, in the order of the epoch; time is taken as
+    proportional to them. Ranks without a batch in the last micro-step wait too.
     """
     largest = np.maximum.reduceat(sizes, np.arange(0, len(sizes), world_size))
     return float(1 - sizes.sum() / (world_size * largest.sum()))

@@ -35,10 +35,7 @@ Scores = dict[str, Any]
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to score a task.
-
-    `score` is a function of the files of predictions and references, and the language: it returns `n` and the metrics.
-    """
+    """A way to score a task; `score` maps files of predictions and references, and the language, to `n` and metrics."""
 
     metrics: tuple[str, ...]  # the task's score is their mean
     description: str  # how they are computed, for the table
@@ -86,14 +83,9 @@ class Benchmark:
 def write_submission(task: Task, predictions: Path, destination: Path, split: str) -> list[Path]:
     """Writes the predictions of a fine-tuned model in the benchmark's submission format; returns the files.
 
-    A warning names the languages without predictions.
-
-    Args:
-        predictions: folder of ``SPLIT.LANGUAGE`` files that fairseq-validate wrote with --predictions-to.
-        destination: folder of the submission.
-
-    Raises `UserError` if no language of the task has a file, for predictions of another task, and for files of several
-    models in the folder of predictions or of the submission.
+    `predictions` is a folder of ``SPLIT.LANGUAGE`` files of fairseq-validate --predictions-to; a warning names the
+    languages that it lacks. Raises `UserError` if it has none of the task, for predictions of another task, and for
+    files of several models in this folder or in `destination`.
     """
     suffix = "json" if task.kinds == ("question_answering",) else "tsv"
     files = {code: predictions / f"{split}.{code}.{suffix}" for code in (*task.languages, *task.extra_languages)}
@@ -139,15 +131,10 @@ def submission_lines(path: Path, kind: str) -> list[str]:
 
 
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:
-    """Scores the languages of a task that have predictions; the average appears if none is missing.
+    """Scores the languages of a task that have predictions, by the variant `name`.
 
-    If some are missing, `partial` has the averages over the others, and names them.
-
-    Args:
-        name: the variant.
-
-    Raises `UserError` if a language with predictions has no references, and for predictions that differ from the note
-    of their folder.
+    The average appears if none is missing; else `partial` has the averages over the others, and names them. Raises
+    `UserError` for a language without references, and for predictions that differ from the note of their folder.
     """
     variant, scores = task.variants[name], {}
     for language in (*task.languages, *task.extra_languages):
@@ -190,15 +177,11 @@ def score_benchmark(
     split: str,
     variants: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Scores those of `task_names` that have predictions.
+    """Scores those of `task_names` that have predictions, by `variants` {task: variant} in place of the benchmark's.
 
     A group of tasks is averaged if it is complete and each task has the benchmark's variant. Of other groups, `partial`
-    has the average over the tasks with all languages and the benchmark's variant, and names them.
-
-    Args:
-        variants: {task: variant}, where it is not the benchmark's.
-
-    Raises `UserError` if no task has predictions.
+    has the average over the tasks with all languages and the benchmark's variant, and names them. Raises `UserError` if
+    no task has predictions.
     """
     tasks, task_names = benchmark.tasks, list(task_names)
     used = {name: (variants or {}).get(name, tasks[name].official) for name in task_names}
@@ -330,9 +313,6 @@ def run(benchmark: Benchmark, description: str | None, arguments: list[str] | No
     versions = {package: version(package) for package in ("fairseq_xl", "sacrebleu")}
     header = {"benchmark": benchmark.name, "format": FORMATS["score file"], "versions": versions}
     sys.stdout.write(json.dumps(header | result) + "\n")
-
-
-# Scores of a language from two files
 
 
 def accuracy_scores(predictions: list[str], labels: list[str], path: Path, classes: bool = True) -> Scores:

@@ -106,10 +106,7 @@ def tokenizer_name(language):
 
 
 def bleu_metric(tokenize, lowercase=False, smoothing="exp"):
-    """sacreBLEU's BLEU with a tokenizer.
-
-    Raises `UserError` where that needs a package that is not installed or a file that cannot be downloaded.
-    """
+    """sacreBLEU's BLEU; raises `UserError` if the tokenizer lacks its package or a file that is downloaded."""
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
     except (ImportError, RuntimeError):
@@ -119,10 +116,7 @@ def bleu_metric(tokenize, lowercase=False, smoothing="exp"):
 
 
 def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
-    """Corpus BLEU of n hypotheses against n references.
-
-    Returns: {"score", "signature"} and, with `bootstrap` resamples, "interval": half the width at 95 %.
-    """
+    """Corpus BLEU of n hypotheses: {"score", "signature"} and, with resamples, "interval": half the width at 95 %."""
     return _score(bleu_metric(tokenize, lowercase), hypotheses, references, bootstrap)
 
 

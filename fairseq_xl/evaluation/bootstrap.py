@@ -28,16 +28,13 @@ def accuracy(right: ArrayLike) -> dict[str, Any]:
     return {"accuracy": round(100 * share, 2), "interval": [round(100 * float(bound), 2) for bound in bounds]}
 
 
-def _interval(resampled: ArrayLike, decimals: int = 2) -> list[float]:
+def _interval(resampled: Any, decimals: int = 2) -> list[float]:
     """The bounds of the middle 95 % of resampled scores."""
     return [round(float(bound), decimals) for bound in np.percentile(resampled, (2.5, 97.5))]
 
 
 def mean(values: ArrayLike, resamples: int = RESAMPLES, decimals: int = 2) -> dict[str, Any]:
-    """(n,) scores of examples -> their mean, "score", and, unless `resamples` is 0, its 95 % bootstrap "interval".
-
-    Each resample is the mean of n of the scores, drawn with replacement.
-    """
+    """(n,) scores of examples -> their mean, "score", and, unless `resamples` is 0, its 95 % bootstrap "interval"."""
     values, rng = np.asarray(values, dtype=np.float64), np.random.default_rng(SEED)
     result: dict[str, Any] = {"score": round(float(values.mean()), decimals)}
     if resamples:
@@ -51,9 +48,8 @@ def corpus_metrics(
 ) -> dict[str, dict[str, Any]]:
     """Metrics of summed statistics: {name: {"score", its 95 % bootstrap "interval"}}.
 
-    Args:
-        statistics: (n, k), k numbers of each of n examples; a resample draws n examples.
-        metrics: functions of sums (…, k) -> (…).
+    The statistics (n, k) are k numbers of each of n examples, of which a resample draws n. A metric is a function of
+    sums (…, k) -> (…).
     """
     statistics, rng = np.asarray(statistics, dtype=np.float64), np.random.default_rng(SEED)
     n = len(statistics)

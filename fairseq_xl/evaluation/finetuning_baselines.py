@@ -10,18 +10,12 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import task_files
 from fairseq_xl.evaluation.baselines import NGRAMS
 from fairseq_xl.evaluation.question_answering_scores import words
 from fairseq_xl.evaluation.spans import spans
 from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.evaluation.task_files import (
-    TaggedSentence,
-    file_in,
-    format_ranking,
-    format_tags,
-    read_queries,
-    read_sentences,
-)
+from fairseq_xl.evaluation.task_files import TaggedSentence, file_in, read_queries, read_sentences
 
 OUTSIDE = "O"
 # last characters of a word after which a run of capitals, or a sentence, ends
@@ -40,16 +34,10 @@ METHODS = {
         "tf-idf": "the most similar paragraph",
         "first": "the first paragraph",
     },
-    "ranking": {
-        "tf-idf": "similarity of character n-grams",
-        "overlap": "share of the query's words that the text has",
-    },
+    "ranking": {"tf-idf": "similarity of character n-grams", "overlap": "share of the query's words that the text has"},
 }
 
 Dictionary = dict[tuple[str, ...], str]  # words of a span -> its type
-
-
-# Tagging
 
 
 def build_dictionary(sentences: Iterable[TaggedSentence]) -> Dictionary:
@@ -118,18 +106,12 @@ def _bare(sentence: Sequence[str]) -> list[str]:
     return [EDGES.sub("", word) or word for word in sentence]
 
 
-# Question answering and ranking
-
-
 def similarities(method: str, pairs: Sequence[tuple[str, str]], language: str) -> np.ndarray:
-    """Similarity of the texts of each pair, a query and a text (n,).
+    """Similarities (n,) of n pairs of a query and a text.
 
-    Args:
-        method: overlap: share of the query's words, each counted once, that the text has, with the words of
-            MLQA's normalization (a character in Chinese, Japanese and Thai); tf-idf: cosine of the tf-idf of character
-            n-grams, with document frequencies over all different queries and texts.
-        pairs: queries and texts.
-        language: code of the language.
+    `method` is overlap: share of the query's words, each counted once, that the text has, with the words of MLQA's
+    normalization (a character in Chinese, Japanese and Thai); or tf-idf: cosine of the tf-idf of character n-grams,
+    with document frequencies over all different queries and texts.
     """
     if method == "overlap":
         sets = [[set(words(text, "mlqa", language)) for text in pair] for pair in pairs]
@@ -155,10 +137,7 @@ def split_context(context: str) -> list[str]:
 def answers(path: Any, language: str, method: str) -> dict[str, str]:
     """{id: answer} for a file in SQuAD's format: a paragraph of the context, or a sentence if it has no line ends.
 
-    Args:
-        path: the file.
-        language: code of the language.
-        method: `first`, or a method of `similarities`: the part most similar to the question, the first of equal ones.
+    `method` is `first`, or one of `similarities`: the part most similar to the question, the first of equal ones.
     """
     questions = [(question, split_context(question.context)) for question in read_questions(path, language)]
     if method == "first":
@@ -169,20 +148,13 @@ def answers(path: Any, language: str, method: str) -> dict[str, str]:
     return {question.id: parts[int(np.argmax([next(scores) for _ in parts]))] for question, parts in questions}
 
 
-# Files of predictions
-
-
 def predict(
     name: str, method: str, folders: Sequence[Any], languages: list[str], train_languages: list[str], split: str
 ) -> Iterator[tuple[str, str]]:
     """Yields for each language the name and the content of a file of predictions, as fairseq-validate writes it.
 
-    Args:
-        name, method: a key of `METHODS` and one of its values.
-        folders: folders of task files, searched in order.
-        languages: languages to predict.
-        train_languages: languages whose training files train one tagger; if empty, each language gets a tagger.
-        split: the split to predict.
+    `name` and `method` are a key of `METHODS` and one of its values, `folders` are searched in order. The training
+    files of `train_languages` train one tagger; if there are none, each language gets a tagger.
     """
     tagger = _tagger(method, folders, train_languages) if name == "tagging" and train_languages else None
     for code in languages:
@@ -194,11 +166,13 @@ def predict(
             queries = read_queries(path, code)
             pairs = [(query.query, " ".join(texts)) for query in queries for texts in query.texts]
             scores = iter(similarities(method, pairs, code).tolist())
-            content = "".join(format_ranking(query, [next(scores) for _ in query.texts]) for query in queries)
+            content = "".join(
+                task_files.format_ranking(query, [next(scores) for _ in query.texts]) for query in queries
+            )
         else:
             tag_words = tagger or _tagger(method, folders, [code])
             sentences = read_sentences(path, code)
-            content = "".join(format_tags(sentence, tag_words(sentence.words)) for sentence in sentences)
+            content = "".join(task_files.format_tags(sentence, tag_words(sentence.words)) for sentence in sentences)
         yield file, content
 
 

@@ -28,7 +28,6 @@ class WordTokenizer:
         self.divide = str if self.name == "13a" else BLEU(tokenize=self.name).tokenizer
 
     def tokenize(self, text):
-        """Text -> its words."""
         text = self.divide(text).lower()
         return "".join(c if c.isalnum() or unicodedata.category(c).startswith("M") else " " for c in text).split()
 

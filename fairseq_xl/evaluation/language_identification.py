@@ -24,10 +24,7 @@ logger = logging.getLogger(__name__)
 
 @functools.cache
 def language_model() -> Any:
-    """py3langid's model of all its languages; raises `UserError` without the package. Copy it before `set_languages`.
-
-    Loading it takes a second.
-    """
+    """py3langid's model of all languages; raises `UserError` without the package. Copy it before `set_languages`."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 

@@ -69,13 +69,9 @@ def flat(lines: Sequence[np.ndarray], end: int) -> np.ndarray:
 
 
 class Model:
-    """Interpolations of relative frequencies in training text.
+    """Interpolations of relative frequencies in training text: lines of ids below `symbols` that end with `end`.
 
-    Args:
-        train: lines of token ids that end with `end`.
-        predicted: ids of the tokens that are predicted.
-        symbols: size of the dictionary.
-        end: symbol that ends a line.
+    `predicted` has the ids of the tokens that are predicted.
     """
 
     def __init__(self, train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int) -> None:
@@ -96,27 +92,10 @@ class Model:
 def bits(
     train: Sequence[np.ndarray], pieces: np.ndarray, symbols: int, end: int, text: np.ndarray, positions: np.ndarray
 ) -> dict[str, float]:
-    """Mean -log2 probability of the pieces at `positions` of a text, by each of `MODELS`.
+    """Mean -log2 probability of the pieces at `positions` of a `flat` text (N,), by each of `MODELS`.
 
-    Args:
-        train, symbols, end: as in `Model`.
-        pieces: ids of the tokens that are predicted.
-        text: token ids (N,), `flat`.
-        positions: of pieces in the text.
+    `pieces` are the ids of the tokens that are predicted; the other arguments are those of `Model`.
     """
     model = Model(train, pieces, symbols, end)
     probabilities = {name: model.probabilities(text, positions, neighbors) for name, neighbors in MODELS.items()}
     return {name: float(-np.log2(values).mean()) for name, values in probabilities.items()}
-
-
-def next_token_probabilities(
-    train: Sequence[np.ndarray], predicted: np.ndarray, symbols: int, end: int, text: np.ndarray
-) -> np.ndarray:
-    """Bigram probabilities (N-1,) of all tokens of a `flat` text (N,) except the first.
-
-    Args:
-        train, symbols, end: as in `Model`.
-        predicted: ids of the tokens that occur, `end` among them.
-        text: token ids (N,).
-    """
-    return Model(train, predicted, symbols, end).probabilities(text, np.arange(1, len(text)), (LEFT,))

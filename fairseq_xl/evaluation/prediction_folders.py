@@ -29,7 +29,6 @@ class Origin(NamedTuple):
 
     @classmethod
     def from_checkpoint(cls, path: Any, task: str) -> "Origin":
-        """The origin of predictions by a checkpoint."""
         return cls(str(path), sha256_of(path), task)
 
     @classmethod
@@ -72,16 +71,11 @@ def origin_in(path: Any, note: dict[str, Any]) -> Origin:
 
 
 def _entries(origin: Origin) -> dict[str, Any]:
-    """The entries of a note with an origin."""
     return {"format": FORMATS["note of predictions"]} | origin._asdict()
 
 
 def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str]) -> None:
-    """Raises `UserError` if a folder would keep files of another model beside new ones.
-
-    Args:
-        written: prefixes of the names of the files that will be written.
-    """
+    """Raises `UserError` if files of another model would stay beside those whose names begin with one of `written`."""
     note, prefixes = read_note(folder), tuple(written)
     if note is None or note[0].is_same(origin):
         return
@@ -97,10 +91,7 @@ def check_replaceable(folder: Path, origin: Origin | None, written: Iterable[str
 def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str], later: Iterable[str] = ()) -> None:
     """Writes predictions, {name: text}, and the note, which names them only when they are complete.
 
-    Args:
-        origin: None if it is not known; no note is written then.
-        later: prefixes of the names of files that will be written after these.
-
+    Without an origin no note is written. `later` has prefixes of the names of files that will be written after these.
     Raises the errors of `check_replaceable` and of `replacing`.
     """
     check_replaceable(folder, origin, [*files, *later])
@@ -124,10 +115,8 @@ def write_predictions(folder: Path, origin: Origin | None, files: dict[str, str]
 def check_predictions(path: Path, tasks: Iterable[str] = ()) -> Origin | None:
     """Returns the origin of a prediction file; None in a folder without a note.
 
-    Args:
-        tasks: accepted task types; empty: any.
-
-    Raises `UserError` for another task, and for a file that its folder's note lacks or gives another SHA-256.
+    Raises `UserError` for a task that is not among `tasks`, unless they are empty, and for a file that its folder's
+    note lacks or gives another SHA-256.
     """
     note = read_note(path.parent)
     if note is None:

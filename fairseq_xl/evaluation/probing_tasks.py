@@ -131,11 +131,8 @@ def logistic_regression_accuracy(
 ) -> dict[str, Any]:
     """Test accuracy of a logistic regression on standardized features, and its 95 % interval.
 
-    Args:
-        train, test: features (n, C) and (m, C).
-        labels, gold: their classes (n,) and (m,).
-
-    Raises `UserError` if the training labels are all the same.
+    Training features (n, C) have the classes `labels` (n,), test features (m, C) have `gold` (m,). Raises `UserError`
+    if the training labels are all the same.
     """
     if len(np.unique(labels)) < 2:
         raise UserError("all training examples have the same label: there is nothing to learn")

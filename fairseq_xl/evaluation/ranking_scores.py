@@ -64,10 +64,7 @@ def read_rows(path: Any) -> list[tuple[int, str, float | None, float]]:
 
 
 def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
-    """A prediction file -> {query: (relevances, scores)}.
-
-    Raises the errors of `read_rows`, and `UserError` for texts without relevance.
-    """
+    """A prediction file -> {query: (relevances, scores)}; raises `UserError` also for texts without relevance."""
     queries: dict[str, tuple[list[float], list[float]]] = {}
     rows = read_rows(path)
     if all(relevance is None for _, _, relevance, _ in rows):
@@ -84,12 +81,8 @@ def read_scores(path: Any) -> dict[str, tuple[list[float], list[float]]]:
 def score(queries: Iterable[tuple[list[float], list[float]]], path: Path, gain: str = "linear") -> dict[str, Any]:
     """nDCG in percent with its 95 % interval over queries; `chance` is the nDCG of equal scores.
 
-    Queries of a single text are left out, as in XGLUE's program.
-
-    Args:
-        queries: relevances and scores of each query.
-        path: the file of the scores, for errors.
-        gain: as in `ndcg`.
+    A query is its relevances and scores; those of a single text are left out, as in XGLUE's program. `path` is the file
+    of the scores, for errors.
     """
     several = [(relevance, scores) for relevance, scores in queries if len(scores) > 1]
     if not several:

@@ -63,13 +63,7 @@ class Table(NamedTuple):
 
 
 def page(files: Sequence[ScoreFile], settings: Mapping[str, Any], title: str, note: str = "") -> str:
-    """Returns the results page as HTML.
-
-    Args:
-        files: scores, in the order of the systems.
-        settings: {path: content of a settings file}.
-        title, note: heading, and a text below it.
-    """
+    """The results page as HTML, of score files in the order of the systems, and of settings {path: content}."""
     systems = list(dict.fromkeys(file.system for file in files))
     by_benchmark = {name: {file.system: file for file in files if file.benchmark == name} for name in NAMES}
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
@@ -133,10 +127,7 @@ def absent(benchmark: str, files: Mapping[str, ScoreFile]) -> Iterator[str]:
 
 
 def published_averages(benchmark: str, names: Iterable[str], files: Mapping[str, ScoreFile]) -> dict[str, Papers]:
-    """Published averages of the table of averages, of the main paper: {task or group: {system: figures}}.
-
-    The groups of tasks are those of which a system has an average.
-    """
+    """Published averages of the main paper, of tasks and of groups with an average: {name: {system: figures}}."""
     rows = {name: first_paper(task_papers(name, files)) for name in names}
     groups = {group: comparable(file.split, papers) for file in files.values() for group, papers in file.papers.items()}
     averaged = [name for name in BENCHMARKS[benchmark].groups if any(name in file.averages for file in files.values())]
@@ -266,10 +257,7 @@ def published_table(name: str, metrics: tuple[str, ...], entries: Mapping[str, A
 def by_language(name: str, extra: Iterable[str], metric: str, entries: Mapping[str, Any], papers: Papers) -> Table:
     """A table: language × score of each system with its interval, in numbers and as bars with whiskers.
 
-    Args:
-        extra: languages that are not averaged.
-        entries: the task's entries in the systems' score files.
-        papers: published figures; figures by language are shown.
+    Languages of `extra` are not averaged; of published figures, those by language are shown.
     """
     codes = sorted({code for entry in entries.values() for code in (*entry["languages"], *entry["missing"])})
     by_code = {code: {system: entry["languages"].get(code) for system, entry in entries.items()} for code in codes}
@@ -337,10 +325,7 @@ def signatures(files: Iterable[ScoreFile]) -> Table:
 
 
 def read_settings(path: str) -> dict[str, Any]:
-    """A YAML file of settings, or a JSON file, such as the `step.json` of a step of an experiment.
-
-    Raises `UserError` unless it holds a mapping.
-    """
+    """A YAML file of settings, or a JSON file, such as `step.json`; raises `UserError` unless it holds a mapping."""
     if Path(path).suffix == ".json":
         return read_json_object(path)
     content = load(path)

@@ -37,10 +37,7 @@ def margin(similarity, neighbors=NEIGHBORS):
 
 
 def ratio(similarity, neighborhood):
-    """Ratio margin from similarities and the means of their neighborhoods, two arrays of one shape.
-
-    Where such a mean is not above 0, as for a row of zeros, the ratio means nothing and is -inf.
-    """
+    """Ratio margin from similarities and the means of their neighborhoods; -inf for a mean that is not above 0."""
     return np.divide(similarity, neighborhood, out=np.full_like(neighborhood, -np.inf), where=neighborhood > 0)
 
 

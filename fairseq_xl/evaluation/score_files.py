@@ -117,7 +117,7 @@ def check_entry(entry: Any, task: Task, where: str, path: str) -> None:
     if missing and "average" in entry:
         raise UserError(f"{path}: {where}: an average without {', '.join(missing)}")
     check(entry, {} if missing else dict.fromkeys(("average", *metrics), float), where, path)
-    shape = {"n": float, **{f"{name}?": float for name in REFERENCE_KEYS[1:]}}
+    shape: dict[str, Any] = {"n": float, **{f"{name}?": float for name in REFERENCE_KEYS[1:]}}
     for name in metrics:
         shape |= {name: float, f"{name}_interval": [float, float]}
     for language, scores in languages.items():

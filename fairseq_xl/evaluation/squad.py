@@ -68,10 +68,7 @@ def read_content(path: Any, language: str) -> tuple[str, Any]:
 
 
 def examine(content: Any, path: Any, language: str) -> tuple[list[Question], list[Problem]]:
-    """Returns the questions of a file and their problems; raises `UserError` for another format.
-
-    The first list omits wrong questions and keeps questions with wrong answers.
-    """
+    """Returns questions of a file, also those with wrong answers, and all problems; `UserError` for another format."""
     questions, problems, ids = [], [], set()
     try:
         items = list(iter_questions(content))

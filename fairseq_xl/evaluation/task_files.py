@@ -188,10 +188,7 @@ def format_tags(sentence: TaggedSentence, predicted: Sequence[str]) -> str:
 
 
 def read_texts(path: Any) -> list[str]:
-    r"""Reads the lines of a file of raw text; only \n or \r\n ends a line.
-
-    Raises `UserError` for a missing or empty file, and for a line that is not UTF-8.
-    """
+    """The lines of a file of raw text; raises `UserError` for a file that is missing, empty or not UTF-8."""
     lines = read_lines(path, "no such file of raw text")
     if all(map(is_blank, lines)):
         raise UserError(f"{path} is empty: expected raw text, one line per example")
@@ -201,11 +198,8 @@ def read_texts(path: Any) -> list[str]:
 def read_pairs(prefix: str, require_text: bool) -> list[list[str]]:
     """Reads the lines of PREFIX.src and PREFIX.tgt: two lists of the same length.
 
-    Args:
-        prefix: common part of both paths, ``FOLDER/SPLIT.LANGUAGE``.
-        require_text: whether every line must have text; if not, an empty source gets an empty output.
-
-    Raises `UserError` as `read_texts` does, if the numbers of lines differ, and for an empty line if it is not allowed.
+    Unless text is required, lines may be empty: an empty source gets an empty output. Raises `UserError` as
+    `read_texts` does, if the numbers of lines differ, and for an empty line if it is not allowed.
     """
     paths = [f"{prefix}.{side}" for side in ("src", "tgt")]
     sides = [read_texts(path) for path in paths]

@@ -42,10 +42,7 @@ def _number(value):
 
 
 def validation_curves(logs, metric="loss", over="updates"):
-    """Validation values of several logs: {name: path} -> {name: {"values": {x: value}, "last": value}}.
-
-    x is a number of updates or tokens, as in `curves`.
-    """
+    """{name: path of a log} -> {name: {"values": {x: validation value}, "last": value}}; x as in `curves`."""
     valid_curves = {name: curves(path, metric, over)["valid"] for name, path in logs.items()}
     for name, path in logs.items():
         if not valid_curves[name]:
@@ -79,11 +76,8 @@ def curves(path, metric, over="updates"):
 def draw(logs, output, metric="loss", over="updates", lines=None):
     """Draws `metric` over updates or tokens, training thin and validation thick, as a picture at `output`.
 
-    A log without the metric is left out, with a warning.
-
-    Args:
-        logs: {name: path of a log}.
-        lines: {name: value}, drawn as horizontal lines.
+    `logs` is {name: path}; a log without the metric is left out, with a warning. `lines`, {name: value}, are
+    horizontal.
     """
     logging.getLogger("matplotlib").setLevel(logging.WARNING)  # fairseq leaves the root logger at DEBUG
     import matplotlib

@@ -13,18 +13,15 @@ from fairseq_xl.evaluation.bleu import bleu_metric, tokenizer_name
 class Statistics(NamedTuple):
     """Counts of n translations; to join batches or processes, add them field by field."""
 
-    # n-grams of 1 to 4 of sacreBLEU's tokens that occur in the reference
-    matches_1: float = 0
+    matches_1: float = 0  # n-grams of 1 to 4 of sacreBLEU's tokens that occur in the reference
     matches_2: float = 0
     matches_3: float = 0
     matches_4: float = 0
-    # all n-grams
-    ngrams_1: float = 0
+    ngrams_1: float = 0  # all n-grams
     ngrams_2: float = 0
     ngrams_3: float = 0
     ngrams_4: float = 0
-    # in sacreBLEU's tokens
-    hypothesis_length: float = 0
+    hypothesis_length: float = 0  # in sacreBLEU's tokens, as the next one
     reference_length: float = 0
     sentences: float = 0
     wrong_language: float = 0  # sentences in a wrong language
@@ -56,12 +53,7 @@ def _metric(language: str) -> BLEU:
 
 
 def bleu_counts(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Statistics:
-    """Counts n hypotheses for BLEU; the other fields are 0.
-
-    Args:
-        hypotheses, references: n lines of text each.
-        language: code of their language, for sacreBLEU's tokenizer.
-    """
+    """Counts n hypotheses for BLEU with sacreBLEU's tokenizer of their language; the other fields are 0."""
     score = _metric(language).corpus_score(hypotheses, [references])
     counted = [*score.counts, *score.totals, score.sys_len, score.ref_len]
     return Statistics(**dict(zip(Statistics._fields, counted)))

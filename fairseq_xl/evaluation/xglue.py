@@ -12,20 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation import published_scores, ranking_scores
-from fairseq_xl.evaluation.benchmarks import (
-    Benchmark,
-    Scores,
-    Task,
-    Variant,
-    accuracy_scores,
-    accuracy_variants,
-    answer_scores,
-    read_tag_sequences,
-    span_f1,
-    span_scores,
-    word_accuracy,
-)
+from fairseq_xl.evaluation import benchmarks, published_scores, ranking_scores
+from fairseq_xl.evaluation.benchmarks import Benchmark, Scores, Task, Variant
 from fairseq_xl.evaluation.bleu import bleu
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.evaluation.spans import SCHEME
@@ -79,7 +67,7 @@ def complete_lines(path: Path) -> list[str]:
 def classification(predictions: Path, references: Path, language: str, columns: int, header: bool = False) -> Scores:
     """Accuracy of labels, the last one of `columns`."""
     labels = [row[-1].strip() for row in labeled_rows(references, columns, header)]
-    return accuracy_scores([line.strip() for line in complete_lines(predictions)], labels, predictions)
+    return benchmarks.accuracy_scores([line.strip() for line in complete_lines(predictions)], labels, predictions)
 
 
 def xnli(predictions: Path, references: Path, language: str) -> Scores:
@@ -89,15 +77,15 @@ def xnli(predictions: Path, references: Path, language: str) -> Scores:
     header, *rows = (line.split("\t") for line in complete_lines(references))
     records = [dict(zip(header, row)) for row in rows]
     labels = [row["gold_label"] for row in records if row.get("language") == language and row.get("gold_label")]
-    return accuracy_scores([line.strip() for line in complete_lines(predictions)], labels, predictions)
+    return benchmarks.accuracy_scores([line.strip() for line in complete_lines(predictions)], labels, predictions)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
     """Scores of tags; missing tags at the end of a sentence are O, as in XGLUE's program."""
-    predicted, gold = read_tag_sequences(predictions), read_tag_sequences(references, columns=2)
+    predicted, gold = benchmarks.read_tag_sequences(predictions), benchmarks.read_tag_sequences(references, columns=2)
     for tags, gold_tags in zip(predicted, gold):
         tags += ["O"] * (len(gold_tags) - len(tags))
-    return span_scores(predicted, gold, predictions)
+    return benchmarks.span_scores(predicted, gold, predictions)
 
 
 def relevance(predictions: Path, references: Path, language: str, gain: str) -> Scores:
@@ -127,20 +115,16 @@ def generated(predictions: Path, references: Path, language: str) -> Scores:
 
 
 def tasks() -> dict[str, Task]:
-    """XGLUE's tasks by name."""
-    default_references = "{name}/xglue.{lower}.{{language}}.{{split}}"
-    mlqa = "MLQA/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"
-    spans = {"f1": span_f1(tagging)}
-    parts = {
-        "precision": Variant(
-            ("precision",), "precision of spans (seqeval)", f"metric:span-precision|{SCHEME}", tagging
-        ),
-        **{"accuracy": word_accuracy(tagging)} | spans,
-    }
+
+    def labels(columns: int, header: bool = False) -> Mapping[str, Variant]:
+        return benchmarks.accuracy_variants(partial(classification, columns=columns, header=header))
+
+    spans = {"f1": benchmarks.span_f1(tagging)}
+    precision = Variant(("precision",), "precision of spans (seqeval)", f"metric:span-precision|{SCHEME}", tagging)
     answered = {
         name: Variant(
             *(("f1",), f"F1, {shown}'s normalization", f"metric:f1|norm:{name}"),
-            partial(answer_scores, normalization=name),
+            partial(benchmarks.answer_scores, normalization=name),
         )
         for name, shown in reversed(NORMALIZATIONS.items())  # MLQA's is XGLUE's
     }
@@ -149,36 +133,33 @@ def tasks() -> dict[str, Task]:
         for gain in ranking_scores.GAINS
     }
     written = {"bleu": Variant(("bleu",), "sacreBLEU of lower case, 13a", "metric:bleu", generated)}
-    kinds: dict[str, tuple[Mapping[str, Variant], str]] = {
+    files: dict[str, tuple[Mapping[str, Variant], str]] = {
         "NER": (spans, "NER/{language}.{split}"),
-        "POS": (parts, "POS/{language}.{split}"),
-        "XNLI": (accuracy_variants(xnli), "XNLI/{language}.{split}"),
-        "PAWSX": (
-            accuracy_variants(partial(classification, columns=4, header=True)),
-            "PAWSX/{language}/{split}_2k.tsv",
+        "POS": (
+            {"precision": precision, "accuracy": benchmarks.word_accuracy(tagging), **spans},
+            "POS/{language}.{split}",
         ),
-        "MLQA": (answered, mlqa),
+        "NC": (labels(3), "NC/xglue.nc.{language}.{split}"),
+        "MLQA": (answered, "MLQA/MLQA_V1/{split}/{split}-context-{language}-question-{language}.json"),
+        "XNLI": (benchmarks.accuracy_variants(xnli), "XNLI/{language}.{split}"),
+        "PAWSX": (labels(4, header=True), "PAWSX/{language}/{split}_2k.tsv"),
+        "QADSM": (labels(4), "QADSM/xglue.qadsm.{language}.{split}"),
         "WPR": (ranked, "WPR/xglue.wpr.{language}.{split}"),
+        "QAM": (labels(3), "QAM/xglue.qam.{language}.{split}"),
         "QG": (written, "QG/xglue.qg.{language}.tgt.{split}"),
         "NTG": (written, "NTG/xglue.ntg.{language}.tgt.{split}"),
     }
-    result = {}
-    for name, languages in LANGUAGES.items():
-        columns = 4 if name == "QADSM" else 3  # 3: NC and QAM; kinds has the others
-        default = (
-            accuracy_variants(partial(classification, columns=columns)),
-            default_references.format(name=name, lower=name.lower()),
-        )
-        variants, references = kinds.get(name, default)
-        result[name] = Task(
-            *(tuple(languages.split()), variants, f"{name}/{{language}}.prediction", references),
+    return {
+        name: Task(
+            *(tuple(LANGUAGES[name].split()), variants, f"{name}/{{language}}.prediction", references),
             kinds=KINDS.get(name, ("classification",)),
             extra_languages=EXTRA_LANGUAGES.get(name, ()),
             alternative_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             benchmark_metric="accuracy" if name == "POS" else "",
             papers=published_scores.XGLUE[name],
         )
-    return result
+        for name, (variants, references) in files.items()
+    }
 
 
 BENCHMARK = Benchmark("xglue", tasks(), GROUPS, published_scores.XGLUE_GROUPS)

@@ -10,20 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_xl.errors import UserError, quoted
-from fairseq_xl.evaluation import published_scores
-from fairseq_xl.evaluation.benchmarks import (
-    Benchmark,
-    Scores,
-    Task,
-    Variant,
-    accuracy_scores,
-    accuracy_variants,
-    answer_scores,
-    read_tag_sequences,
-    span_f1,
-    span_scores,
-    word_accuracy,
-)
+from fairseq_xl.evaluation import benchmarks, published_scores
+from fairseq_xl.evaluation.benchmarks import Benchmark, Scores, Task, Variant
 from fairseq_xl.evaluation.bootstrap import corpus_metrics
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.io.lines import read_lines
@@ -63,8 +51,7 @@ def labels(path: Path) -> list[str]:
 
 
 def classification(predictions: Path, references: Path, language: str) -> Scores:
-    """Accuracy of labels."""
-    return accuracy_scores(labels(predictions), labels(references), predictions)
+    return benchmarks.accuracy_scores(labels(predictions), labels(references), predictions)
 
 
 def retrieved(predictions: Path, references: Path, language: str) -> Scores:
@@ -73,12 +60,14 @@ def retrieved(predictions: Path, references: Path, language: str) -> Scores:
     for line, text in enumerate(line_numbers, start=1):
         if not text.isdigit():
             raise UserError(f"{predictions}, line {line}: expected the number of a line, found {quoted(text)}")
-    return accuracy_scores(line_numbers, labels(references), predictions, classes=False)
+    return benchmarks.accuracy_scores(line_numbers, labels(references), predictions, classes=False)
 
 
 def tagging(predictions: Path, references: Path, language: str) -> Scores:
     """Scores of one tag per line."""
-    return span_scores(read_tag_sequences(predictions), read_tag_sequences(references), predictions)
+    return benchmarks.span_scores(
+        benchmarks.read_tag_sequences(predictions), benchmarks.read_tag_sequences(references), predictions
+    )
 
 
 def mined(predictions: Path, references: Path, language: str) -> Scores:
@@ -94,32 +83,31 @@ def mined(predictions: Path, references: Path, language: str) -> Scores:
 
 
 def tasks() -> dict[str, Task]:
-    """XTREME's tasks by name."""
     both = ("f1", "exact_match")
     answered = {
         name: Variant(
             *(both, f"mean of F1 and exact match, {shown}'s normalization", f"metric:f1+em|norm:{name}"),
-            partial(answer_scores, normalization=name),
+            partial(benchmarks.answer_scores, normalization=name),
         )
         for name, shown in NORMALIZATIONS.items()
     }
-    spans = {"f1": span_f1(tagging)}
+    spans = {"f1": benchmarks.span_f1(tagging)}
     variants: dict[str, Mapping[str, Variant]] = {
-        "udpos": spans | {"accuracy": word_accuracy(tagging)},
+        "udpos": spans | {"accuracy": benchmarks.word_accuracy(tagging)},
         "panx": spans,
         "xquad": answered,
         "mlqa": dict(reversed(answered.items())),
         "tydiqa": answered,
         "bucc2018": {"f1": Variant(("f1",), "F1 of pairs", "metric:pair-f1", mined)},
-        "tatoeba": accuracy_variants(retrieved),
+        "tatoeba": benchmarks.accuracy_variants(retrieved),
     }
     result = {}
     for name, languages in LANGUAGES.items():
-        suffix = "json" if KINDS.get(name) == ("question_answering",) else "tsv"
-        path = f"{name}/{{split}}-{{language}}.{suffix}"
+        kinds = KINDS.get(name, ("classification",))
+        path = f"{name}/{{split}}-{{language}}.{'json' if kinds == ('question_answering',) else 'tsv'}"
         result[name] = Task(
-            *(tuple(languages.split()), variants.get(name, accuracy_variants(classification)), path, path),
-            kinds=KINDS.get(name, ("classification",)),
+            *(tuple(languages.split()), variants.get(name, benchmarks.accuracy_variants(classification)), path, path),
+            kinds=kinds,
             benchmark_metric="accuracy" if name == "udpos" else "",
             papers=published_scores.XTREME[name],
         )

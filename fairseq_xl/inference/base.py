@@ -28,13 +28,7 @@ class BatchLimits:
 
 
 class Predictor(ABC):
-    """A function from lines of text to predictions.
-
-    Args:
-        model, task: of `fairseq_xl.load`.
-        limits: sizes of batches.
-        name: name of the input, for messages.
-    """
+    """A function from lines of text to predictions, with limits of batches and a name of the input for messages."""
 
     def __init__(self, model: Any, task: Any, limits: BatchLimits, name: str):
         self.model, self.task, self.limits, self.name = model, task, limits, name

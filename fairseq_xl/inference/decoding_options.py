@@ -32,9 +32,7 @@ SHORTEST = 3  # tokens of a source of one piece: <s> x </s>
 def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) -> None:
     """Raises `UserError` for an unknown option, a value of another type or out of range, and options that conflict.
 
-    Args:
-        options: {field of `GenerationConfig`: value}.
-        shown: function from the name of an option to the one in messages.
+    `options` are {field of `GenerationConfig`: value}, `shown` gives the name of an option in messages.
     """
     for name, value in options.items():
         if name not in OPTIONS:
@@ -55,13 +53,9 @@ def check_options(options: dict[str, Any], shown: Callable[[str], str] = str) ->
 
 
 def check_value(name: str, value: Any, kind: type, expected: str | None = None) -> None:
-    """Raises `UserError` unless the value of an argument has the type `kind` and, if a number, is in a range.
+    """Raises `UserError` unless the value of an argument has the type `kind`, int, float or bool, and is in a range.
 
-    Args:
-        name: the argument, for messages.
-        value: its value; numbers of numpy are numbers too.
-        kind: int, float or bool.
-        expected: key of `fairseq_xl.errors.RANGES`, or None: any finite number.
+    Numbers of numpy are numbers too. `expected` is a key of `fairseq_xl.errors.RANGES`, or None: any finite number.
     """
     is_bool = isinstance(value, bool)
     if is_bool != (kind is bool) or not (is_bool or isinstance(value, _NUMBERS[kind])):

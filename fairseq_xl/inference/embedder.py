@@ -28,11 +28,8 @@ BATCH_TOKENS = 4096
 class Embedder:
     """The encoder of a checkpoint of any task, as a function from sentences to sentence embeddings.
 
-    Args:
-        checkpoint: its file.
-        data: data folder of the checkpoint, or of the language module.
-        fp16: whether weights have 16 bits.
-        options: options `language_module` and `lang` of the task, for another language module than the checkpoint's.
+    `data` is the data folder of the checkpoint or of the language module; the options `language_module` and `lang` of
+    the task name another language module than the checkpoint's. If `fp16`, weights have 16 bits.
     """
 
     def __init__(self, checkpoint, data, fp16=False, **options):
@@ -60,7 +57,6 @@ class Embedder:
 
     @property
     def device(self):
-        """The device of the encoder."""
         return next(self.encoder.parameters()).device
 
     def choice(self, layer=None, pooling=POOLINGS[0]):
@@ -132,15 +128,9 @@ def embedder_of(options, fp16=False):
 class Embedders:
     """The encoder of a checkpoint for several languages; some may have a language module of their own (MonoTrans).
 
-    Args:
-        checkpoint, data: as in `Embedder`.
-        languages: of the sentences.
-        modules: XX=DATA:MODULE for each language with a language module that replaces the checkpoint's: the folder of
-            its dictionary, and its file.
-        fp16: as in `Embedder`.
-
-    Raises `UserError` for a wrong `modules`, for languages without a language module, and for modules that the model
-    cannot have.
+    `modules` are XX=DATA:MODULE for each language with a language module that replaces the checkpoint's: the folder of
+    its dictionary, and its file. Raises `UserError` for a wrong one, for languages without a language module, and for
+    modules that the model cannot have.
     """
 
     def __init__(self, checkpoint, data, languages, modules=(), fp16=False):

@@ -11,18 +11,12 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.errors import UserError, quoted
+from fairseq_xl.inference import scoring
 from fairseq_xl.inference.base import BatchLimits, Record
 from fairseq_xl.inference.decoding_options import check_options, check_value
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.inference.label_predictor import LabelPredictor
 from fairseq_xl.inference.model_loading import load_model
-from fairseq_xl.inference.scoring import (
-    Filled,
-    fill_mask,
-    log_likelihoods,
-    pseudo_log_likelihoods,
-    translation_log_likelihoods,
-)
 from fairseq_xl.inference.text_predictor import TextPredictor
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.tasks.training import TrainingTask
@@ -48,10 +42,6 @@ class HubInterface:
     """A model in evaluation mode, and its task; ``model, task = fairseq_xl.load(...)`` gives both.
 
     Methods compute on the model's device and raise `UserError` if the model cannot do what they do.
-
-    Args:
-        model: the module.
-        task: its task, whose `dictionary` and data folder are the model's.
     """
 
     def __init__(self, model: Any, task: Any):
@@ -63,10 +53,7 @@ class HubInterface:
         return iter((self.model, self.task))
 
     def to(self, *where: Any) -> "HubInterface":
-        """Moves the model as `torch.nn.Module.to` does, and returns the interface.
-
-        Raises `UserError` for a device that the machine lacks.
-        """
+        """Moves the model as `torch.nn.Module.to` does; returns the interface. `UserError` for a missing device."""
         try:
             self.model.to(*where)
         except (AssertionError, RuntimeError) as error:  # torch without CUDA; no GPU, no such one, no such type
@@ -91,10 +78,9 @@ class HubInterface:
         Raises `UserError` for an unknown language, layer or pooling.
         """
         choice = self.embedder.choice(layer, pooling)
-        embeddings: np.ndarray = self.embedder(_texts(sentences), lang, [choice])[choice]
-        return embeddings
+        return self.embedder(_texts(sentences), lang, [choice])[choice]
 
-    def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[Filled]:
+    def fill_mask(self, sentence: str, lang: str, top: int = 5) -> list[scoring.Filled]:
         """The most probable pieces for the only ``<mask>`` of a sentence: (probability, piece, whole sentence) each.
 
         For models pre-trained with a masked objective. ``<mask>`` stands for one piece, which may begin a word or
@@ -104,7 +90,7 @@ class HubInterface:
         check_value("top", top, int, "1 or more")
         if not isinstance(sentence, str):
             raise UserError(f"sentence: expected text, found {quoted(sentence)}")
-        return fill_mask(self.embedder, sentence, lang, top)
+        return scoring.fill_mask(self.embedder, sentence, lang, top)
 
     def score(
         self,
@@ -131,17 +117,17 @@ class HubInterface:
         unequal numbers of sentences and targets.
         """
         if targets is not None:
-            pair = source_lang or lang, target_lang or lang
-            return translation_log_likelihoods(self._generator(pair, {}), _texts(sentences), _texts(targets, "targets"))
+            predictor = self._generator((source_lang or lang, target_lang or lang), {})
+            return scoring.translation_log_likelihoods(predictor, _texts(sentences), _texts(targets, "targets"))
         if lang is None:
             raise UserError(
                 "score: name the language of the sentences with lang, or give targets of a translation model"
             )
-        causal = "clm" in getattr(self.task, "objectives", ())
         texts = _texts(sentences)
         totals = np.zeros(len(texts))
         filled = [index for index, text in enumerate(texts) if not is_blank(text)]
-        scores = log_likelihoods if causal else pseudo_log_likelihoods
+        is_causal = "clm" in getattr(self.task, "objectives", ())
+        scores = scoring.log_likelihoods if is_causal else scoring.pseudo_log_likelihoods
         totals[filled] = scores(self.embedder, [texts[index] for index in filled], lang)
         return totals
 
@@ -177,8 +163,7 @@ class HubInterface:
         key = lang, objective
         if key not in self._predictors:
             self._predictors[key] = LabelPredictor(self.model, self.task, BatchLimits(), INPUT, lang, objective)
-        predictor: LabelPredictor = self._predictors[key]
-        return predictor(_texts(lines, "lines"))
+        return self._predictors[key](_texts(lines, "lines"))
 
     def _generator(self, pair: tuple[Any, Any], options: dict[str, Any]) -> TextPredictor:
         if None in pair:
@@ -186,8 +171,7 @@ class HubInterface:
         key = pair, tuple(sorted(options.items()))
         if key not in self._predictors:
             self._predictors[key] = TextPredictor(self.model, self.task, BatchLimits(), INPUT, pair, options)
-        predictor: TextPredictor = self._predictors[key]
-        return predictor
+        return self._predictors[key]
 
 
 def _texts(sentences: Sequence[str], argument: str = "sentences") -> Sequence[str]:

@@ -8,31 +8,31 @@ import torch
 from fairseq_xl.data.labelled.labelled_examples import LabelledExamples
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.base import BatchLimits, Predictor, Record
-from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.tasks.planned_batches import PlannedBatches
 
 
 class LabelPredictor(Predictor):
-    """An encoder with the head of a task type, as a function from lines of text to predictions.
+    """An encoder with the head of a task type, as a function from lines of text in a language to predictions.
 
-    Args:
-        model, task, limits, name: as in `Predictor`; the task has labelled objectives.
-        language: language of the text.
-        objective: name of one of several labelled objectives; None: there is only one.
+    `objective` names one of several labelled objectives; raises `UserError` for a wrong name, or if it is missing.
     """
 
     def __init__(
         self, model: Any, task: Any, limits: BatchLimits, name: str, language: str, objective: str | None = None
     ):
         super().__init__(model, task, limits, name)
-        self.objective, self.language = _objective_of(task, objective), language
+        if objective is None and len(task.labelled) == 1:
+            (objective,) = task.labelled
+        if objective not in task.labelled:
+            problem = f"--objective {objective}" if objective else "--objective is missing"
+            raise UserError(f"{problem}: expected one of {', '.join(task.labelled)}")
+        self.objective, self.language = task.labelled[objective], language
         self.type = self.objective.type
         self.objective.cfg.batch_tokens = self.objective.cfg.batch_sentences = None  # those of the command apply
         task.dictionary.language_id(language)
 
     @torch.no_grad()
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
-        """The records of the task type."""
         examples = [self.type.from_line(line, self.language, self.name, n) for line, n in zip(lines, numbers)]
         inputs = [self.type.inputs(example, self.encode) for example in examples]
         truncated = [n for n, group in zip(numbers, inputs) if any(item.truncated for item in group)]
@@ -49,16 +49,4 @@ class LabelPredictor(Predictor):
         return [self.type.to_record(example, predicted[index]) for index, example in enumerate(examples)]
 
     def to_line(self, record: Record) -> str:
-        """The line of the task type."""
         return self.type.to_line(record)
-
-
-def _objective_of(task: Any, name: str | None) -> LabelledObjective:
-    """The labelled objective of a task, by its name if there are several; raises `UserError` for a wrong name."""
-    labelled: dict[str, LabelledObjective] = task.labelled
-    if name is None and len(labelled) == 1:
-        return next(iter(labelled.values()))
-    if name not in labelled:
-        problem = f"--objective {name}" if name else "--objective is missing"
-        raise UserError(f"{problem}: expected one of {', '.join(labelled)}")
-    return labelled[name]

@@ -23,7 +23,6 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
-from fairseq_xl.data.store.binarized_text import Text
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
@@ -40,15 +39,11 @@ CHUNK = 8192  # sentences of a part; a resumed run reuses finished parts
 
 
 class Translator:
-    """A translation model that translates binarized sentences.
+    """A translation model that translates binarized sentences from `source` into `target`.
 
-    Args:
-        checkpoint: file of a model trained by `xl_translation` or `xl_unsupervised_translation`.
-        data: its data folder.
-        source, target: codes of the languages that it translates from and into.
-        options: fields of fairseq's `GenerationConfig`: beam, sampling, sampling_topk, temperature, …
-        target_pieces_only: as in `XLTranslationConfig`.
-        fp16: whether to compute with 16 bits.
+    The checkpoint is of `xl_translation` or `xl_unsupervised_translation`, `options` are fields of fairseq's
+    `GenerationConfig`: beam, sampling, sampling_topk, temperature, … `target_pieces_only` is as in
+    `XLTranslationConfig`.
     """
 
     def __init__(
@@ -71,11 +66,7 @@ class Translator:
         self.generator = self.task.build_generator([self.model], GenerationConfig(**options))
 
     def __call__(self, sentences: list[np.ndarray], max_tokens: int) -> list[np.ndarray]:
-        """Translates sentences; input and output end in ``</s>``. Input beyond --max-positions is truncated.
-
-        Args:
-            max_tokens: maximum number of tokens in a batch.
-        """
+        """Translates sentences ``x </s>`` in batches of `max_tokens` tokens; --max-positions truncates them."""
         tokens = [torch.from_numpy(sentence.astype(np.int64)) for sentence in sentences]
         dataset = self.task.build_dataset_for_inference(tokens, [len(ids) for ids in tokens])
         batches = self.task.get_batch_iterator(
@@ -93,14 +84,7 @@ class Translator:
 
 
 class Parts:
-    """The sentences of a corpus and the sources generated for them, in parts of `CHUNK` sentences.
-
-    Args:
-        translator: translates the sentences.
-        corpus: the `Sentences`.
-        length, max_tokens, seed: as in `back_translate`.
-        folder: folder in which generated parts are kept.
-    """
+    """The sentences of a corpus and the sources generated for them, in parts of `CHUNK` that a folder keeps."""
 
     def __init__(
         self, translator: Translator, corpus: Sentences, length: int, max_tokens: int, seed: int, folder: Path
@@ -149,9 +133,7 @@ def back_translate(
     """Generates sources in the language `source` for the monolingual text of `target`, and writes the pairs.
 
     Args:
-        checkpoint, data, options, target_pieces_only, fp16: as in `Translator`, which translates from `target` into
-            `source`.
-        split: split of the monolingual text.
+        checkpoint, data, options, target_pieces_only: as in `Translator`, which translates from `target` into `source`.
         length: maximum length of a sentence, in tokens; longer ones are left out.
         max_tokens: maximum number of tokens in a batch.
         seed: of sampling.
@@ -193,16 +175,15 @@ def back_translate(
 def _write_pairs(
     prefix: Path, codes: tuple[str, str], corpus_parts: Parts, made_with: dict[str, Any], symbols: int
 ) -> dict[str, Any]:
-    """Writes the pairs of source and target language at a prefix, unless they exist; returns their statistics.
-
-    Args:
-        made_with: all settings and files that the pairs depend on.
-        symbols: size of the dictionary.
-    """
+    """Writes the pairs at a prefix, unless there are some with an equal `made_with`; returns their statistics."""
     note, (source, target) = read_note(prefix), codes
-    if note and note["made_with"] == made_with and _is_whole(prefix, codes):
-        logger.info("%s exists: skipped", prefix)
-        return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
+    if note and note["made_with"] == made_with:
+        try:
+            SentencePairs(prefix, *codes)
+            logger.info("%s exists: skipped", prefix)
+            return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
+        except UserError as error:  # files that are not complete, or changed
+            logger.warning("%s", error)
     if note:
         logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
     parts.begin(corpus_parts.folder, made_with)
@@ -221,32 +202,16 @@ def _write_pairs(
         "mean_length": {code: round(float(np.mean(sizes) - 1), 2) for code, sizes in lengths.items()},  # without </s>
         "empty_sources": round(100 * float(np.mean(lengths[source] == 1)), 2),
     }
-    file_format = {"format": FORMATS["note of added files"]}
-    write_json(note_path(prefix), file_format | result | {"fingerprints": _fingerprints(prefix, codes)})
-    shutil.rmtree(corpus_parts.folder, ignore_errors=True)
-    return result
-
-
-def _fingerprints(prefix: Path, codes: tuple[str, str]) -> dict[str, dict[str, Any]]:
-    """{name: fingerprint} of the files of the pairs."""
     fingerprints = {}
-    for code in codes:
-        sizes = Text(f"{prefix}.{code}", code).sizes
-        counts = {"idx": {"lines": len(sizes), "tokens": int(sizes.sum(dtype=np.int64))}, "bin": {}}
+    for code, sizes in lengths.items():
+        counts = {"idx": {"lines": len(sizes), "tokens": int(sizes.sum())}, "bin": {}}
         for end in counts:
             path = Path(f"{prefix}.{code}.{end}")
             fingerprints[path.name] = fingerprint(path, **counts[end])
-    return fingerprints
-
-
-def _is_whole(prefix: Path, codes: tuple[str, str]) -> bool:
-    """Whether the files of pairs are complete and unchanged; warns otherwise."""
-    try:
-        SentencePairs(prefix, *codes)
-    except UserError as error:
-        logger.warning("%s", error)
-        return False
-    return True
+    note = {"format": FORMATS["note of added files"]} | result | {"fingerprints": fingerprints}
+    write_json(note_path(prefix), note)
+    shutil.rmtree(corpus_parts.folder, ignore_errors=True)
+    return result
 
 
 def write_binarized(prefix: str, sentences: Iterable[np.ndarray], symbols: int) -> np.ndarray:

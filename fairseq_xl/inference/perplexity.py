@@ -10,7 +10,7 @@ from fairseq import utils
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary.joint_dictionary import UNMARKED, XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.ngrams import flat, next_token_probabilities
+from fairseq_xl.evaluation.ngrams import MODELS, Model, flat
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io.checkpoints import load_checkpoint
 
@@ -58,8 +58,8 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
         [text[line].numpy() for line in range(len(text))]
         for text in (open_text(data / code / name, code, len(dictionary)) for name in ("train", split))
     )
-    text, predicted = flat(held_out, end), np.append(dictionary.pieces, end)
-    probabilities = next_token_probabilities(train, predicted, len(dictionary), end, text)
+    text, model = flat(held_out, end), Model(train, np.append(dictionary.pieces, end), len(dictionary), end)
+    probabilities = model.probabilities(text, np.arange(1, len(text)), MODELS["bigram"])
     return {
         "nats": -float(np.log(probabilities).sum()),
         "tokens": len(probabilities),
@@ -69,10 +69,7 @@ def bigram_totals(data: Path, code: str, split: str) -> dict[str, float]:
 
 
 def word_markers(dictionary: XLDictionary) -> np.ndarray:
-    """(V,) bool: pieces that mark a word, at its beginning (SentencePiece) or at its end (BPE).
-
-    Each word has exactly one. Raises `UserError` for a dictionary whose pieces do not mark words.
-    """
+    """(V,) bool: pieces that begin (SentencePiece) or end (BPE) a word; `UserError` if pieces do not mark words."""
     if dictionary.word_mark is None:
         raise UserError(f"{UNMARKED}, so words cannot be counted")
     begins, ends = dictionary.word_boundaries

@@ -15,18 +15,24 @@ from fairseq_xl.tasks.training import TrainingTask
 
 
 def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor:
-    """Loads the checkpoint of the options of `fairseq-xl predict`, and makes its predictor.
-
-    Raises `UserError` for a checkpoint that predicts nothing, and for options of another kind of model.
-    """
+    """Makes the predictor of the checkpoint of `fairseq-xl predict`; `UserError` for options of another model."""
     module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
     model, task = load_model(options.checkpoint, options.data, **module)
     model = on_best_device(model, options.fp16)
     common = model, task, BatchLimits(options.max_tokens, options.batch_size), options.input or STANDARD_INPUT
     writes = bool(directions_of(task)) or isinstance(task, XLGenerationTask)
     labelled = isinstance(task, TrainingTask) and bool(task.labelled)
+    if not writes and not labelled and "writes" in task.identity():
+        raise UserError(
+            f"{options.checkpoint} was trained by xl_pretraining: text is written by `fairseq-interactive "
+            f"{task.cfg.data} --user-dir fairseq_xl --task xl_generation --path {options.checkpoint} --eval-langs "
+            "LANGUAGE`"
+        )
     if not writes and not labelled:
-        raise UserError(_no_predictor(options.checkpoint, task))
+        raise UserError(
+            f"{options.checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that "
+            "translates or generates text"
+        )
     writes = writes and not (labelled and options.objective)
     _check(options, generation, writes)
     if writes and directions_of(task):
@@ -36,19 +42,6 @@ def choose(options: argparse.Namespace, generation: dict[str, Any]) -> Predictor
     if labelled:
         return LabelPredictor(*common, _language(options, task), options.objective)
     return TextPredictor(*common, (_language(options, task),) * 2, generation)
-
-
-def _no_predictor(checkpoint: str, task: Any) -> str:
-    """The error for a checkpoint without labelled objectives, translation or generation."""
-    if "writes" in task.identity():
-        return (
-            f"{checkpoint} was trained by xl_pretraining: text is written by `fairseq-interactive {task.cfg.data} "
-            f"--user-dir fairseq_xl --task xl_generation --path {checkpoint} --eval-langs LANGUAGE`"
-        )
-    return (
-        f"{checkpoint} was trained by {task.cfg._name}: expected a fine-tuned model, or one that translates or "
-        "generates text"
-    )
 
 
 def _check(options: argparse.Namespace, generation: dict[str, Any], writes: bool) -> None:

@@ -41,13 +41,16 @@ def word_tokens(embedder: Embedder, word: WordInText, language: str) -> tuple[np
     return embedder.task.framing.sentence(ended), positions - first + 1
 
 
-def word_hidden_states(embedder: Embedder, words: Sequence[WordInText], language: str) -> np.ndarray:
-    """(n, C) float32: the mean over the pieces of each word of the last layer's hidden states."""
-    framed = [word_tokens(embedder, word, language) for word in words]
-    states = [np.empty(0)] * len(words)
-    for index, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
-        states[index] = hidden[framed[index][1]].mean(0).float().cpu().numpy()
-    return np.stack(states)
+def both_words(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
+    """(n, C) float32 of the first and of the second words: the mean over a word's pieces of the last hidden states."""
+    sides = []
+    for side in (0, 1):
+        framed = [word_tokens(embedder, pair.words[side], language) for pair in pairs]
+        states = [np.empty(0)] * len(pairs)
+        for index, hidden in last_hidden_states(embedder, [tokens for tokens, _ in framed], language):
+            states[index] = hidden[framed[index][1]].mean(0).float().cpu().numpy()
+        sides.append(np.stack(states))
+    return sides[0], sides[1]
 
 
 def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> np.ndarray:
@@ -58,12 +61,6 @@ def pair_hidden_states(embedder: Embedder, pairs: Sequence[WordPair], language: 
     for index, hidden in last_hidden_states(embedder, rows, language):
         states[index] = hidden[0].float().cpu().numpy()
     return np.stack(states)
-
-
-def both_words(embedder: Embedder, pairs: Sequence[WordPair], language: str) -> tuple[np.ndarray, np.ndarray]:
-    """`word_hidden_states` (n, C) of the first and of the second words."""
-    first, second = zip(*(pair.words for pair in pairs))
-    return word_hidden_states(embedder, first, language), word_hidden_states(embedder, second, language)
 
 
 @torch.no_grad()
@@ -91,23 +88,19 @@ def masked_log_probabilities(
     model, dictionary = embedder.model, embedder.task.dictionary
     if not isinstance(model, XLEncoderModel):
         raise UserError(f"minimal pairs need a masked language model, found {type(model).__name__}")
-    indices, rows, positions, candidates = [], [], [], []
+    masked_pairs = []  # index, masked sentence, position of the mask, pieces of the two sentences there
     for index, pair in enumerate(pairs):
         sides = [embedder.encode(sentence, language) for sentence in pair[1:]]
         if len(sides[0]) != len(sides[1]) or (sides[0] != sides[1]).sum() != 1:
             continue
         if len(sides[0]) + 1 > embedder.longest:
             raise UserError(f"{pair.grammatical[:60]!r} has more than {embedder.longest - 2} pieces")
-        (position,) = np.flatnonzero(sides[0] != sides[1])
-        candidates.append([int(side[position]) for side in sides])
-        masked = sides[0].copy()
-        masked[position] = dictionary.mask_index
-        indices.append(index)
-        rows.append(embedder.task.framing.sentence(masked))
-        positions.append(int(position) + 1)
-    pair_scores: dict[int, tuple[float, float]] = {}
-    for row, hidden in last_hidden_states(embedder, rows, language) if rows else ():
-        log_probabilities = model.output(hidden[positions[row]]).float().log_softmax(-1)
-        first, second = log_probabilities[candidates[row]].tolist()
-        pair_scores[indices[row]] = first, second
-    return {index: pair_scores[index] for index in indices}
+        (position,) = np.flatnonzero(sides[0] != sides[1]).tolist()
+        row = embedder.task.framing.sentence(np.where(sides[0] == sides[1], sides[0], dictionary.mask_index))
+        masked_pairs.append((index, row, position + 1, [int(side[position]) for side in sides]))
+    rows, pair_scores = [row for _, row, _, _ in masked_pairs], {}
+    for number, hidden in last_hidden_states(embedder, rows, language) if rows else ():
+        index, _, position, pieces = masked_pairs[number]
+        first, second = model.output(hidden[position]).float().log_softmax(-1)[pieces].tolist()
+        pair_scores[index] = first, second
+    return dict(sorted(pair_scores.items()))

@@ -35,14 +35,10 @@ def import_model(
     codes: Path | None = None,
     cased: bool | None = None,
 ) -> None:
-    """Writes a published model as checkpoint.pt with dict.txt and its sub-words.
+    """Writes a published model, of the file or folder `origin`, as checkpoint.pt with dict.txt and its sub-words.
 
-    Args:
-        published: the model.
-        origin: its file or folder.
-        folder: an existing folder.
-        languages: languages of the dictionary; the model gets random embeddings for those that it does not have.
-        codes, cased: as in `import_subwords`.
+    The model gets random embeddings for those `languages` of the dictionary that it does not have. `codes` and `cased`
+    are as in `import_subwords`.
     """
     published.write_dictionary(folder / "dict.txt", languages)
     source = origin if origin.is_dir() else origin.parent

@@ -89,28 +89,20 @@ def pseudo_log_likelihoods(embedder: Embedder, sentences: Sequence[str], languag
     model, dictionary = language_model(embedder, masked=True), embedder.task.dictionary
     totals = np.zeros(len(sentences))
     for first in range(0, len(sentences), SENTENCES):
-        copies, owners, positions, targets = [], [], [], []
-        for index, row in enumerate(embedder.rows(sentences[first : first + SENTENCES], language), start=first):
-            for position in range(1, len(row) - 1):
-                masked = row.copy()
-                masked[position] = dictionary.mask_index
-                copies.append(masked)
-                owners.append(index)
-                positions.append(position)
-                targets.append(int(row[position]))
+        rows = enumerate(embedder.rows(sentences[first : first + SENTENCES], language), start=first)
+        pieces = [(index, row, position) for index, row in rows for position in range(1, len(row) - 1)]
+        copies = [np.where(np.arange(len(row)) == position, dictionary.mask_index, row) for _, row, position in pieces]
         for batch, states, _ in embedder.hidden_states(copies, language):
-            hidden = states[-1][range(len(batch)), [positions[copy] for copy in batch]]
-            target = torch.tensor([targets[copy] for copy in batch], device=hidden.device)
+            masked = [pieces[copy] for copy in batch]
+            hidden = states[-1][range(len(batch)), [position for _, _, position in masked]]
+            target = torch.tensor([int(row[position]) for _, row, position in masked], device=hidden.device)
             scores = token_log_probabilities(model.output, hidden, target)
-            np.add.at(totals, [owners[copy] for copy in batch], scores.double().cpu().numpy())
+            np.add.at(totals, [index for index, _, _ in masked], scores.double().cpu().numpy())
     return totals
 
 
 def token_log_probabilities(output: OutputLayer, hidden: Tensor, target: Tensor) -> Tensor:
-    """Log-probabilities (N,) float32 of target (N,) at hidden (N, C).
-
-    At most `LOGITS` logits, or the logits of one prediction, are in memory at a time.
-    """
+    """Log-probabilities (N,) float32 of target (N,) at hidden (N, C), with at most `LOGITS` logits in memory."""
     rows = max(1, LOGITS // len(output.token_embeddings.output_matrix))
     chunks = []
     for states, tokens in zip(hidden.split(rows), target.split(rows)):

@@ -18,10 +18,8 @@ from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTrans
 class TextPredictor(Predictor):
     """A translation or generation model with fairseq's generator, as a function from lines to text.
 
-    Args:
-        model, task, limits, name: as in `Predictor`.
-        pair: source and target language; twice the same one for same-language generation.
-        options: fields of fairseq's `GenerationConfig`, which `fairseq_xl.inference.decoding_options` checks.
+    `pair` is source and target language, twice the same one for same-language generation; `options` are fields of
+    fairseq's `GenerationConfig`, which `fairseq_xl.inference.decoding_options` checks.
     """
 
     def __init__(
@@ -69,21 +67,16 @@ class TextPredictor(Predictor):
         return tokenizers.detokenize(joined, self.encode.tokenizers.get(language), language)
 
     def to_line(self, record: Record) -> str:
-        """The text."""
         return str(record["text"])
 
 
 def directions_of(task: Any) -> list[str]:
     """The translation directions of a task's model, such as en-de; empty for other models."""
-    directions: list[str] = task.identity().get("lang_pairs", [])
-    return directions
+    return task.identity().get("lang_pairs", [])
 
 
 def task_of_pair(task: Any, pair: tuple[str, str]) -> Any:
-    """The task that runs a loaded model for a pair of languages.
-
-    Raises `UserError` for a model that generates no text, and for languages that it was not trained for.
-    """
+    """The task that runs a loaded model for a pair of languages; `UserError` if the model was not trained for them."""
     source, target = pair
     if isinstance(task, XLGenerationTask):
         task.dictionary.language_id(target)

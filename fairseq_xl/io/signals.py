@@ -8,7 +8,8 @@ import contextlib
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)  # of `kill` and job schedulers; of a terminal that is closed
@@ -30,6 +31,17 @@ def ending_by_exception() -> Iterator[None]:
     finally:
         for signum, handler in previous.items():
             signal.signal(signum, handler)
+
+
+@contextlib.contextmanager
+def stops_handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Context in which SIGTERM and SIGINT call a function."""
+    previous = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, earlier in previous.items():
+            signal.signal(number, earlier)
 
 
 def end_by_exception(signals: tuple[signal.Signals, ...] | None = None) -> dict[signal.Signals, Any]:

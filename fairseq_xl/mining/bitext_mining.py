@@ -95,10 +95,7 @@ def read_sentences(path: str, folder: Path | None = None) -> Sentences:
 def _with_ids(
     path: str, rows: Sequence[str], line_numbers: np.ndarray, folder: Path | None
 ) -> tuple[Sequence[str], Sequence[str], np.ndarray]:
-    """Ids, texts and lines of rows ``id TAB sentence`` at `line_numbers` (n,), without rows that lack a sentence.
-
-    Raises `UserError` for a row without id and for a repeated id.
-    """
+    """Ids, texts and lines of rows ``id TAB sentence`` with a sentence; `UserError` without or for equal ids."""
     ids, texts, lines = GrowingStrings(folder), GrowingStrings(folder), GrowingArray(folder, np.int64)
     for block in slices(len(rows)):
         block_lines, parts = line_numbers[block], [row.split("\t", 1) for row in rows[block]]
@@ -143,17 +140,6 @@ def read_gold(path: str, sides: Sequence[Sentences]) -> set[tuple[int, int]]:
     if not pairs:
         raise UserError(f"{path} holds no pairs")
     return pairs
-
-
-def mine_texts(
-    texts: tuple[Sequence[str], Sequence[str]],
-    embeddings: Sequence[Vectors],
-    neighbors: int = NEIGHBORS,
-    folder: Path | None = None,
-) -> Sequence[Pair]:
-    """Pairs of source and target sentences, (n,) and (m,), by `mine_distinct`."""
-    source, target = (distinct(side, folder) for side in texts)
-    return mine_distinct((source, target), embeddings, neighbors, folder)
 
 
 def mine_distinct(

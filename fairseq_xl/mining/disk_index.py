@@ -6,6 +6,7 @@ index is built, and at most `MAX_SAMPLED` vectors while the cells are learned. T
 memory-mapped file, of which the OS caches as much as fits.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -62,22 +63,13 @@ def disk_index(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: in
         channels: C.
         chunk: maximum number of vectors for one call of `rows`.
     """
-    path = folder / "index"
-    index = _read(path)
-    if index is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        parts = _parts(folder, rows, count, channels, chunk)
-        _merge(folder, parts, path)
-        index = import_faiss().read_index(str(path))
-    return index
-
-
-def _read(path: Path) -> Any:
-    """The complete index in a file; None without one, or if it was moved: it stores the path of its vectors."""
-    try:
-        return import_faiss().read_index(str(path)) if path.exists() else None
-    except RuntimeError:
-        return None
+    path, faiss = folder / "index", import_faiss()
+    if path.exists():
+        with contextlib.suppress(RuntimeError):  # of an index that was moved: it stores the path of its vectors
+            return faiss.read_index(str(path))
+    folder.mkdir(parents=True, exist_ok=True)
+    _merge(folder, _parts(folder, rows, count, channels, chunk), path)
+    return faiss.read_index(str(path))
 
 
 def nearest_approximately(
@@ -125,8 +117,11 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
     if not empty.exists():
         cells = cell_count(count)
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(channels), channels, cells, faiss.METRIC_INNER_PRODUCT)
-        sample = permutation(np.random.default_rng(count), count)(np.arange(min(count, cells * PER_CELL)))
-        index.train(_in_chunks(rows, np.sort(sample), channels, chunk))
+        sample = np.sort(permutation(np.random.default_rng(count), count)(np.arange(min(count, cells * PER_CELL))))
+        vectors = np.empty((len(sample), channels), np.float32)
+        for first in range(0, len(sample), chunk):
+            vectors[first : first + chunk] = rows(sample[first : first + chunk])
+        index.train(vectors)
         _write(index, empty)
     size = max(1, PART_BYTES // (4 * channels * chunk)) * chunk  # vectors of a part
     parts = [folder / f"part-{start:012}" for start in range(0, count, size)]
@@ -141,14 +136,6 @@ def _parts(folder: Path, rows: Callable[[np.ndarray], np.ndarray], count: int, c
     return parts
 
 
-def _in_chunks(rows: Callable[[np.ndarray], np.ndarray], indices: np.ndarray, channels: int, chunk: int) -> np.ndarray:
-    """The vectors (n, C) of `indices` (n,), read in chunks."""
-    vectors = np.empty((len(indices), channels), np.float32)
-    for first in range(0, len(indices), chunk):
-        vectors[first : first + chunk] = rows(indices[first : first + chunk])
-    return vectors
-
-
 def _merge(folder: Path, parts: list[Path], path: Path) -> None:
     """Merges the parts, which are mapped into memory, to the index, and removes them.
 
@@ -160,21 +147,15 @@ def _merge(folder: Path, parts: list[Path], path: Path) -> None:
     result = subprocess.run([sys.executable, "-c", MERGE, *names], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if result.returncode:
         output = result.stderr.decode(errors="replace")
-        reason = _room_problem(result.returncode, output)
-        if reason is not None:
-            raise UserError(f"{lists} was not written: {reason}")
+        codes = {code for code in NO_ROOM if os.strerror(code) in output}
+        if result.returncode == -signal.SIGBUS:  # the disk is full at a write to a mapped file
+            codes = {errno.ENOSPC}
+        if codes:
+            raise UserError(f"{lists} was not written: {room_problem(OSError(min(codes), ''))}")
         raise RuntimeError(f"{folder}: FAISS cannot merge the index:\n{output}")
     os.replace(merged, path)
     for part in (*parts, folder / "empty"):
         part.unlink()
-
-
-def _room_problem(status: int, output: str) -> str | None:
-    """The reason if a merge failed for lack of disk space, from its exit status and messages; None otherwise."""
-    codes = {code for code in NO_ROOM if os.strerror(code) in output}
-    if status == -signal.SIGBUS:  # SIGBUS: the disk is full at a write to a mapped file
-        codes = {errno.ENOSPC}
-    return room_problem(OSError(min(codes), "")) if codes else None
 
 
 def _write(index: Any, path: Path) -> None:

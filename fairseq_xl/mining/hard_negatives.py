@@ -55,10 +55,7 @@ BLOCK_ROWS = 1 << 20  # rows of a mapped file in memory at a time
 class SentenceVectors:
     """The deep averaging network of a checkpoint, as a function from sentences to sentence embeddings.
 
-    Args:
-        checkpoint: its file.
-        data: the folder of binarized text with the network's dictionary.
-        pairs: language pairs of the folder, separated by commas; None: those of the network's training.
+    The data folder has the network's dictionary; `pairs` are joined by commas, by default those of its training.
     """
 
     def __init__(self, checkpoint, data, pairs=None):
@@ -82,10 +79,8 @@ class SentenceVectors:
 def build_index(vectors, side, lines, exact_below, folder):
     """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
 
-    Args:
-        vectors: a `SentenceVectors` or the like.
-        exact_below: the index is exact for fewer sentences than this; otherwise it has cells, and a search visits some.
-        folder: for the vectors of an index with cells; a complete one is opened.
+    It is exact for fewer sentences than `exact_below`; otherwise it has cells, of which a search visits some, and its
+    vectors are in a folder, where a complete one is opened.
     """
     if len(lines) >= exact_below:
         return disk_index(folder, lambda rows: vectors(side, lines[rows]), len(lines), vectors.channels, LINES_AT_ONCE)
@@ -100,21 +95,20 @@ class Pool:
     """The distinct sentences of the second side, sorted by length, which is the order of the index.
 
     Many hashes and lines are in files of a folder. Sentences count as equal if their lengths and the first 64 - b bits
-    of their hashes are equal, where b bits hold the length.
-
-    Args:
-        pairs: the `SentencePairs`.
-        longest: maximum length of a sentence, in tokens; pairs with a longer one are left out.
-        folder: for the files.
+    of their hashes are equal, where b bits hold the length. Pairs with a sentence of more than `longest` tokens are
+    left out.
     """
 
     def __init__(self, pairs, longest, folder):
         self.candidates, self.side = pairs.candidates, pairs.sides[1]
         pairs.measured(longest)  # raises `UserError` if all are longer
         self.length_bits = np.uint64((longest + 1).bit_length())
-        tables = folder, pairs.table_prefixes, pairs.lines
-        sentences = _table("sentences", *tables, lambda: self._pair_keys(pairs, longest))
-        self.hashes = _table("candidates", *tables, lambda: _distinct_keys(sentences))  # (m,) length, hash
+
+        def sorted_keys(name, blocks):  # in a file of the folder if the text is long
+            return table(str(folder / f"{name}.table"), pairs.table_prefixes, pairs.lines, blocks, None)
+
+        sentences = sorted_keys("sentences", lambda: self._pair_keys(pairs, longest))
+        self.hashes = sorted_keys("candidates", lambda: _distinct_keys(sentences))  # (m,) length, hash
         self.lines = self._lines(pairs, longest, folder)  # (m,) the first line of each sentence
         lengths = LengthRange(pairs, longest)
         bounds = [self._keys(bound, np.zeros(1, np.uint64)) for bound in (lengths.least, lengths.most + 1)]
@@ -144,15 +138,6 @@ class Pool:
             result[indices[is_new]] = first + usable[firsts[is_new]]
         return result
 
-    def lengths(self, lines):
-        """Tokens (n,) of the second sentences of lines (n,)."""
-        return self.side.sizes[lines]
-
-
-def _table(name, folder, prefixes, lines, blocks):
-    """Sorted keys, in a file of the folder if the text is long."""
-    return table(str(folder / f"{name}.table"), prefixes, lines, blocks, None)
-
 
 def _distinct_keys(keys):
     """Yields the distinct keys among sorted keys (n,), in blocks."""
@@ -172,7 +157,7 @@ def nearest_negatives(index, queries, lines, pool, count):
     """
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
-    bounds = pool.bounds[pool.lengths(lines)]  # (b, 2)
+    bounds = pool.bounds[pool.side.sizes[lines]]  # (b, 2)
     for any_length in (False, True):
         open_rows = np.flatnonzero(negatives[:, 0] < 0)
         if any_length:
@@ -209,25 +194,29 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
 
 
 def mine(vectors, pairs, count, exact_below, longest, made_with):
-    """Mines the negatives of one language pair and split, and writes them beside it.
+    """Mines the negatives of one language pair and split, writes them beside it, and returns their statistics.
 
     Args:
         vectors: a `SentenceVectors` or the like.
-        pairs: the `SentencePairs`.
         count: negatives for each sentence.
         exact_below: use an exact index for fewer distinct sentences than this.
         longest: maximum length of a sentence, in tokens; longer ones neither get negatives nor are negatives.
         made_with: dict of the inputs of the result; a whole or partial result with an equal dict is reused.
-
-    Returns: the statistics, a dict.
     """
     made_with = made_with | {"text": pairs.fingerprint, "count": count, "exact_below": exact_below, "length": longest}
-    folder = Path(f"{pairs.prefix}.negatives.part")
-    result = _stored_statistics(pairs, made_with)
-    if result is not None:
-        logger.info("%s is there already", negatives_file(pairs.prefix))
+    folder, path = Path(f"{pairs.prefix}.negatives.part"), negatives_file(pairs.prefix)
+    statistics_file = Path(f"{pairs.prefix}.negatives.json")
+    try:
+        read_negatives(pairs)
+    except UserError:  # they are missing or not complete
+        note = {}
     else:
-        if negatives_file(pairs.prefix).exists():
+        note = read_note(statistics_file) or {}
+    if note.get("made_with") == made_with:
+        result = {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
+        logger.info("%s is there already", path)
+    else:
+        if path.exists():
             logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
         parts_folder.begin(folder, made_with)
         pool = Pool(pairs, longest, folder)
@@ -237,25 +226,13 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
             negatives[lines] = part["negatives"]
             statistics.add(lines, part)
         result = {"made_with": made_with, "prefix": pairs.prefix} | statistics.result(len(pool.lines))
-        _write(pairs, negatives, result)
+        statistics_file.unlink(missing_ok=True)  # the old ones, before the negatives of new ones are there
+        with replacing(path) as file:
+            np.save(file, negatives)
+        note = {"format": FORMATS["note of added files"], **result, "fingerprints": {path.name: fingerprint(path)}}
+        write_json(statistics_file, note)
     shutil.rmtree(folder, ignore_errors=True)  # a killed run may have left it beside the result
     return result
-
-
-def _statistics_file(prefix):
-    return Path(f"{prefix}.negatives.json")
-
-
-def _stored_statistics(pairs, made_with):
-    """Statistics of the stored negatives; None unless they are complete and have the same `made_with`."""
-    try:
-        read_negatives(pairs)
-    except UserError:
-        return None
-    note = read_note(_statistics_file(pairs.prefix))
-    if not note or note.get("made_with") != made_with:
-        return None
-    return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
 
 
 def _empty_negatives(folder, lines, count):
@@ -318,10 +295,7 @@ def _mine_part(vectors, pairs, lines, pool, random, index, count):
 class Statistics:
     """Counts of sentences, mean similarities, separability by length, share of negatives nearer than translations.
 
-    Args:
-        pairs: the `SentencePairs`.
-        longest: maximum length of a sentence, in tokens.
-        folder: for a mapped file of 8 bytes per line.
+    A folder has a mapped file of 8 bytes per line.
     """
 
     def __init__(self, pairs, longest, folder):
@@ -360,12 +334,9 @@ class Statistics:
 
 
 def length_separability(translations, negatives):
-    """Accuracy, in percent, of a threshold on length that separates translations from as many negatives.
+    """Accuracy, in percent, of the best threshold on |log(length / source's length)| for negatives; 50 is guessing.
 
-    The threshold is the best one on |log(length / source's length)|; 50 is guessing.
-
-    Args:
-        translations, negatives: counts of pairs by the lengths of the source and of the target sentence, (L, L).
+    There are as many translations and negatives, counts of pairs by lengths of the source and of the target, (L, L).
     """
     sources, targets = np.nonzero(translations + negatives)
     ratios = np.maximum(sources, targets) / np.minimum(sources, targets)
@@ -373,16 +344,6 @@ def length_separability(translations, negatives):
     weights = (translations - negatives)[sources, targets]
     lead = np.cumsum(np.bincount(which.reshape(-1), weights=weights, minlength=len(values)))  # below each threshold
     return round(50 + 50 * float(np.abs(lead).max()) / int(translations.sum()), 2)
-
-
-def _write(pairs, negatives, result):
-    """Writes the negatives (lines, k) of all lines, then their statistics: old statistics are removed first."""
-    _statistics_file(pairs.prefix).unlink(missing_ok=True)
-    with replacing(negatives_file(pairs.prefix)) as file:
-        np.save(file, negatives)
-    path = negatives_file(pairs.prefix)
-    note = {"format": FORMATS["note of added files"], **result, "fingerprints": {path.name: fingerprint(path)}}
-    write_json(_statistics_file(pairs.prefix), note)
 
 
 def prefixes(task, data, split):

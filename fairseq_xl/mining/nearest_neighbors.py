@@ -6,7 +6,7 @@ search for millions of vectors, which compares a part of them.
 """
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,16 +16,9 @@ from fairseq_xl.errors import UserError
 BLOCK_VECTORS = 1 << 15  # vectors of a side in memory; on a GPU, their similarities too: 4 GB
 
 
-class Vectors(Protocol):
-    """Rows (n, C) that are read in parts: an array, a memory map, or `Rows` of one."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        ...
-
-    def __getitem__(self, rows: Any, /) -> Any:
-        """Some rows, an array (b, C); `rows` is a slice or an array of indices (b,)."""
-        ...
+Vectors = (
+    Any  # rows (n, C) that are read in parts, by a slice or indices (b,): an array, a memory map, or `Rows` of one
+)
 
 
 class Rows:
@@ -82,8 +75,7 @@ def normalize(rows: np.ndarray) -> np.ndarray:
 def _search_by_faiss(queries: np.ndarray, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Inner products (b, k) of queries (b, C) with their k best keys (c, C), and the indices of these (b, k)."""
     faiss = import_faiss()
-    result: tuple[np.ndarray, np.ndarray] = faiss.knn(queries, keys, count, metric=faiss.METRIC_INNER_PRODUCT)
-    return result
+    return faiss.knn(queries, keys, count, metric=faiss.METRIC_INNER_PRODUCT)
 
 
 def _search_on_gpu(queries: np.ndarray, keys: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,23 +20,17 @@ from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 
 
-def with_defaults(config: Type[FairseqDataclass], class_name: str, **defaults: Any) -> Type[FairseqDataclass]:
-    """A subclass of `config` called `class_name` with other defaults; help texts and types stay."""
-    fields = []
-    for name, default in defaults.items():
-        inherited = config.__dataclass_fields__[name]
-        fields.append((name, inherited.type, field(default=default, metadata=inherited.metadata)))
-    # comparison and repr are inherited: compiling them for each architecture takes a tenth of the package's import
-    subclass = make_dataclass(class_name, fields, bases=(config,), eq=False, repr=False)
-    subclass.__module__ = __name__
-    return subclass
-
-
 def register_architecture(
     name: str, model: Type[BaseFairseqModel], config: Type[FairseqDataclass], **defaults: Any
 ) -> None:
     """Registers `model` with these `defaults` for `--arch name` and `model: {_name: name}`."""
-    config_class = with_defaults(config, f"{name}_config", **defaults)
+    fields = []
+    for option, default in defaults.items():
+        inherited = config.__dataclass_fields__[option]
+        fields.append((option, inherited.type, field(default=default, metadata=inherited.metadata)))
+    # comparison and repr are inherited: compiling them for each architecture takes a tenth of the package's import
+    config_class = make_dataclass(f"{name}_config", fields, bases=(config,), eq=False, repr=False)
+    config_class.__module__ = __name__
     model_class = type(name, (model,), {"__doc__": model.__doc__, "__module__": __name__})
     globals()[config_class.__name__] = config_class  # where pickle finds them
     globals()[name] = model_class
@@ -115,24 +109,16 @@ for _size, _layers, _shape in (("tiny", 3, _TINY), ("small", 3, _SMALL), ("large
 
 
 def check_architecture(cfg: Any, kind: type) -> None:
-    """Raises `UserError` for a model of another package, and for a number out of range.
-
-    Args:
-        kind: class of the models that the error names.
-    """
+    """Raises `UserError` for a model of another package, naming those of a class, and for a number out of range."""
     name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
-    if name not in ARCH_MODEL_REGISTRY or not hasattr(cfg, "max_positions"):
-        raise UserError(f"--arch {name}: choose one of {', '.join(_architectures(kind))}")
-    check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
-
-
-def _architectures(kind: type) -> list[str]:
-    """The registered architectures of a class by family: ["xl_dan", "xl_mt_{base,big,small,tiny}", …]."""
+    if name in ARCH_MODEL_REGISTRY and hasattr(cfg, "max_positions"):
+        check_ranges(MODEL_DATACLASS_REGISTRY[name], cfg)
+        return
     families: dict[str, list[str]] = {}
-    for name in sorted(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("xl_")):
-        if not issubclass(ARCH_MODEL_REGISTRY[name], kind):
-            continue
-        family, _, size = name.rpartition("_")
-        has_sizes = size in ("tiny", "small", "base", "big", "large")
-        families.setdefault(family if has_sizes else name, []).extend([size] if has_sizes else [])
-    return [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]
+    for arch in sorted(arch for arch in ARCH_MODEL_REGISTRY if arch.startswith("xl_")):
+        if issubclass(ARCH_MODEL_REGISTRY[arch], kind):
+            family, _, size = arch.rpartition("_")
+            has_sizes = size in ("tiny", "small", "base", "big", "large")
+            families.setdefault(family if has_sizes else arch, []).extend([size] if has_sizes else [])
+    names = [f"{family}_{{{','.join(sizes)}}}" if sizes else family for family, sizes in families.items()]
+    raise UserError(f"--arch {name}: choose one of {', '.join(names)}")

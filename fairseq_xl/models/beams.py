@@ -36,7 +36,10 @@ class BeamCaches:
         memory, masks = encoder_out["encoder_out"][0], encoder_out["encoder_padding_mask"]
         pairs = [part for layer in layers for part in layer.cross_attention.keys_and_values(memory)]
         self.memory = torch.stack(pairs).unflatten(0, (-1, 2))  # (N, 2, B, H, S, D)
-        self.memory_mask = _padding_scores(masks[0], memory.dtype) if masks else None  # (B, 1, 1, aligned S)
+        self.memory_mask: Tensor | None = None  # (B, 1, 1, S and more for aligned strides): 0 or -inf at padding
+        if masks:
+            padded = F.pad(masks[0], (0, -masks[0].size(1) % _ALIGNED), value=True)[:, None, None]
+            self.memory_mask = torch.zeros_like(padded, dtype=memory.dtype).masked_fill_(padded, float("-inf"))
         self.languages, self.beam, self.longest, self.length = languages, beam, longest, 0
         *sizes, _, channels = self.memory.shape
         self.past = memory.new_empty(*sizes, 0, channels)  # (N, 2, B, H, L * K, D)
@@ -134,9 +137,3 @@ def masked_attention(mask: Tensor | None) -> Callable[..., Tensor]:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
     return attend
-
-
-def _padding_scores(padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, S) bool, True at padding -> 0 or -inf, (B, 1, 1, S and more for aligned strides)"""
-    padded = F.pad(padding_mask, (0, -padding_mask.size(1) % _ALIGNED), value=True)
-    return padded.new_zeros(padded.shape, dtype=dtype).masked_fill_(padded, float("-inf"))[:, None, None]

@@ -132,10 +132,7 @@ class DenoisingConfig(BackboneConfig):
 
 @dataclass
 class NgramDecoderConfig(DenoisingConfig):
-    """`DenoisingConfig` with a decoder that predicts several tokens at each position; defaults are xFNP's.
-
-    Liang et al. 2020, section 4.2.
-    """
+    """A decoder that predicts several tokens at each position; defaults are xFNP's (Liang et al. 2020, section 4.2)."""
 
     predicting_streams: int = option(
         2,

@@ -35,23 +35,14 @@ class XLDenoisingModel(XLEncoderDecoderModel):
         super().__init__(cfg, dictionary)
         self.heads = nn.ModuleDict()
 
-    @staticmethod
-    def shares_embeddings(cfg: DenoisingConfig) -> bool:
-        """Returns True: encoder and decoder always share the token embeddings (Liang et al. 2020, section 4.1)."""
-        return True
-
-    @property
-    def may_skip_parameters(self) -> bool:
-        """Whether an update may leave parameters unused: those of some heads."""
-        return len(self.heads) > 0
-
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
-        """Puts modules under `heads.NAME`; their weights are initialized already."""
         self.heads.update(heads)
 
-    def forward(self, compute: Callable, batch: Any) -> Any:  # type: ignore[override]  # it trains by losses only
-        """Return `compute(self, batch)`, as in `XLEncoderModel`."""
-        return self.run_compute(compute, batch)
+    def forward(  # type: ignore[override]  # net_input has the arguments of `XLEncoderDecoderModel`
+        self, compute: Optional[Callable] = None, batch: Any = None, **net_input: Any
+    ) -> Any:
+        """Returns `compute(self, batch)` or, without `compute`, logits as `XLEncoderDecoderModel` does."""
+        return super().forward(compute=compute, batch=batch, **net_input)
 
 
 class XLBackTranslationModel(XLDenoisingModel):
@@ -61,12 +52,3 @@ class XLBackTranslationModel(XLDenoisingModel):
     """
 
     description = "an encoder-decoder: --arch xl_unmt_tiny and the like"
-    shares_embeddings = staticmethod(XLEncoderDecoderModel.shares_embeddings)
-
-    def forward(  # type: ignore[override]  # net_input has those of `XLEncoderDecoderModel`
-        self, compute: Optional[Callable] = None, batch: Any = None, **net_input: Any
-    ) -> Any:
-        """Returns `compute(self, batch)` or, without `compute`, logits as `XLEncoderDecoderModel` does."""
-        if compute is None:
-            return XLEncoderDecoderModel.forward(self, **net_input)
-        return super().forward(compute, batch)

@@ -20,12 +20,8 @@ from fairseq_xl.modules.stack import Stack
 class Encoder(nn.Module):
     """Embeddings and a stack of layers; the token embeddings are parameters of the encoder.
 
-    Args:
-        cfg: the backbone
-        token_embeddings: embeddings of the vocabulary
-        layers: number of layers
-        num_languages: rows of the language embeddings, where the model has them
-        cross_attention: whether the layers have cross-attention, for `forward` with a memory
+    `num_languages` are the rows of the language embeddings, where the model has them. With `cross_attention` the layers
+    have it, for `forward` with a memory.
     """
 
     def __init__(
@@ -133,11 +129,6 @@ class XLEncoderModel(BaseFairseqModel):
         """The model for `task.dictionary`."""
         dictionary = task.dictionary
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages)
-
-    @property
-    def may_skip_parameters(self) -> bool:
-        """Whether an update may leave parameters unused: some heads, the output layer or cross-attention."""
-        return self.cross_attention or len(self.heads) > 0
 
     def add_heads(self, heads: Dict[str, nn.Module]) -> None:
         """Puts modules under `heads.NAME`; their weights are initialized already."""

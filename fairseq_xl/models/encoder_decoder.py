@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models.beams import BeamCaches, masked_attention
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder, stack_packings
-from fairseq_xl.modules.attention import Cache, LayerCache, attend
+from fairseq_xl.modules.attention import Cache, LayerCache, SelfAttention, attend
 from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
 from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.layer import Layer, final_norm
@@ -94,24 +94,25 @@ class Decoder(FairseqIncrementalDecoder):
         dictionary: has `first_language`, the id of the first of `num_languages` contiguous symbols `[xx]`
         token_embeddings: token embeddings with output bias
         shared: whether they belong to the encoder; otherwise they are parameters of the decoder
+        self_attention, extra_positions: as in `Layer` and `Embeddings`
     """
 
-    def __init__(self, cfg: EncoderDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool):
+    def __init__(
+        self,
+        cfg: EncoderDecoderConfig,
+        dictionary: Any,
+        token_embeddings: TokenEmbeddings,
+        shared: bool,
+        self_attention: Callable[..., SelfAttention] = SelfAttention,
+        extra_positions: int = 0,
+    ):
         super().__init__(dictionary)
         if not shared:
             self.token_embeddings = token_embeddings
-        self.embeddings = self.make_embeddings(cfg, token_embeddings)
-        self.layers = Stack(self.make_layer(cfg) for _ in range(cfg.decoder_layers))
+        self.embeddings = Embeddings(cfg, token_embeddings, dictionary.num_languages, extra_positions)
+        self.layers = Stack(Layer(cfg, True, self_attention) for _ in range(cfg.decoder_layers))
         self.final_norm = final_norm(cfg)
         self.output = OutputLayer(cfg, token_embeddings)
-
-    def make_embeddings(self, cfg: EncoderDecoderConfig, token_embeddings: TokenEmbeddings) -> Embeddings:
-        """Makes the embeddings of the decoder's input."""
-        return Embeddings(cfg, token_embeddings, self.dictionary.num_languages)
-
-    def make_layer(self, cfg: EncoderDecoderConfig) -> Layer:
-        """Makes one layer."""
-        return Layer(cfg, cross_attention=True)
 
     def forward(
         self,
@@ -165,30 +166,20 @@ class Decoder(FairseqIncrementalDecoder):
         if incremental_state is not None:
             first_position = prev_output_tokens.size(1) - 1
             prev_output_tokens = prev_output_tokens[:, -1:]
-        packings = (packing, memory_packing)
-        inputs = (prev_output_tokens, languages, first_position, encoder_out, incremental_state)
-        return self.new_features(*inputs, packings), None
+        inputs = dict(encoder_out=encoder_out, incremental_state=incremental_state, packings=(packing, memory_packing))
+        return self.new_features(prev_output_tokens, languages, first_position, **inputs), None
 
-    def new_features(
-        self,
-        tokens: Tensor,
-        languages: Optional[Tensor],
-        first_position: int,
-        encoder_out: Optional[EncoderOut],
-        incremental_state: Optional[IncrementalState],
-        packings: Tuple[PackingTensors, PackingTensors] = (None, None),
-    ) -> Tensor:
+    def new_features(self, tokens: Tensor, languages: Optional[Tensor], first_position: int, **inputs: Any) -> Tensor:
         """(B, T) -> hidden states (B, T, C)
 
         Args:
             tokens: (B, T) ids, without those whose keys and values are in the caches
             languages: (B, 1) language ids of the output; None for a model without language embeddings
             first_position: number of tokens before `tokens`
-            encoder_out, incremental_state: as in `extract_features`
-            packings: of the tokens and of the memory
+            inputs: `encoder_out`, `incremental_state` and `packings` of `through_layers`
         """
         hidden = self.embeddings(tokens, languages=languages, first_position=first_position)
-        return self.through_layers(hidden, encoder_out, incremental_state, packings=packings)
+        return self.through_layers(hidden, **inputs)
 
     def through_layers(
         self,
@@ -202,8 +193,10 @@ class Decoder(FairseqIncrementalDecoder):
         """(B, T, C) -> (B, T, C)
 
         Args:
+            encoder_out, incremental_state: as in `extract_features`
             attend: attention function of self-attention, for sequences that are not packed
             attend_memory: the same of cross-attention; used with an incremental state only
+            packings: packing of the tokens and of the memory
         """
         memory, memory_padding_mask = None, None
         if encoder_out is not None:
@@ -217,15 +210,10 @@ class Decoder(FairseqIncrementalDecoder):
         return self.final_norm(hidden)
 
     def begin(self, encoder_out: EncoderOut, starts: Tensor, beam: int, longest: int) -> BeamCaches:
-        """Begins a search; returns the caches for `next_features`, with at most `longest` positions.
+        """Begins a search with `beam` hypotheses of at most `longest` tokens; returns the caches for `next_features`.
 
-        Args:
-            encoder_out: result of `SourceEncoder.forward`, one row per sentence
-            starts: (B, 1) symbols `[xx]` that begin the decoder's input
-            beam: hypotheses of a sentence
-
-        Raises:
-            UserError: as `extract_features`
+        `encoder_out` is that of `SourceEncoder.forward`, one row per sentence; `starts` (B, 1) are the symbols `[xx]`
+        that begin the decoder's input. Raises `UserError` as `extract_features` does.
         """
         return BeamCaches(self.layers, encoder_out, self._languages(starts, {}), beam, longest)
 
@@ -290,28 +278,18 @@ class XLEncoderDecoderModel(BaseFairseqModel):
     """
 
     backbone = "a Transformer"  # as in `XLEncoderModel`
+    decoder_class: type[Decoder] = Decoder
 
     def __init__(self, cfg: EncoderDecoderConfig, dictionary: Any):
         super().__init__()
         self.cfg = cfg
-        size, pad, share = len(dictionary), dictionary.pad(), self.shares_embeddings(cfg)
+        size, pad = len(dictionary), dictionary.pad()
+        share = getattr(cfg, "share_embeddings", None) is not False  # without the option, as in xDAE, always
         source = TokenEmbeddings(size, cfg.embed_dim, pad, output_bias=share)
         target = source if share else TokenEmbeddings(size, cfg.embed_dim, pad, output_bias=True)
         self.encoder = SourceEncoder(cfg, source, cfg.encoder_layers, dictionary.num_languages)
-        self.decoder = self.make_decoder(cfg, dictionary, target, share)
+        self.decoder = self.decoder_class(cfg, dictionary, target, share)
         self.apply(partial(init_weights, std=cfg.init_std))
-
-    @staticmethod
-    def shares_embeddings(cfg: EncoderDecoderConfig) -> bool:
-        """Whether encoder and decoder share the token embeddings."""
-        return cfg.share_embeddings
-
-    @staticmethod
-    def make_decoder(
-        cfg: EncoderDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool
-    ) -> Decoder:
-        """Makes the decoder; `shared` token embeddings belong to the encoder."""
-        return Decoder(cfg, dictionary, token_embeddings, shared)
 
     @classmethod
     def build_model(cls, cfg: EncoderDecoderConfig, task: Any) -> "XLEncoderDecoderModel":

@@ -57,12 +57,7 @@ UNUSED_IN_INTERACTIVE: dict[str, dict[str, str]] = {
     "dataset": {"gen_subset": "fairseq-interactive reads --input"},
     "common_eval": dict.fromkeys(("quiet", "results_path"), "fairseq-interactive prints all output"),
 }
-SECTIONS = {
-    "generation": GenerationConfig,
-    "dataset": DatasetConfig,
-    "common": CommonConfig,
-    "common_eval": CommonEvalConfig,
-}
+SECTIONS = dict(generation=GenerationConfig, dataset=DatasetConfig, common=CommonConfig, common_eval=CommonEvalConfig)
 #: option -> its range in `fairseq_xl.errors.RANGES`, None for any finite number, and its upper bound
 _NUMBERS: dict[str, tuple[str | None, int]] = {
     "beam": ("1 or more", LARGEST_BEAM),
@@ -76,13 +71,9 @@ _NUMBERS: dict[str, tuple[str | None, int]] = {
 
 
 def check_generation(args: Any, symbols: int) -> None:
-    """Raises `UserError` for options without effect, out of range, or that exclude each other.
+    """Raises `UserError` for options of `GenerationConfig` without effect, out of range, or that exclude each other.
 
-    For --lenpen with --unnormalized it logs a warning.
-
-    Args:
-        args: a `GenerationConfig`.
-        symbols: number of symbols of the dictionary.
+    `symbols` is the size of the dictionary. For --lenpen with --unnormalized it logs a warning.
     """
     _check_unused({"generation": args}, UNUSED)
     for name, (expected, below) in _NUMBERS.items():

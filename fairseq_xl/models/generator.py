@@ -59,10 +59,7 @@ class _ActiveSentences:
 
 
 class XLSequenceGenerator(SequenceGenerator):
-    """fairseq's `SequenceGenerator`, with its options and results, for decoders of this package.
-
-    Each step reads from the GPU only which hypotheses have ended.
-    """
+    """fairseq's `SequenceGenerator` for decoders of this package; a step reads from the GPU which hypotheses end."""
 
     def _generate(
         self,
@@ -87,7 +84,14 @@ class XLSequenceGenerator(SequenceGenerator):
             lengths = (source.ne(self.eos) & source.ne(self.pad)).sum(dim=1)
         limits = self.limits(source, lengths)
         if constraints is not None:
-            _check_constraints(constraints, limits)
+            # (B, N): the first column of the packed constraints of a line is their number, 0 separates them
+            counts = constraints[:, 1:].ne(0).sum(1).tolist()
+            for pieces, longest in zip(counts, limits, strict=True):
+                if pieces > longest:
+                    raise UserError(
+                        f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most "
+                        f"{longest}: raise --max-len-b"
+                    )
         start, hypotheses = self.eos if bos_token is None else bos_token, [[] for _ in source]
         with torch.inference_mode():  # spares a tenth of the time of small operators
             beams = self._begin(sample, lengths, limits, prefix_tokens, start)
@@ -97,16 +101,10 @@ class XLSequenceGenerator(SequenceGenerator):
         return _sort_by_score(hypotheses)
 
     def limits(self, source: Tensor, lengths: Tensor) -> list[int]:
-        """The maximum length of each sentence's output, without </s>.
+        """Maximum length of the output, without </s>, for each source (B, S), with lengths (B,) for --match-source-len.
 
-        It depends on the sentence alone; fairseq's depends on the longest source of the batch.
-
-        Args:
-            source: (B, S)
-            lengths: (B,), for --match-source-len
-
-        Raises:
-            UserError: --min-len above the maximum of every sentence
+        It depends on the sentence alone; fairseq's depends on the longest source of the batch. Raises `UserError` for a
+        --min-len above the maximum of every sentence.
         """
         maximum = self.max_len - 1 if self.max_len_a or self.match_source_len else min(self.max_len_b, self.max_len - 1)
         if self.min_len > maximum:
@@ -302,10 +300,7 @@ def generator_class(args: Any, models: Any, dictionary: Any) -> tuple[type | Non
     """The class of the generator (None: fairseq's, for --score-reference) and its further arguments.
 
     Its output lacks language symbols and ``<mask>``. With --print-alignment the models store the attention of the
-    decoder's last layer, averaged over heads.
-
-    Args:
-        args: a `GenerationConfig`.
+    decoder's last layer, averaged over heads. `args` is a `GenerationConfig`.
     """
     if args.score_reference:
         if args.print_alignment:
@@ -335,13 +330,10 @@ def restrict(generator: Any, allowed: NDArray[np.bool_]) -> None:
 def generate(
     generator: Any, models: Any, sample: Any, dictionary: Any, pair: tuple[str, str], **inputs: Any
 ) -> Hypotheses:
-    """The hypotheses of a batch in the target language; those of an empty line are empty.
+    """The hypotheses of a batch of `EvaluationDataset` in the target language; those of an empty line are empty.
 
-    Args:
-        generator: fairseq's or an `XLSequenceGenerator`.
-        sample: a batch of `EvaluationDataset`, whose ``net_input`` gets the source language.
-        pair: codes of source and target language.
-        inputs: ``prefix_tokens`` and ``constraints`` of fairseq's generators.
+    The generator is fairseq's or an `XLSequenceGenerator`, `inputs` are its ``prefix_tokens`` and ``constraints``. The
+    ``net_input`` of the batch gets the source language.
     """
     source = sample["net_input"]["src_tokens"]  # (B, S)
     languages = torch.full_like(source[:, 0], dictionary.language_id(pair[0]))
@@ -349,27 +341,12 @@ def generate(
     with torch.no_grad():
         hypotheses = generator.generate(models, sample, bos_token=dictionary.language_symbol(pair[1]), **inputs)
     empty = source.ne(dictionary.pad()).sum(1).le(2).tolist()  # <s> </s>
-    return [
-        [_emptied(hypothesis, dictionary.eos()) for hypothesis in beam] if is_empty else beam
-        for beam, is_empty in zip(hypotheses, empty)
-    ]
-
-
-def _emptied(hypothesis: dict[str, Tensor], eos: int) -> dict[str, Tensor]:
-    tokens = hypothesis["tokens"].new_tensor([eos])
-    scores = hypothesis["positional_scores"].new_zeros(1)
-    return hypothesis | {"tokens": tokens, "positional_scores": scores, "score": scores.sum()}
-
-
-def _check_constraints(constraints: Tensor, limits: list[int]) -> None:
-    """Raises `UserError` if the packed constraints (B, N) of a line have more pieces than its limit, (B,)."""
-    counts = constraints[:, 1:].ne(0).sum(1).tolist()  # the first column is their number, 0 separates them
-    for pieces, longest in zip(counts, limits, strict=True):
-        if pieces > longest:
-            raise UserError(
-                f"--constraints: the constraints of a line have {pieces} pieces, and a hypothesis has at most "
-                f"{longest}: raise --max-len-b"
-            )
+    for beam, is_empty in zip(hypotheses, empty):
+        for hypothesis in beam if is_empty else ():
+            tokens = hypothesis["tokens"].new_tensor([dictionary.eos()])
+            scores = hypothesis["positional_scores"].new_zeros(1)
+            hypothesis.update(tokens=tokens, positional_scores=scores, score=scores.sum())
+    return hypotheses
 
 
 def _extended(rows: Tensor, new: Tensor) -> Tensor:

@@ -56,13 +56,10 @@ class MonoTransConfig(EncoderConfig):
 
 
 class SpecialTokenEmbeddings(TokenEmbeddings):
-    """Token embeddings with a separate matrix (5, C) for the special symbols, which all languages share.
+    """Token embeddings with a separate matrix (5, C) for the symbols `special`, which all languages share.
 
-    The rows of special symbols in the other matrix are not used. The output bias, also that of the special symbols,
-    belongs to the language (Artetxe et al. 2020, section 3.2).
-
-    Args:
-        special: ids of the special symbols, `pad` among them
+    Their rows in the other matrix are not used. The output bias, also that of the special symbols, belongs to the
+    language (Artetxe et al. 2020, section 3.2).
     """
 
     special_rows: Tensor  # (V,) row of each special symbol, else -1
@@ -99,10 +96,7 @@ class MonoTransEmbeddings(Embeddings):
         self.first_without_position, self.noise = cfg.language_positions, cfg.embedding_noise
 
     def add_positions(self, inputs_embeds: Tensor, positions: Tensor, segments: Optional[Tensor]) -> Tensor:
-        """Token embeddings (B, T, C), position embeddings (B, T, C) or (T, C), segments (B, T) -> (B, T, C).
-
-        Without `segments` all tokens are in the first segment.
-        """
+        """As in `Embeddings`, with noise; the first token may have neither position nor segment: -> (B, T, C)."""
         summed = torch.full((inputs_embeds.size(1), 1), 2.0, device=inputs_embeds.device)  # embeddings of each token
         if self.segments is not None:
             positions = positions + self.embed_segments(segments)
@@ -152,7 +146,6 @@ class XLMonoTransModel(XLEncoderModel):
 
     @classmethod
     def build_model(cls, cfg: MonoTransConfig, task: Any) -> "XLMonoTransModel":
-        """The model for `task.dictionary`."""
         dictionary = task.dictionary
         return cls(cfg, len(dictionary), dictionary.pad(), dictionary.num_languages, dictionary.shared)
 

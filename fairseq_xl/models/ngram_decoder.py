@@ -11,8 +11,7 @@ from fairseq_xl.models.beams import BeamCaches
 from fairseq_xl.models.config import NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
 from fairseq_xl.models.encoder_decoder import Decoder, EncoderOut, IncrementalState
-from fairseq_xl.modules.embeddings import Embeddings, TokenEmbeddings
-from fairseq_xl.modules.layer import Layer
+from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.ngram_attention import NgramAttention, Streams
 
 
@@ -33,34 +32,21 @@ class NgramDecoder(Decoder):
                 f"--relative-buckets {cfg.relative_buckets} should be from 2 to less than twice the "
                 f"--relative-distance {cfg.relative_distance}"
             )
-        super().__init__(cfg, dictionary, token_embeddings, shared)
+        attention = partial(NgramAttention, buckets=cfg.relative_buckets)
+        # the extra positions are those predicted at the last token
+        super().__init__(cfg, dictionary, token_embeddings, shared, attention, extra_positions=cfg.predicting_streams)
         self.cfg = cfg
         self.stream_embeddings = nn.Embedding(cfg.predicting_streams, cfg.embed_dim)
 
-    def make_embeddings(self, cfg: NgramDecoderConfig, token_embeddings: TokenEmbeddings) -> Embeddings:
-        """Makes embeddings with further positions, those predicted at the last token."""
-        count = self.dictionary.num_languages
-        return Embeddings(cfg, token_embeddings, count, extra_positions=cfg.predicting_streams)
-
-    def make_layer(self, cfg: NgramDecoderConfig) -> Layer:
-        """Makes a layer with n-stream self-attention."""
-        return Layer(cfg, cross_attention=True, self_attention=partial(NgramAttention, buckets=cfg.relative_buckets))
-
     def new_features(
-        self,
-        tokens: Tensor,
-        languages: Optional[Tensor],
-        first_position: int,
-        encoder_out: Optional[EncoderOut],
-        incremental_state: Optional[IncrementalState],
-        packings: Any = None,
+        self, tokens: Tensor, languages: Optional[Tensor], first_position: int, packings: Any = None, **inputs: Any
     ) -> Tensor:
         """(B, T) -> hidden states (B, T, C) of the first predicting stream, which predict the next token.
 
         Arguments as in `Decoder.new_features`; the caches hold keys and values of the main stream. Streams are not
         packed.
         """
-        return self._streams(tokens, languages, first_position, encoder_out, incremental_state, predicting=1)[:, 1]
+        return self._streams(tokens, languages, first_position, predicting=1, **inputs)[:, 1]
 
     def next_features(self, tokens: Tensor, caches: BeamCaches) -> Tensor:
         """As `Decoder.next_features`: (B, K) -> hidden states (B, K, C) of the first predicting stream."""
@@ -84,35 +70,24 @@ class NgramDecoder(Decoder):
         """(B, T) -> hidden states (B, S, T, C): main stream, then the first `predicting` streams (None: all)."""
         languages = self._languages(prev_output_tokens, incremental_state)
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        before, count = prev_output_tokens.size(1) - tokens.size(1), predicting or self.cfg.predicting_streams
-        return self._streams(tokens, languages, before, encoder_out, incremental_state, count)
+        first_position = prev_output_tokens.size(1) - tokens.size(1)
+        predicting = predicting or self.cfg.predicting_streams
+        inputs = dict(encoder_out=encoder_out, incremental_state=incremental_state)
+        return self._streams(tokens, languages, first_position, predicting, **inputs)
 
     def _streams(
-        self,
-        tokens: Tensor,
-        languages: Optional[Tensor],
-        first_position: int,
-        encoder_out: Optional[EncoderOut],
-        incremental_state: Optional[IncrementalState],
-        predicting: int,
+        self, tokens: Tensor, languages: Optional[Tensor], first_position: int, predicting: int, **inputs: Any
     ) -> Tensor:
         """As `new_features`: (B, T) -> (B, S, T, C), main stream and the first `predicting` streams."""
-        count, time = 1 + predicting, tokens.size(1)
-        hidden = self._embedded(tokens, languages, first_position, count)
-        attend = Streams(
-            count, time, first_position + time, self.cfg.relative_buckets, self.cfg.relative_distance, tokens.device
-        )
-        hidden = self.through_layers(hidden, encoder_out, incremental_state, attend)
-        return hidden.unflatten(1, (count, -1))
-
-    def _embedded(self, tokens: Tensor, languages: Optional[Tensor], first_position: int, count: int) -> Tensor:
-        """New tokens (B, T) from `first_position` on -> inputs of the first layer, (B, S*T, C), of `count` streams."""
-        batch, time = tokens.shape
+        (batch, time), device = tokens.shape, tokens.device
         main = self.embeddings(tokens, languages=languages, first_position=first_position)
-        ahead = torch.arange(1, count, device=tokens.device)[:, None]
-        positions = (first_position + ahead + torch.arange(time, device=tokens.device)).flatten()
-        rows = self.stream_embeddings.weight[: count - 1].repeat_interleave(time, dim=0).expand(batch, -1, -1)
-        return torch.cat((main, self.embeddings(tokens, positions, languages, inputs_embeds=rows)), dim=1)
+        ahead = torch.arange(1, 1 + predicting, device=device)[:, None]
+        positions = (first_position + ahead + torch.arange(time, device=device)).flatten()
+        rows = self.stream_embeddings.weight[:predicting].repeat_interleave(time, dim=0).expand(batch, -1, -1)
+        hidden = torch.cat((main, self.embeddings(tokens, positions, languages, inputs_embeds=rows)), dim=1)
+        distances = self.cfg.relative_buckets, self.cfg.relative_distance
+        attend = Streams(1 + predicting, time, first_position + time, *distances, device)
+        return self.through_layers(hidden, attend=attend, **inputs).unflatten(1, (1 + predicting, -1))
 
 
 class XLNgramDecoderModel(XLDenoisingModel):
@@ -125,13 +100,7 @@ class XLNgramDecoderModel(XLDenoisingModel):
     """
 
     description = "an encoder-decoder that predicts several tokens at each position: --arch xl_xfnp_tiny and the like"
-
-    @staticmethod
-    def make_decoder(
-        cfg: NgramDecoderConfig, dictionary: Any, token_embeddings: TokenEmbeddings, shared: bool
-    ) -> NgramDecoder:
-        """Makes the decoder with the encoder's token embeddings."""
-        return NgramDecoder(cfg, dictionary, token_embeddings, shared)
+    decoder_class = NgramDecoder
 
     def teacher_forced(self, batch: Any) -> List[Tensor]:
         """Hidden states (B, T, C) of each predicting stream; the i-th, from 0 on, predicts ``target[:, t + i]``."""

@@ -40,13 +40,8 @@ class TaskLanguageModule:
     """The language module of a task's xl_monotrans_* model: the checkpoint's, a new one, or that of --language-module.
 
     A checkpoint stores the hash of the body that its language module was learned with. A module is put into that body
-    only, or into one that was fine-tuned from it.
-
-    Args:
-        cfg: options of the task, a `LanguageModuleConfig`.
-        dictionary: the run's dictionary.
-        folder: the data folder, for messages.
-        new: whether the run begins with a new language module in place of the checkpoint's.
+    only, or into one that was fine-tuned from it. If `new`, the run begins with a new module in place of the
+    checkpoint's.
     """
 
     def __init__(self, cfg: Any, dictionary: XLDictionary, folder: Path, new: bool = False):
@@ -109,13 +104,11 @@ class TaskLanguageModule:
                 raise UserError(
                     f"--new-language-module: --language-module {self.file} would take its place; choose one of them"
                 )
-        if self.replacement is not None:
-            self._check_shapes(model.state_dict())
-            if from_checkpoint:
-                model.before_loading = self._replace_module
-
-    def _check_shapes(self, state: dict[str, Tensor]) -> None:
-        needed = split(state, self.replacement.language_positions)[0]
+        if self.replacement is None:
+            return
+        if from_checkpoint:
+            model.before_loading = self._replace_module
+        needed = split(model.state_dict(), self.replacement.language_positions)[0]
         for name, value in needed.items():
             replacement = self.replacement.state.get(name)
             if replacement is None:
@@ -186,10 +179,7 @@ def _shared(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def matching_parameters(model: nn.Module, patterns: Iterable[str], option: str) -> set[str]:
-    """Names of the parameters that match one of `patterns`; ``language-module`` stands for the language module.
-
-    Raises `UserError` naming `option` for a pattern that matches none.
-    """
+    """Names of parameters that match a pattern (``language-module``: all of it); `UserError` if one matches none."""
     names, matching = [name for name, _ in model.named_parameters()], set()
     for pattern in patterns:
         if pattern == PATTERN and isinstance(model, XLMonoTransModel):

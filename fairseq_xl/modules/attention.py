@@ -31,7 +31,7 @@ def attend(
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Scaled dot-product attention: softmax(q k^T / sqrt(D)) v.
+    """Scaled dot-product attention: softmax(q k^T / sqrt(D)) v, (B, H, T, D).
 
     Args:
         query: (B, H, T, D)
@@ -40,9 +40,6 @@ def attend(
         causal: query t attends to the keys up to S - T + t, the last query to all. Padding must be on the right then,
             so that each query has a key
         dropout: probability of dropping an attention weight
-
-    Returns:
-        (B, H, T, D)
     """
     if _uses_matmul_attention(query, dropout):
         return attend_by_products(query, key, value, padding_mask=padding_mask, causal=causal, dropout=dropout)
@@ -53,14 +50,6 @@ def attend(
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=causal)
     hidden_keys: Any = _hidden_keys(queries, keys, query.device, padding_mask, causal)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=~hidden_keys, dropout_p=dropout)
-
-
-def attention_weights(query: Tensor, key: Tensor, padding_mask: Tensor | None) -> Tensor:
-    """softmax(q k^T / sqrt(D)): query (B, H, T, D), key (B, H, S, D), padding mask (B, S) or None -> (B, H, T, S)"""
-    scores = query @ key.transpose(2, 3) * query.size(3) ** -0.5
-    if padding_mask is not None:
-        scores = scores.masked_fill(padding_mask[:, None, None, :], float("-inf"))
-    return scores.float().softmax(dim=3)
 
 
 def attend_packed(
@@ -359,7 +348,10 @@ class CrossAttention(_Attention):
             key, value = cache.key, cache.value
         query = split_heads(self.query(hidden), self.heads)
         if self.keeps_weights:
-            self.weights = attention_weights(query, key, memory_padding_mask).mean(dim=1)
+            scores = query @ key.transpose(2, 3) * query.size(3) ** -0.5  # (B, H, T, S)
+            if memory_padding_mask is not None:
+                scores = scores.masked_fill(memory_padding_mask[:, None, None, :], float("-inf"))
+            self.weights = scores.float().softmax(dim=3).mean(dim=1)
         return self.out(join_heads(attend(query, key, value, padding_mask=memory_padding_mask, dropout=dropout)))
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:

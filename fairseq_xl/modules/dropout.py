@@ -24,7 +24,6 @@ class Dropout(nn.Module):
         return drop_values(hidden, self.probability if self.training else 0.0)
 
     def extra_repr(self) -> str:
-        """The probability, for `print(model)`."""
         return str(self.probability)
 
 
@@ -40,12 +39,8 @@ def drop_values(hidden: Tensor, probability: float) -> Tensor:
 def draw_keep_mask(shape: Sequence[int], probability: float) -> tuple[Tensor, float]:
     """Draws on CPU which values dropout keeps, with sixteen random bits per value: one draw serves four values.
 
-    Args:
-        shape: any
-        probability: of dropping a value, from 0 to below 1
-
-    Returns:
-        bool (shape), False where a value is dropped, and the factor that preserves the expectation
+    Returns bool (shape), False where a value is dropped with a probability below 1, and the factor that preserves the
+    expectation.
     """
     values = math.prod(shape)
     dropped_levels = min(round(probability * _LEVELS), _LEVELS - 1)  # not all levels, or the factor is infinite

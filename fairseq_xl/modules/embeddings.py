@@ -161,7 +161,6 @@ class Embeddings(nn.Module):
 
     @property
     def token_embeddings(self) -> TokenEmbeddings:
-        """The token embeddings."""
         return self._token_embeddings[0]
 
     def forward(

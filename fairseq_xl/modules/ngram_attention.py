@@ -52,11 +52,8 @@ class Streams:
     def for_hypotheses(cls, count: int, mask: Tensor, buckets: int, max_distance: int) -> "Streams":
         """The attention function of one step of beam search, with one query for each of T hypotheses.
 
-        The keys are those of all hypotheses at position 0, then at position 1, and so on.
-
-        Args:
-            count, buckets, max_distance: as above
-            mask: (B, 1, T, K) or (T, K) bool, True where a key belongs to another hypothesis
+        The keys are those of all hypotheses at position 0, then at position 1, and so on. The mask, (B, 1, T, K) or (T,
+        K) bool, is True where a key belongs to another hypothesis.
         """
         hypotheses, keys = mask.shape[-2:]
         positions = torch.arange(keys // hypotheses, device=mask.device)

@@ -94,12 +94,9 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor, smoothing: float, differentiable: bool
     ) -> tuple[Tensor, Tensor]:
-        """Returns the loss and the negative log-likelihood of targets (N,).
+        """Returns loss and negative log-likelihood of targets (N,), by hidden (N, C), weight (V, C) and bias (V,).
 
-        Args:
-            hidden, weight, bias: (N, C), (V, C) and (V,)
-            smoothing: share of label smoothing
-            differentiable: whether a backward pass may follow
+        A backward pass may follow only if `differentiable`; `smoothing` is the share of label smoothing.
         """
         exact, is_half = torch.promote_types(hidden.dtype, torch.float32), hidden.dtype == torch.float16
         needs_grad = [differentiable and needed for needed in ctx.needs_input_grad[:3]]  # hidden, weight, bias

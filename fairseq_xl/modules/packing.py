@@ -64,27 +64,21 @@ class Packing(NamedTuple):
 
 
 def find_packing(tokens: np.ndarray, pad: int) -> PackingTensors | None:
-    """The packing of an array (B, T), by which a model can leave out padding; None without padding.
-
-    Returns: ``indices``, ``offsets`` and ``padding_mask`` as in `Packing`.
-    """
-    is_token = tokens != pad
-    return None if is_token.all() else _packing(is_token)
-
-
-def _packing(is_token: np.ndarray) -> PackingTensors:
-    """`find_packing` for a mask (B, T), False at padding."""
-    offsets = np.concatenate(([0], np.cumsum(is_token.sum(axis=1))))
-    return {
-        "indices": torch.from_numpy(np.flatnonzero(is_token)),
-        "offsets": torch.from_numpy(offsets.astype(np.int32)),
-        "padding_mask": torch.from_numpy(~is_token),
-    }
+    """The packing of an array (B, T), as in `Packing`, by which a model leaves out padding; None without padding."""
+    return find_packings(pad, tokens=tokens)["tokens"]
 
 
 def find_packings(pad: int, **arrays: np.ndarray) -> dict[str, PackingTensors | None]:
     """`find_packing` of several arrays (B, T_i) by name; if one has padding, all are packed."""
-    masks = {name: tokens != pad for name, tokens in arrays.items()}
+    masks = {name: tokens != pad for name, tokens in arrays.items()}  # True at tokens
     if all(mask.all() for mask in masks.values()):
         return dict.fromkeys(arrays)
-    return {name: _packing(mask) for name, mask in masks.items()}
+    offsets = {name: np.concatenate(([0], np.cumsum(mask.sum(axis=1)))) for name, mask in masks.items()}
+    return {
+        name: {
+            "indices": torch.from_numpy(np.flatnonzero(mask)),
+            "offsets": torch.from_numpy(offsets[name].astype(np.int32)),
+            "padding_mask": torch.from_numpy(~mask),
+        }
+        for name, mask in masks.items()
+    }

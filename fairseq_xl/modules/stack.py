@@ -87,10 +87,6 @@ def _run_layer(layer: Callable[..., Tensor], hidden: Tensor, inputs: dict[str, A
 def set_up_stacks(model: Any, cfg: Any, on_gpu: bool) -> None:
     """Sets --compile and --checkpoint-activations for the stacks of layers of a model.
 
-    Args:
-        cfg: options of the task.
-        on_gpu: whether the model will be trained on a GPU.
-
     Raises `UserError` for a model without stacks and, with --compile, without a compiler.
     """
     if not (cfg.compile or cfg.checkpoint_activations):

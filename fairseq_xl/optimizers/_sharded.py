@@ -1,7 +1,7 @@
 """--zero-sharding os: each process has the optimizer state of its share of the parameters."""
 
 import logging
-from itertools import chain
+from itertools import chain, count
 
 import torch
 from fairseq import utils
@@ -36,12 +36,11 @@ class ShardedOptimizer(ZeroRedundancyOptimizer):
             raise UserError(f"the checkpoint's optimizer has {len(saved)} parameters, this run {len(positions)}")
         keys = [saved[positions[id(parameter)]] for parameter in optimizer_parameters(self.optim)]
         state = {position: state_dict["state"][key] for position, key in enumerate(keys) if key in state_dict["state"]}
-        first = 0
-        groups = []
-        for group, settings in zip(self.optim.param_groups, state_dict["param_groups"]):
-            last = first + len(group["params"])
-            groups.append({**settings, "params": list(range(first, last))})
-            first = last
+        numbers = count()
+        groups = [
+            {**settings, "params": [next(numbers) for _ in group["params"]]}
+            for group, settings in zip(self.optim.param_groups, state_dict["param_groups"])
+        ]
         self.optim.load_state_dict({"state": state, "param_groups": groups})
         self._sync_param_groups(self.optim.param_groups, self.param_groups)  # type: ignore[attr-defined]
 

@@ -42,7 +42,6 @@ class Adam(MultiTensorOptimizer):
     """
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
-        """Updates parameters of one device and type for the `step`-th time."""
         if parameters[0].dtype == torch.float32:
             self._update(parameters, parameters, gradients(parameters), step, group)
             return

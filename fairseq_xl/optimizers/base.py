@@ -45,12 +45,7 @@ class MultiTensorOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _count(self, parameters: list[Tensor]) -> dict[tuple, list[Tensor]]:
-        """Counts one update of the parameters that have a gradient.
-
-        Returns:
-            {(number of updates, device, type): parameters}; the number differs among parameters where objectives of a
-            run use different ones.
-        """
+        """Counts an update of the parameters with a gradient: {(number of their updates, device, type): parameters}."""
         counted: dict[tuple, list[Tensor]] = {}
         for parameter in parameters:
             if parameter.grad is None:
@@ -122,10 +117,7 @@ def chunks(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 class XLOptimizer(FairseqOptimizer):
-    """An optimizer of this package in fairseq, with options NAME_betas, NAME_eps, weight_decay and lr.
-
-    Raises `UserError` for options out of range.
-    """
+    """An optimizer with options NAME_betas, NAME_eps, weight_decay and lr; `UserError` for one that is out of range."""
 
     name: str  # prefix of its options
     config: type
@@ -149,12 +141,13 @@ class XLOptimizer(FairseqOptimizer):
         return self.settings
 
 
-def parse_betas(option: str, text: str) -> tuple[float, float]:
-    """``(0.9, 0.98)`` -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
+def parse_betas(option: str, betas: Any) -> tuple[float, float]:
+    """``(0.9, 0.98)``, as text or not -> (0.9, 0.98); raises `UserError` unless it is two numbers from 0 to below 1."""
     try:
-        betas = [float(beta) for beta in literal(text)]
-    except (ValueError, TypeError):
-        betas = []
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise UserError(f"{option} {text!r}: two numbers from 0 to below 1 are needed: '(0.9, 0.999)'")
-    return betas[0], betas[1]
+        first, second = literal(betas) if isinstance(betas, str) else betas
+        is_valid = 0 <= first < 1 and 0 <= second < 1
+    except (ValueError, TypeError):  # no literal, or no pair of numbers
+        is_valid = False
+    if not is_valid:
+        raise UserError(f"{option} {betas}: expected two numbers from 0 to below 1, such as '(0.9, 0.98)'")
+    return float(first), float(second)

@@ -40,28 +40,24 @@ class Lamb(MultiTensorOptimizer):
     """
 
     def update(self, parameters: list[Tensor], step: int, group: dict) -> None:
-        """Updates parameters of one device and type for the `step`-th time."""
-        for chunk in chunks(parameters):
-            self._update(chunk, step, group)
-
-    def _update(self, parameters: list[Tensor], step: int, group: dict) -> None:
         b1, b2 = group["betas"]
-        grads, (means, squares) = in_float32(gradients(parameters)), self.means(parameters)
-        torch._foreach_mul_(means, b1)
-        torch._foreach_add_(means, grads, alpha=1 - b1)
-        torch._foreach_mul_(squares, b2)
-        torch._foreach_addcmul_(squares, grads, grads, value=1 - b2)
-        roots = torch._foreach_div(squares, 1 - b2**step)
-        torch._foreach_sqrt_(roots)
-        torch._foreach_add_(roots, group["eps"])
-        updates = list(torch._foreach_div(means, 1 - b1**step))
-        torch._foreach_div_(updates, roots)
-        weights = in_float32(parameters)
-        _scale_matrices(updates, weights, group["weight_decay"])
-        torch._foreach_mul_(updates, -group["lr"])
-        torch._foreach_add_(weights, updates)
-        if weights is not parameters:
-            torch._foreach_copy_(parameters, weights)
+        for chunk in chunks(parameters):
+            grads, (means, squares) = in_float32(gradients(chunk)), self.means(chunk)
+            torch._foreach_mul_(means, b1)
+            torch._foreach_add_(means, grads, alpha=1 - b1)
+            torch._foreach_mul_(squares, b2)
+            torch._foreach_addcmul_(squares, grads, grads, value=1 - b2)
+            roots = torch._foreach_div(squares, 1 - b2**step)
+            torch._foreach_sqrt_(roots)
+            torch._foreach_add_(roots, group["eps"])
+            updates = list(torch._foreach_div(means, 1 - b1**step))
+            torch._foreach_div_(updates, roots)
+            weights = in_float32(chunk)
+            _scale_matrices(updates, weights, group["weight_decay"])
+            torch._foreach_mul_(updates, -group["lr"])
+            torch._foreach_add_(weights, updates)
+            if weights is not chunk:
+                torch._foreach_copy_(chunk, weights)
 
 
 def _scale_matrices(updates: list[Tensor], weights: list[Tensor], decay: float) -> None:

@@ -34,10 +34,7 @@ class Diverged(Exception):
 
 @torch.no_grad()
 def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
-    """Scales gradients down to the norm `max_norm` (0: not at all), in a few operators for all of them.
-
-    Returns: the norm before, a float32 scalar on their device.
-    """
+    """Scales gradients to at most the norm `max_norm` (0: any); returns the norm before, float32, on their device."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.tensor(0.0)
@@ -50,9 +47,8 @@ def clip(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
 class Optimizer:
     """Updates of weights in float32 by one of fairseq's optimizers.
 
-    Attributes:
-        name: the class name by which fairseq's checkpoints tell the precision.
-        precision: that of weights and products, in words.
+    `name` is the class name by which fairseq's checkpoints tell the precision, `precision` is that of weights and
+    products in words.
     """
 
     precision = "float32"
@@ -63,9 +59,7 @@ class Optimizer:
 
     @property
     def torch_optimizer(self) -> torch.optim.Optimizer:
-        """torch's optimizer."""
-        optimizer: torch.optim.Optimizer = self.fairseq_optimizer.optimizer
-        return optimizer
+        return self.fairseq_optimizer.optimizer
 
     @property
     def loss_scale(self) -> float | None:
@@ -103,8 +97,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """The state for checkpoints, as fairseq's classes have it."""
-        state: dict[str, Any] = self.fairseq_optimizer.state_dict()
-        return state
+        return self.fairseq_optimizer.state_dict()
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
         """Restores a state with the settings of the run and of --optimizer-overrides; the scheduler sets the rate."""
@@ -269,24 +262,19 @@ class AutocastOptimizer(Optimizer):
 
     @property
     def loss_scale(self) -> float | None:
-        """The factor of the next loss."""
         return self.scaler.get_scale()
 
     def autocast(self) -> contextlib.AbstractContextManager:
-        """torch's context of products in 16 bits."""
         return torch.autocast("cuda", enabled=self.scaler.is_enabled())
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the gradients of a loss times the loss scale."""
         self.scaler.scale(loss).backward()
 
     def clip_grad_norm(self, max_norm: float) -> Tensor:
-        """Divides the gradients by the loss scale, and clips them."""
-        self.scaler.unscale_(self.torch_optimizer)
+        self.scaler.unscale_(self.torch_optimizer)  # divides the gradients by the loss scale
         return super().clip_grad_norm(max_norm)
 
     def check(self, norm: float) -> None:
-        """Lowers the loss scale after an overflow."""
         if not self.scaler.is_enabled() or math.isfinite(norm):
             return super().check(norm)
         lower = self.scaler.get_scale() * self.scaler.get_backoff_factor()
@@ -296,7 +284,6 @@ class AutocastOptimizer(Optimizer):
         raise Overflow(f"setting loss scale to: {lower}")
 
     def step(self) -> None:
-        """Makes the update."""
         self.scaler.step(self.torch_optimizer)
         self.scaler.update()
 
@@ -305,19 +292,13 @@ class AutocastOptimizer(Optimizer):
         return super().state_dict() | {SCALER: self.scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
-        """Restores a state, also one that fairseq wrote."""
         super().load_state_dict(state, overrides)
         if self.scaler.is_enabled() and "growth_factor" in (saved := state.get(SCALER) or {}):
             self.scaler.load_state_dict(saved)
 
 
 def build(cfg: DictConfig, parameters: list[Parameter]) -> Optimizer:
-    """The optimizer of a run, by --fp16, --bf16, --amp and their memory-efficient variants.
-
-    Args:
-        cfg: the run's configuration.
-        parameters: trained parameters, in the model's type.
-    """
+    """The optimizer of a run, by --fp16, --bf16, --amp and their memory-efficient variants."""
     if cfg.common.memory_efficient_fp16 or cfg.common.memory_efficient_bf16:
         return LowPrecisionOptimizer(cfg, parameters)
     if cfg.common.fp16 or cfg.common.bf16:

@@ -75,20 +75,6 @@ class _ResizedDictionary:
         return getattr(self._dictionary, name)
 
 
-def largest_share(sizes: Iterable[int], processes: int) -> Fraction:
-    """Share of the optimizer state that the process with the most of it holds under --zero-sharding os.
-
-    torch's ZeroRedundancyOptimizer gives each tensor, the largest first, to the process that has the least.
-
-    Args:
-        sizes: numbers of elements of the trained tensors.
-    """
-    loads = [0] * processes
-    for size in sorted(sizes, reverse=True):
-        loads[loads.index(min(loads))] += size
-    return Fraction(max(loads), sum(loads))
-
-
 def bucket_bytes(modules: Iterable[nn.Module], backend: str, as_views: bool = False) -> int:
     """Bytes of the copies of gradients that a process exchanges with others.
 
@@ -124,27 +110,30 @@ def count(setting: Setting, folder: Path) -> Counts:
     task = tasks.setup_task(_with_short_plan(cfg))
     model, criterion, update = _one_update(task, cfg, setting)
     objectives = pretraining_objectives(cfg, task.dictionary)
-    tokens, read, updates = _tokens_and_updates(cfg, update.batches, setting, objectives)
+    tokens, read, updates = _tokens_and_updates(cfg, update["batches"], setting, objectives)
     parameters = list(chain(model.parameters(), criterion.parameters()))
     trainable = [p.numel() for p in parameters if p.requires_grad]
-    distributed, state, buckets = cfg.distributed_training, update.optimizer, 0
+    distributed, state, buckets = cfg.distributed_training, update["optimizer"], 0
     if distributed.zero_sharding == "os":
-        state = math.ceil(state * largest_share(trainable, distributed.distributed_world_size))
+        loads = [0] * distributed.distributed_world_size
+        for size in sorted(trainable, reverse=True):  # torch gives each to the process that has the least
+            loads[loads.index(min(loads))] += size
+        state = math.ceil(state * Fraction(max(loads), sum(loads)))
     if distributed.distributed_world_size > 1:
         buckets = bucket_bytes((model, criterion), distributed.ddp_backend, distributed.gradient_as_bucket_view)
+    common = cfg.common
+    precision_name = "fp16" if common.fp16 else "bf16" if common.bf16 else "fp32"
+    if common.memory_efficient_fp16 or common.memory_efficient_bf16:
+        precision_name = f"memory-efficient {precision_name}"
+    update |= {"optimizer": state, "peak": update["peak"] - (update["optimizer"] - state) + buckets}
     return Counts(
-        precision=_precision(cfg.common),
+        **update,
+        precision=precision_name,
         parameters=sum(p.numel() for p in parameters),
         trained=sum(trainable),
-        weights=update.weights,
-        master_weights=update.master_weights,
-        gradients=update.gradients,
-        optimizer=state,
         buckets=buckets,
-        batches=update.batches,
-        peak=update.peak - (update.optimizer - state) + buckets,
         processes=distributed.distributed_world_size,
-        micro_steps=_micro_steps(cfg),
+        micro_steps=int(cfg.optimization.update_freq[0]),
         tokens=tokens,
         updates=updates,
         read_tokens=read,
@@ -153,33 +142,12 @@ def count(setting: Setting, folder: Path) -> Counts:
     )
 
 
-def _micro_steps(cfg: Any) -> int:
-    """Number of micro-steps of a process in an update."""
-    return int(cfg.optimization.update_freq[0])
-
-
-def _precision(common: Any) -> str:
-    """The name of the type of weights and activations."""
-    prefix = "memory-efficient " if common.memory_efficient_fp16 or common.memory_efficient_bf16 else ""
-    return f"{prefix}{'fp16' if common.fp16 else 'bf16' if common.bf16 else 'fp32'}"
-
-
-@dataclass(frozen=True)
-class _Update:
-    """Memory of an update of one process alone, in bytes; fields as in `Counts`."""
-
-    batches: dict[str, BatchCount]
-    weights: int
-    gradients: int
-    master_weights: int
-    optimizer: int
-    peak: int
-
-
-def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Update]:
+def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, dict[str, Any]]:
     """Builds model and criterion on the meta device, and counts an update of one process alone.
 
     It runs the largest batch of each objective, and a step of the optimizer.
+
+    Returns: the model, the criterion, and the memory by the names of fields of `Counts`.
     """
     memory = MemoryCount()
     with memory, cuda_kernels(), torch.device("meta"):
@@ -208,20 +176,18 @@ def _one_update(task: Any, cfg: Any, setting: Setting) -> tuple[Any, Any, _Updat
         for name, (count, without_gradients) in run.items()
     }
     peak = max(step, *(count.peak for count in batches.values()))
-    return model, criterion, _Update(batches, weights, gradients, master_weights, state, peak)
+    sizes = {"weights": weights, "gradients": gradients, "master_weights": master_weights, "optimizer": state}
+    return model, criterion, {"batches": batches, "peak": peak, **sizes}
 
 
 def _with_short_plan(cfg: Any) -> Any:
-    """The task's options; in pre-training the plan has `BATCHES` batches of each objective.
-
-    Raises `UserError` for a wrong cycle.
-    """
+    """The task's options, in pre-training with `BATCHES` batches of each objective; `UserError` for a wrong cycle."""
     if cfg.task._name not in PRETRAINING:
         return cfg.task
     options = copy.deepcopy(cfg.task)
     objectives = len(str(options.objectives).split(","))
     if str(options.schedule) == "cycle":
-        check_cycle(objectives, _micro_steps(cfg))
+        check_cycle(objectives, int(cfg.optimization.update_freq[0]))
     with open_dict(options):
         options.schedule, options.update_freq = "alternate", [1]
         options.updates_per_epoch = BATCHES * objectives
@@ -328,7 +294,7 @@ def _tokens_and_updates(
     cfg: Any, batches: dict[str, BatchCount], setting: Setting, objectives: dict[str, Any]
 ) -> tuple[dict[str, int], int | None, int | None]:
     """Tokens of an update over all processes, tokens that an epoch reads, and updates of an epoch."""
-    micro_steps = _micro_steps(cfg) * cfg.distributed_training.distributed_world_size  # over all processes
+    micro_steps = int(cfg.optimization.update_freq[0]) * cfg.distributed_training.distributed_world_size
     updates_per_epoch = number_of_updates(cfg.task.get("updates_per_epoch")) or UPDATES
     by_name = {name: batch.tokens for name, batch in batches.items()}
     if objectives and updates_per_epoch != AUTO:

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ FIRST = 4  # the index of the first of them in the dictionary
 SEED = 20190122
 SPLITS = {"train": 1.0, "valid": 0.1, "test": 0.1}  # share of the lines
 LABELS, TAGS = ("0", "1", "2"), ("O", "B-X", "I-X")
-LabeledLines = dict[str, Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def write_labeled(folder: Path, task: str, languages: Sequence[str], words: int,
     rng = random.Random(SEED)
     for split, share in SPLITS.items():
         for code in languages:
-            for suffix, lines in _LABELED[task](rng, words, max(int(share * examples), 4), texts).items():
+            for suffix, lines in _labeled_lines(task, rng, words, max(int(share * examples), 4), texts).items():
                 write_lines(folder / f"{split}.{code}.{suffix}", lines)
 
 
@@ -94,51 +93,31 @@ def _write_items(prefix: Path, items: Iterable[np.ndarray]) -> None:
     builder.finalize(f"{prefix}.idx")
 
 
-def _text(rng: random.Random, words: int) -> str:
-    return " ".join(rng.choices(WORDS, k=words))
+def _labeled_lines(task: str, rng: random.Random, words: int, count: int, texts: int) -> dict[str, Iterable[str]]:
+    """{suffix of a file: its lines} of `count` examples of a task; `words` and `texts` as in `write_labeled`."""
 
+    def text(length: int) -> str:
+        return " ".join(rng.choices(WORDS, k=length))
 
-# Functions of a generator, words of a text, number of examples and texts of a query: {suffix of a file: its lines}
-
-
-def _classification(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    return {"tsv": (f"{LABELS[index % 3]}\t{_text(rng, words)}\t{_text(rng, words)}" for index in range(count))}
-
-
-def _ranking(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    rows: list[str] = []
+    if task == "xl_classification":
+        return {"tsv": (f"{LABELS[index % 3]}\t{text(words)}\t{text(words)}" for index in range(count))}
+    if task == "xl_tagging":
+        sentence = (f"{word}\t{TAGS[index % 3]}" for index, word in enumerate(rng.choices(WORDS, k=words)))
+        return {"tsv": [*sentence, ""] * count}
+    if task == "xl_generation":
+        sides = {"src": words, "tgt": words // 8}
+        return {side: [text(max(length, 4)) for _ in range(count)] for side, length in sides.items()}
+    if task == "xl_ranking":
+        rows: list[str] = []
+        for index in range(count):
+            query = f"{WORDS[index % len(WORDS)]} {text(3)}"
+            rows += [f"{relevance}\t{query}\t{text(words)}" for relevance in range(texts)]
+        return {"tsv": rows}
+    paragraphs: list[dict[str, Any]] = []  # xl_question_answering, in SQuAD's format
     for index in range(count):
-        query = f"{WORDS[index % len(WORDS)]} {_text(rng, 3)}"
-        rows += [f"{relevance}\t{query}\t{_text(rng, words)}" for relevance in range(texts)]
-    return {"tsv": rows}
-
-
-def _tagging(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    sentence = (f"{word}\t{TAGS[index % 3]}" for index, word in enumerate(rng.choices(WORDS, k=words)))
-    return {"tsv": [*sentence, ""] * count}
-
-
-def _questions(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    """Contexts of `words` words with one question each, in SQuAD's format."""
-    paragraphs: list[dict[str, Any]] = []
-    for index in range(count):
-        context = _text(rng, words)
+        context = text(words)
         answer = context.split(" ")[words // 2]
         entry = {"text": answer, "answer_start": context.index(f" {answer}") + 1}
-        question = {"id": str(index), "question": _text(rng, 8), "answers": [entry]}
+        question = {"id": str(index), "question": text(8), "answers": [entry]}
         paragraphs.append({"context": context, "qas": [question]})
     return {"json": [json.dumps({"version": "1.1", "data": [{"title": "generated", "paragraphs": paragraphs}]})]}
-
-
-def _generation(rng: random.Random, words: int, count: int, texts: int) -> LabeledLines:
-    sides = {"src": words, "tgt": words // 8}
-    return {side: [_text(rng, max(length, 4)) for _ in range(count)] for side, length in sides.items()}
-
-
-_LABELED: dict[str, Callable[[random.Random, int, int, int], LabeledLines]] = {
-    "xl_classification": _classification,
-    "xl_ranking": _ranking,
-    "xl_tagging": _tagging,
-    "xl_question_answering": _questions,
-    "xl_generation": _generation,
-}

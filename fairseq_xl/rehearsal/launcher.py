@@ -90,7 +90,12 @@ def train_together(training: Prepared, deadline: float) -> UpdateResult:
             if sys.stdin.fileno() in ready:
                 sys.exit("the process that started the launcher has ended")
             for reader in waiting.intersection(ready):
-                result = _receive(reader, processes[reader])
+                try:
+                    result = reader.recv()
+                except EOFError:
+                    processes[reader].join()
+                    status = processes[reader].exitcode
+                    return UpdateResult(error=f"a process ended without a message, with status {status}")
                 if result.error is not None:
                     return result
                 losses[reader] = result.losses
@@ -99,15 +104,6 @@ def train_together(training: Prepared, deadline: float) -> UpdateResult:
             process.kill()
             process.join()
     return UpdateResult(losses=losses[next(iter(processes))])  # of rank 0, the only one that logs them
-
-
-def _receive(reader: Connection, process: Any) -> UpdateResult:
-    """The result that a rank sent; an error if it ended without sending one."""
-    try:
-        return reader.recv()
-    except EOFError:
-        process.join()
-        return UpdateResult(error=f"a process ended without a message, with status {process.exitcode}")
 
 
 def _rank(rank: int, port: int, training: Prepared, writer: Connection) -> None:

@@ -95,11 +95,7 @@ class MemoryCount(TorchDispatchMode):
         self._add(self.part, size)
 
     def _pointwise(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Runs a pointwise operator.
-
-        Results are cached by (operator, argument shapes, strides, dtypes), since torch's checks on the meta device
-        would take most of the time of a rehearsal.
-        """
+        """Runs a pointwise operator; results are cached, since torch's checks would take most of a rehearsal's time."""
         tensors = [tensor for tensor in args if isinstance(tensor, Tensor)]
         if any(tensor.layout != torch.strided for tensor in tensors):  # a sparse gradient that is added in place
             return args[0] if func._schema.name.endswith("_") else func(*args, **kwargs)
@@ -107,7 +103,10 @@ class MemoryCount(TorchDispatchMode):
             return func(*args, **kwargs)
         if func._schema.name.endswith("_"):
             return args[0]
-        key = func, tuple(map(_signature, args)), tuple(kwargs.items())
+        signature = (
+            (arg.shape, arg.stride(), arg.dtype) if isinstance(arg, Tensor) else (type(arg), arg) for arg in args
+        )
+        key = func, tuple(signature), tuple(kwargs.items())
         try:
             cached = self._results.get(key)
         except TypeError:  # a list among the arguments
@@ -133,13 +132,6 @@ class MemoryCount(TorchDispatchMode):
             if isinstance(tensor, Tensor):
                 self._count(tensor)
         return result
-
-
-def _signature(argument: Any) -> Any:
-    """The part of an argument that determines the result of a pointwise operator: shape, strides and type, or value."""
-    if isinstance(argument, Tensor):
-        return argument.shape, argument.stride(), argument.dtype
-    return type(argument), argument
 
 
 def _select(tensor: Tensor, indices: list[Tensor | None]) -> Any:

@@ -71,11 +71,9 @@ def parse_flags(arguments: list[str]) -> Any:
 
 
 def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
-    """Writes text for the flags of a setting and points their configuration to it; raises `UserError`.
+    """Writes text for the flags of a setting to a new folder and points their configuration to it; raises `UserError`.
 
-    Args:
-        folder: the new folder of the text.
-        small: whether model and batches are tiny (`shrink`).
+    If `small`, model and batches are tiny (`shrink`).
     """
     cfg = parse_flags(list(setting.arguments))
     if cfg.task._name in PRETRAINING:
@@ -100,8 +98,10 @@ def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
     write_vocabulary(folder, languages)
     dictionary = XLDictionary.load(folder / "dict.txt")
     with open_dict(cfg):
-        if task._name in PRETRAINING:
-            _random_negatives(training)
+        if task._name in PRETRAINING and "paraphrase" in str(task.objectives).split(","):
+            settings = [] if task.objective_options is None else [str(task.objective_options)]
+            task.objective_options = " ".join([*settings, "paraphrase.negatives=random"])  # they need as much memory
+            training.notes.append("random negatives in place of mined ones")
         if small:
             shrink(training, pretraining_objectives(cfg, dictionary))
         if "task_files" in task:
@@ -163,15 +163,6 @@ def shrink(training: Prepared, objectives: dict[str, Any]) -> None:
         f"one layer, {CHANNELS} channels{with_heads}, batches of {EXAMPLES} examples, "
         f"--update-freq {cfg.optimization.update_freq[0]}"
     )
-
-
-def _random_negatives(training: Prepared) -> None:
-    """Replaces mined negatives by random ones, which need as much memory."""
-    task = training.cfg.task
-    if "paraphrase" in str(task.objectives).split(","):
-        settings = [] if task.objective_options is None else [str(task.objective_options)]
-        task.objective_options = " ".join([*settings, "paraphrase.negatives=random"])
-        training.notes.append("random negatives in place of mined ones")
 
 
 def _languages_and_pairs(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -29,12 +29,7 @@ class UpdateResult:
 def run_two_updates(
     settings: Sequence[Setting], python: str = sys.executable, deadline: float = DEADLINE
 ) -> list[UpdateResult]:
-    """Makes two updates of each setting in `PROCESSES` processes.
-
-    Args:
-        python: the interpreter of the processes.
-        deadline: seconds after which the processes of a setting are ended.
-    """
+    """Makes two updates of each setting in `PROCESSES` processes of `python`, ended after `deadline` seconds each."""
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
         folder = Path(name)
         content = {"deadline": deadline, "settings": list(map(dataclasses.asdict, settings))}

@@ -22,13 +22,10 @@ class Hypothesis:
 
 
 class BeamSearch:
-    """Translates single sentences.
+    """Translates single sentences with the encoder-decoder of an exported folder.
 
-    Args:
-        exported: the folder of an encoder-decoder.
-        beam: number of hypotheses.
-        length_penalty: exponent of the length in the scores; above 1 it favors longer outputs.
-        max_length: maximum length of an output without ``</s>``; the model's longest output bounds it too.
+    A `length_penalty`, the exponent of the length in the scores, above 1 favors longer outputs. These have at most
+    `max_length` tokens without ``</s>``; the model's longest output bounds them too.
     """
 
     def __init__(self, exported: Exported, beam: int = 4, length_penalty: float = 1.0, max_length: int = 200):

@@ -29,16 +29,10 @@ OUTPUTS = ("hidden", "logits", "head")  # of an encoder
 
 
 def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str, dict[str, Graph]]:
-    """The kind of a model and its graphs by the names of their files.
+    """The kind of a model and its graphs by the names of their files; `UserError` for a model of another kind.
 
-    Args:
-        model: an encoder or an encoder-decoder, in evaluation mode.
-        task: its task.
-        output: one of `OUTPUTS`: the encoder's last hidden states, the logits of the masked language model, or the
-            outputs of a fine-tuned head. None: the head's outputs of a fine-tuned model, otherwise the hidden states.
-
-    Raises:
-        UserError: a model of another kind, or one without this output.
+    The output of an encoder is one of `OUTPUTS`: its last hidden states, the logits of the masked language model, or
+    the outputs of a fine-tuned head. By default, it is the head's of a fine-tuned model, otherwise the hidden states.
     """
     if isinstance(model, XLEncoderDecoderModel):
         if output is not None:

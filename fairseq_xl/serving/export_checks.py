@@ -85,13 +85,9 @@ def differences(graph: Graph, onnx: OnnxGraph, ranges: dict[str, int]) -> dict[s
 def text_batches(texts: dict[str, tuple[str, list[str]]], encode: Callable, task: Any, longest: int) -> list[Arrays]:
     """Inputs of an encoder for lines of text, in batches; empty lines are left out.
 
-    Args:
-        texts: {language: (file, its lines)}; the parts of a pair or triple are separated by TAB.
-        encode: a `TextEncoder`.
-        task: the model's task.
-        longest: maximum length of an input, in tokens; the longest part of a line is truncated first.
-
-    Raises `UserError` for another number of parts than a fine-tuned model reads, and for a file without text.
+    `texts` are {language: (file, its lines)}; the parts of a pair or triple are separated by TAB. Inputs have at most
+    `longest` tokens; the longest part of a line is truncated first. Raises `UserError` for another number of parts than
+    a fine-tuned model reads, and for a file without text.
     """
     pad, end = task.dictionary.pad(), task.dictionary.eos()
     parts = getattr(only_type(task), "num_texts", None)
@@ -156,12 +152,8 @@ def _compare(name: str, expected: np.ndarray, actual: np.ndarray) -> Arrays:
 def benchmark(graph: Graph, graphs: dict[str, OnnxGraph], ranges: dict[str, int]) -> dict[str, dict[str, float]]:
     """{sizes: {"torch": milliseconds, NAME: milliseconds, "NAME speedup": torch's time / its time}}.
 
-    All functions run in turns, so that other work on the machine slows all of them; medians of `REPEATS` calls.
-
-    Args:
-        graph: the graph in torch.
-        graphs: {name: the graph in onnxruntime}, with the same number of threads.
-        ranges: as in `Graph.example`.
+    The graphs in onnxruntime, {name: graph}, have the same number of threads. All functions run in turns, so that other
+    work on the machine slows all of them; medians of `REPEATS` calls.
     """
     result = {}
     for label, inputs in random_inputs(graph, ranges, TIMED):

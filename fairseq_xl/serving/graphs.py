@@ -25,13 +25,9 @@ def only_type(task: Any) -> Any:
 
 
 class Graph(nn.Module):
-    """A function of the tensors `inputs`, in this order, to the tensors `outputs`.
+    """A function of the tensors `inputs`, {name: axes} in this order, to the tensors `outputs`, {name: axes}.
 
-    Args:
-        model: the model, whose parameters the graph uses.
-        inputs: {name: axes}.
-        outputs: {name: axes}.
-        largest: {name of an axis: maximum size}; an axis without an entry has any size.
+    `largest` is {name of an axis: maximum size}; an axis without an entry has any size.
     """
 
     model: Any
@@ -70,13 +66,7 @@ class Graph(nn.Module):
 
 
 class EncoderGraph(Graph):
-    """An encoder with a function `read` of its hidden states.
-
-    Args:
-        model: an `XLEncoderModel`.
-        read: function of the model and a batch, arguments of `model.encode`, to the output.
-        outputs: {name of the output: axes}.
-    """
+    """An encoder, and a function `read` of it and a batch (arguments of `model.encode`) to `outputs`, {name: axes}."""
 
     def __init__(self, model: Any, read: Callable[[Any, dict[str, Tensor]], Tensor], outputs: dict[str, Axes]):
         super().__init__(
@@ -85,7 +75,6 @@ class EncoderGraph(Graph):
         self.read = read
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Returns the output of `read`."""
         return self.read(self.model, dict(zip(self.inputs, inputs)))
 
 
@@ -103,7 +92,6 @@ class SourceGraph(Graph):
         super().__init__(model, encoder_inputs(model.encoder), outputs, {"time": longest})
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
-        """Returns `outputs`."""
         hidden = Encoder.forward(self.model.encoder, **cast(Any, dict(zip(self.inputs, inputs))))
         cached = [layer.cross_attention.keys_and_values(hidden) for layer in self.model.decoder.layers]
         return [hidden, *(tensor for pair in cached for tensor in pair)]
@@ -130,17 +118,16 @@ class StepGraph(Graph):
         super().__init__(model, inputs, outputs, largest)
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
-        """Returns `outputs`."""
         tensors, decoder = dict(zip(self.inputs, inputs)), self.model.decoder
         caches = [
             LayerCache(*(Cache(*(tensors[f"{kind}_{name}_{layer}"] for name in ("key", "value"))) for kind in KINDS))
             for layer in range(len(decoder.layers))
         ]
         # the memory itself is not read: its keys and values are in the caches
-        encoder_out = {"encoder_out": [tensors["memory_key_0"]], "encoder_padding_mask": [tensors["padding_mask"]]}
+        memory = {"encoder_out": [tensors["memory_key_0"]], "encoder_padding_mask": [tensors["padding_mask"]]}
+        layer_inputs: dict[str, Any] = {"encoder_out": memory, "incremental_state": {"caches": caches}}
         past = tensors["past_key_0"].size(2)
-        state = {"caches": caches}
-        hidden = decoder.new_features(tensors["tokens"], tensors.get("languages"), past, encoder_out, state)
+        hidden = decoder.new_features(tensors["tokens"], tensors.get("languages"), past, **layer_inputs)
         outputs = [decoder.output(hidden[:, -1])]
         for cache in caches:
             outputs += cache.self_attention.key, cache.self_attention.value

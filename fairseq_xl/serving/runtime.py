@@ -16,13 +16,9 @@ Arrays = dict[str, np.ndarray]
 
 
 class OnnxGraph:
-    """An ONNX file as a function of named arrays.
+    """An ONNX file as a function of named arrays, on a number of threads; 0: all cores.
 
-    Args:
-        path: the file; nothing in it is executed but ONNX's operators.
-        threads: number of threads; 0: all cores.
-
-    Raises `UserError` for a missing or damaged file.
+    Nothing in the file is executed but ONNX's operators. Raises `UserError` for a missing or damaged file.
     """
 
     def __init__(self, path: Path, threads: int = 0):
@@ -46,12 +42,7 @@ class OnnxGraph:
 
 
 class Exported:
-    """A folder of `fairseq-xl export-onnx`: its description and its graphs.
-
-    Args:
-        folder: the folder.
-        int8: whether to open the graphs with 8-bit weights.
-        threads: number of threads; 0: all cores.
+    """A folder of `fairseq-xl export-onnx`: its description and its graphs, those with 8-bit weights if `int8`.
 
     Raises `UserError` for a folder that is not one of `fairseq-xl export-onnx`, and for a damaged one.
     """

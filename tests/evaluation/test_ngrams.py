@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_xl.commands import main as fairseq_xl_command
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.ngrams import MODELS, Counts, bits, components, flat, interpolate, next_token_probabilities
+from fairseq_xl.evaluation.ngrams import MODELS, Counts, Model, bits, components, flat, interpolate
 
 END = 0
 
@@ -103,8 +103,10 @@ def test_probabilities_of_the_next_token_sum_to_one_and_follow_the_text():
     words = [[6], [4, 5]]
     lines = [np.array([*(token for word in rng.integers(2, size=4) for token in words[word]), END]) for _ in range(60)]
     predicted = np.array([END, 4, 5, 6])
+    model = Model(lines, predicted, 7, END)
     for before in predicted:
-        each = [next_token_probabilities(lines, predicted, 7, END, np.array([before, token]))[0] for token in predicted]
+        pairs = [np.array([before, token]) for token in predicted]
+        each = [model.probabilities(pair, np.array([1]), MODELS["bigram"])[0] for pair in pairs]
         assert sum(each) == pytest.approx(1, abs=0.02 if before == END else 1e-9)  # nothing follows the last END
-    found = next_token_probabilities(lines, predicted, 7, END, np.array([4, 5, 4, 4]))
+    found = model.probabilities(np.array([4, 5, 4, 4]), np.arange(1, 4), MODELS["bigram"])
     assert len(found) == 3 and found[0] > 0.5 > 0.2 > found[2]

@@ -10,7 +10,15 @@ from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, margin
 from fairseq_xl.io.matrices import open_matrix
-from fairseq_xl.mining.bitext_mining import Pair, best_threshold, mine, mine_texts, read_sentences, rounded
+from fairseq_xl.mining.bitext_mining import (
+    Pair,
+    best_threshold,
+    distinct,
+    mine,
+    mine_distinct,
+    read_sentences,
+    rounded,
+)
 from fairseq_xl.mining.nearest_neighbors import nearest
 from tests.commands import pretraining, run_train
 from tests.tasks.tiny_text import WORDS, sentences
@@ -98,7 +106,7 @@ def test_repeated_sentences_are_one_neighbor_and_in_no_pair():
     vectors = np.eye(3)[[0, 0, 0, 1, 2]], np.eye(3)[[2, 1, 0]]
     once = list(mine(np.eye(3), np.eye(3)[[2, 1, 0]], 2))
     assert {(pair.source, pair.target) for pair in once} == {(0, 2), (1, 1), (2, 0)}
-    found = mine_texts(texts, vectors, 2)
+    found = mine_distinct([distinct(side) for side in texts], vectors, 2)
     assert [(pair.source, pair.target) for pair in found] == [(3, 1), (4, 0)]
     assert found[0].margin == once[0].margin  # copies of a are not both neighbors of b
 

@@ -146,7 +146,7 @@ def test_parts_of_another_size_are_not_read(pairs, monkeypatch):
         negatives_file(pairs.prefix).unlink()
         in_parts(monkeypatch, 50, chunks)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(hard_negatives, "_write", raise_interrupt)
+            patch.setattr(np, "save", raise_interrupt)
             hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
         assert len(list(folder.glob("*.npz"))) == files
         negatives_file(pairs.prefix).write_bytes(b"")
@@ -193,7 +193,7 @@ def test_damaged_partial_results_are_mined_again(pairs, monkeypatch):
     for spoilt in ("made_with.json", "000000000050-50.npz"):
         negatives_file(pairs.prefix).unlink()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(hard_negatives, "_write", raise_interrupt)
+            patch.setattr(np, "save", raise_interrupt)
             hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
         (folder / spoilt).write_bytes((folder / spoilt).read_bytes()[:20])
         hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
@@ -209,7 +209,7 @@ def test_partial_results_of_other_inputs_are_dropped(pairs, monkeypatch, other):
     """The inputs differ by network, by one word of the text, or by length."""
     in_parts(monkeypatch, 50)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(hard_negatives, "_write", raise_interrupt)
+        patch.setattr(np, "save", raise_interrupt)
         hard_negatives.mine(FixedVectors(), pairs, 1, 10**6, 128, MADE_WITH)
     assert len(list(Path(f"{pairs.prefix}.negatives.part").glob("*.npz"))) == 6
     if other == "text":

@@ -22,7 +22,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io import temporary_arrays
 from fairseq_xl.io.files import replacing
 from fairseq_xl.mining import bitext_mining, disk_index
-from fairseq_xl.mining.bitext_mining import distinct, mine_texts, read_sentences
+from fairseq_xl.mining.bitext_mining import distinct, mine_distinct, read_sentences
 
 ROOT = Path(__file__).parents[2]
 LINES = 150
@@ -156,8 +156,8 @@ def test_pairs_are_read_from_the_disk(tmp_path):
     rng = np.random.default_rng(2)
     vectors = rng.normal(size=(40, 8)).astype(np.float32)
     texts = [f"{number % 38}" for number in range(40)]
-    found = mine_texts((texts, texts), (vectors, vectors), folder=tmp_path)
-    expected = mine_texts((texts, texts), (vectors, vectors))
+    found = mine_distinct((distinct(texts, tmp_path),) * 2, (vectors, vectors), folder=tmp_path)
+    expected = mine_distinct((distinct(texts),) * 2, (vectors, vectors))
     assert isinstance(found, temporary_arrays.LazySequence) and isinstance(expected, list)
     assert {pair[1:] for pair in found} == {(number, number) for number in range(2, 38)}
     assert [pair[1:] for pair in expected] == [pair[1:] for pair in found] and found[-1] == list(found)[-1]

@@ -208,10 +208,12 @@ def line(data, folder, *more, optimizer="xl_adam"):
     return [*command, "--optimizer", optimizer, "--weight-decay", 0.1, "--adam-betas", "(0.9, 0.98)", *more]
 
 
-@pytest.mark.parametrize("form", ["fp32", "bf16", "memory-efficient-bf16"])
+FORMS = ["fp32", "fp16", "bf16", "memory-efficient-fp16", "memory-efficient-bf16"]
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, form):
-    """With --fp16: tests/engine/test_updates.py."""
-    more = [] if form == "fp32" else [f"--{form}"]
+    more = [] if form == "fp32" else [f"--{form}", "--fp16-init-scale", 1]
     whole = run_train(line(data_bin, tmp_path / "whole", "--max-update", 5, *more))
     parts = [run_train(line(data_bin, tmp_path / "parts", "--max-update", stop, *more)) for stop in (2, 5)]
     assert [loss for part in parts for loss in part.losses] == whole.losses and len(set(whole.losses)) == 5

@@ -46,10 +46,10 @@ def symbols_of(data_bin):
     return [line.rpartition(" ")[0] for line in lines]
 
 
-def test_text_with_xlms_vocabulary(named, tmp_path, fairseq_in_process):
-    """In two processes."""
+@pytest.mark.parametrize("workers", [1, 2])
+def test_text_with_xlms_vocabulary(named, tmp_path, fairseq_in_process, workers):
     data, root = tmp_path / "data-bin", named.parent
-    prepare(change(named, vocabulary=XLM), data, 2)
+    prepare(change(named, vocabulary=XLM), data, workers)
     words = [line.rpartition(" ")[0] for line in (root / "vocab").read_text(encoding="utf-8").splitlines()]
     assert symbols_of(data) == [*words, "<mask>", "[en]", "[de]"]
     written = [line.replace("@@ ", "") for line in text_of(data, "en-de", "train.en-de.de")]

@@ -29,15 +29,15 @@ def text_of(data_bin, folder, name, language):
     return [model.decode(dictionary.string(item).split()) for item in data]
 
 
-def test_a_language_with_a_tokenizer_is_tokenized_everywhere(corpus, tmp_path, fairseq_in_process):
-    """In two processes."""
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_language_with_a_tokenizer_is_tokenized_everywhere(corpus, tmp_path, fairseq_in_process, workers):
     for path in corpus.parent.glob("*.*"):
         if path.suffix in (".en", ".de"):
             path.write_text(path.read_text().replace(" .", ", x."))
     raw, tokenized = tmp_path / "raw", tmp_path / "tokenized"
-    prepare(corpus, raw, 2)
+    prepare(corpus, raw, workers)
     change(corpus, tokenizer={"en": "moses"})
-    prepare(corpus, tokenized, 2)
+    prepare(corpus, tokenized, workers)
     source = (corpus.parent / "train.en-de.en").read_text().split("\n")[:-1]
     expected = [line.replace(", x.", " , x .") for line in source]
     assert text_of(tokenized, "en-de", "train.en-de.en", "en") == expected

@@ -30,13 +30,13 @@ def check_epochs_of_examples(line, folder):
     assert equal_parameters(*(load(folder / name / LAST) for name in ("whole", "parts")))
 
 
-def check_stops(line, folder, whole, *ends):
-    """Compares a run stopped after each of `ends`, updates, with `whole`, folder and output of an uninterrupted one.
+def check_stop(line, folder, whole, stop, last):
+    """Compares a run stopped after `stop` of `last` updates with `whole`, folder and output of an uninterrupted one.
 
     Args:
         line: (save folder, options) -> a command line of fairseq-train.
     """
-    parts = [run_train(line(folder, "--max-update", end)) for end in ends]
-    assert sum((part.losses for part in parts), []) == whole[1].losses
-    assert not any("other settings" in part.log for part in parts[1:])
+    parts = [run_train(line(folder, "--max-update", end)) for end in (stop, last)]
+    assert parts[0].losses + parts[1].losses == whole[1].losses
+    assert "other settings" not in parts[1].log
     assert equal_parameters(load(folder / LAST), load(whole[0] / LAST))

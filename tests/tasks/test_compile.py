@@ -38,11 +38,9 @@ def losses(output):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(
-    "name", ["encoder", *(pytest.param(name, marks=pytest.mark.slow) for name in ("denoising", "translation"))]
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_compiled_training_has_the_same_losses(name, device, data_bin, tmp_path, counters):
-    """With validation, which is not compiled, between the updates. All layers: tests/models/test_stacks.py."""
+    """With validation, which is not compiled, between the updates."""
     more = [*NO_DROPOUT, "--max-update", 5, "--validate-interval-updates", 2]
     plain = run_train(RUNS[name](data_bin, tmp_path / "plain", *more), ON[device])
     assert not counters
@@ -53,7 +51,6 @@ def test_compiled_training_has_the_same_losses(name, device, data_bin, tmp_path,
     assert list(states[0]) == list(states[1])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_compiled_training_in_16_bits(device, data_bin, tmp_path):
     more, found = [*NO_DROPOUT, "--max-update", 3, "--disable-validation", "--bf16"], []

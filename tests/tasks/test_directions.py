@@ -25,7 +25,7 @@ from fairseq_xl.objectives.translation import Translation, TranslationConfig, _s
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
 from tests.commands import denoising, run_generate, run_interactive, run_train, translation
-from tests.tasks.resuming import LAST, check_stops
+from tests.tasks.resuming import LAST, check_stop
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
 
@@ -179,7 +179,8 @@ def test_epochs_differ_and_a_stopped_run_resumes(data, tmp_path):
     (end,) = ends
     first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
     assert set(first["de"]) != set(second["de"])
-    check_stops(line, tmp_path / "parts", (tmp_path / "whole", whole), 3, end + 3, 30)
+    for stop in (3, end + 3):
+        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", whole), stop, 30)
 
 
 def test_an_epoch_in_chunks(data, tmp_path, monkeypatch):
@@ -199,7 +200,7 @@ def test_an_epoch_in_chunks(data, tmp_path, monkeypatch):
     first, second = (drawn(whole, data, updates) for updates in (range(1, end + 1), range(end + 1, 2 * end + 1)))
     assert {code: len(numbers) for code, numbers in first.items()} == {"de": 50, "fr": 25}
     assert set(first["de"]) != set(second["de"])
-    check_stops(line, tmp_path / "parts", (tmp_path / "whole", whole), end + 3, 30)
+    check_stop(line, tmp_path / "parts", (tmp_path / "whole", whole), end + 3, 30)
     workers = ["--cpu", "--num-workers", 2, "--no-progress-bar"]
     parts = [run_train(line(tmp_path / "workers", "--max-update", last), workers) for last in (3, 6)]
     assert sum((part.losses for part in parts), []) == whole.losses[:6]

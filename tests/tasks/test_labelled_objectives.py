@@ -27,7 +27,7 @@ from tests.commands import (
     run_train,
     run_validate,
 )
-from tests.tasks.resuming import LAST, check_stops
+from tests.tasks.resuming import LAST, check_stop
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.test_finetuning_tasks import asked, line as line_of, tagged
@@ -199,7 +199,7 @@ def test_a_stopped_run_beside_pretraining_resumes(data_bin, folders, tmp_path, e
         ]
 
     whole = run_train(line(tmp_path / "whole", "--max-update", 12))
-    check_stops(line, tmp_path / "parts", (tmp_path / "whole", whole), 5, 12)
+    check_stop(line, tmp_path / "parts", (tmp_path / "whole", whole), 5, 12)
 
 
 def test_resume_is_exact(data_bin, folders, tmp_path):

@@ -110,6 +110,20 @@ def test_decoders_too(data_bin, tmp_path, arch, objective):
         assert found != expected
 
 
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_a_checkpoint_has_16_bits_for_the_model_and_32_for_training(data_bin, tmp_path, name):
+    def fits(values):
+        return all(torch.equal(value, value.to(PRECISIONS[name]).float()) for value in values)
+
+    run_train([*pretraining(data_bin, tmp_path, "--max-update", 3, f"--{name}"), "--disable-validation"])
+    path = tmp_path / "checkpoint_last.pt"
+    model = state_of(path)["model"].values()
+    assert all(value.dtype == torch.float32 for value in model) and fits(model)
+    assert fits(trained_parameters(path).values()) == name.startswith("memory")
+    moments = state_of(path)["last_optimizer_state"]["state"].values()
+    assert not fits([moment["exp_avg"] for moment in moments])
+
+
 # Resume
 
 #: the scale is too high at first, and grows again every third update: it overflows before and after the stop
@@ -118,11 +132,6 @@ SCALING = ["--fp16-init-scale", 2**24, "--fp16-scale-window", 3]
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_resume_is_exact(data_bin, tmp_path, name):
-    """From checkpoints with 16 bits for the model and 32 for training."""
-
-    def fits(values):
-        return all(torch.equal(value, value.to(PRECISIONS[name]).float()) for value in values)
-
     scaling = SCALING if name.endswith("fp16") else []
 
     def line(folder, last):
@@ -135,12 +144,6 @@ def test_resume_is_exact(data_bin, tmp_path, name):
     assert equal_parameters(*(trained_parameters(tmp_path / run / "checkpoint_last.pt") for run in ("whole", "parts")))
     for part in (first, rest):
         assert ("overflow" in part.log) == bool(scaling)
-    path = tmp_path / "parts/checkpoint_last.pt"
-    model = state_of(path)["model"].values()
-    assert all(value.dtype == torch.float32 for value in model) and fits(model)
-    assert fits(trained_parameters(path).values()) == name.startswith("memory")
-    moments = state_of(path)["last_optimizer_state"]["state"].values()
-    assert not fits([moment["exp_avg"] for moment in moments])
 
 
 def test_an_overflow_on_cpu_beside_a_gpu(data_bin, tmp_path, monkeypatch):

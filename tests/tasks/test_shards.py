@@ -24,7 +24,7 @@ from tests.commands import (
     validation,
 )
 from tests.tasks.conftest import write_encoded
-from tests.tasks.resuming import check_stops
+from tests.tasks.resuming import check_stop
 from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]
@@ -100,18 +100,18 @@ def test_an_epoch_reads_one_shard(shards, tmp_path, whole):
 
 
 @pytest.mark.parametrize(
-    "kind, stops",
+    "kind, stop",
     [
-        ("pretraining", (3, UPDATES, UPDATES + 2, 2 * UPDATES + 4)),
-        ("translation", (UPDATES + 2, 2 * UPDATES + 4)),
+        *(("pretraining", stop) for stop in (3, UPDATES, UPDATES + 2, 2 * UPDATES + 4)),
+        *(("translation", stop) for stop in (UPDATES + 2, 2 * UPDATES + 4)),
     ],
 )
-def test_resume_is_exact_in_every_shard(shards, tmp_path, whole, kind, stops):
+def test_resume_is_exact_in_every_shard(shards, tmp_path, whole, kind, stop):
     def line(folder, *more):
         return line_of(kind, f"{shards}/*", folder, "--save-interval-updates", 1, "--no-epoch-checkpoints", *more)
 
     assert len(whole(kind)[1].updates) == 4 * UPDATES
-    check_stops(line, tmp_path, whole(kind), *stops, 4 * UPDATES)
+    check_stop(line, tmp_path, whole(kind), stop, 4 * UPDATES)
 
 
 def test_long_bitext_resumes_in_every_shard(shards, tmp_path, monkeypatch):
@@ -126,8 +126,8 @@ def test_long_bitext_resumes_in_every_shard(shards, tmp_path, monkeypatch):
     updates = len(output.updates) // 4
     lines = [number for update in range(1, updates + 1) for number in output.samples[update][0]["id"].tolist()]
     assert sorted(lines) == list(range(30))
-    ends = updates + 2, 2 * updates + 4, 4 * updates
-    check_stops(line, tmp_path / "parts", (tmp_path / "whole", output), *ends)
+    for stop in (updates + 2, 2 * updates + 4):
+        check_stop(line, tmp_path / f"parts-{stop}", (tmp_path / "whole", output), stop, 4 * updates)
 
 
 @pytest.mark.parametrize("data", ["*", "0"])

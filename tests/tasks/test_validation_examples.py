@@ -9,7 +9,7 @@ from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.task_files import read_queries
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
 from tests.command_line import cli
-from tests.commands import classification, labeled, load, run_train, run_validate, translation
+from tests.commands import classification, generation, labeled, load, run_train, run_validate, translation
 from tests.tasks.test_classification import write_task
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.test_finetuning_tasks import ranked
@@ -79,6 +79,8 @@ def ranking(data, folder, save_dir, *more):
 TASKS = {
     "xl_translation": (lambda data, _, *more: translation(data, *more, "--lang-pairs", "en-de,fr-en"), "direction", 2),
     "xl_classification": (lambda data, files, *more: classification(data, files["nc"], *more), "language", 2),
+    "xl_ranking": (lambda data, files, *more: ranking(data, files["queries"], *more), "language", 2),
+    "xl_generation": (lambda data, files, *more: generation(data, files["titles"], *more), "language", 2),
     "xl_pretraining": (
         lambda data, files, *more: several(data, {name: files[name] for name in ("nc", "ner")}, *more),
         "language or pair and objective",

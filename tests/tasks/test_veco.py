@@ -18,7 +18,7 @@ from tests.commands import (
     translation,
     validation,
 )
-from tests.tasks.resuming import check_stops
+from tests.tasks.resuming import check_stop
 from tests.tasks.test_classification import write_task
 
 BOTH = "veco_mono,veco_bi"
@@ -87,7 +87,7 @@ def test_both_stages_resume_bit_by_bit(data_bin, tmp_path, stages):
         def line(folder, *more, flags=flags):
             return veco(data_bin, folder, *flags, "--save-interval-updates", 1, *more)
 
-        check_stops(line, tmp_path / name, (root / name, whole), 3, 6)
+        check_stop(line, tmp_path / name, (root / name, whole), 3, 6)
 
 
 def start(data, folder, *more):

@@ -17,7 +17,7 @@ from tests.commands import (
     translation,
     validation,
 )
-from tests.tasks.resuming import check_stops
+from tests.tasks.resuming import check_stop
 from tests.tasks.text_to_text import check_all_trained, check_beam_search
 
 CROSS = "cross_attention"
@@ -77,9 +77,10 @@ def test_every_parameter_is_trained(data_bin, tmp_path, whole):
     check_all_trained(before, load(whole[0] / "checkpoint_last.pt"))
 
 
-def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, whole):
-    """In the middle of an epoch."""
-    check_stops(partial(line, data_bin), tmp_path, whole, 2, 7)
+@pytest.mark.parametrize("stop", [2, 4])
+def test_a_stopped_run_resumes_bit_by_bit(data_bin, tmp_path, whole, stop):
+    """In the middle of an epoch and at its end."""
+    check_stop(partial(line, data_bin), tmp_path, whole, stop, 7)
 
 
 def test_validation_scores_every_token_once(data_bin, whole):

@@ -128,6 +128,8 @@ def _own(content: Any, path: Path) -> Description:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     training = (content.get("extra_state") or {}).get("train_iterator") or {}
+    type_state = identity.get("type_state", {})
+    objectives = {name: part for name, part in type_state.items() if isinstance(part, dict)}
     description = {
         "kind": f"checkpoint of fairseq_xl, task {task.get('_name')}",
         "architecture": model.get("_name"),
@@ -143,7 +145,8 @@ def _own(content: Any, path: Path) -> Description:
         "directions": identity.get("lang_pairs"),
         "languages of generation": identity.get("writes"),
         "fine-tuned for": identity.get("head"),
-        "labels": _labels(identity.get("type_state", {})),
+        "labels": type_state.get("labels")
+        or {name: part["labels"] for name, part in objectives.items() if "labels" in part},
         "updates": history.get("num_updates"),
         "epoch": training.get("epoch"),
         "best validation value": (content.get("extra_state") or {}).get("best"),
@@ -152,12 +155,6 @@ def _own(content: Any, path: Path) -> Description:
         "optimizer state": content.get("last_optimizer_state") is not None,
     }
     return {name: value for name, value in description.items() if value not in (None, [], {}, "")}
-
-
-def _labels(state: dict[str, Any]) -> Any:
-    """The labels in the state of a task type; of several objectives {name: labels}."""
-    objectives = {name: part for name, part in state.items() if isinstance(part, dict)}
-    return state.get("labels") or {name: part["labels"] for name, part in objectives.items() if "labels" in part}
 
 
 def _data(folder: Path) -> Description:

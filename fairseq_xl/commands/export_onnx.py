@@ -87,15 +87,13 @@ def _report(
     """
     threads = torch.get_num_threads()
     opened = {name: OnnxGraph(path, threads) for name, path in files.items()}
-    report: dict[str, Any] = {"bytes": {path.name: _size(path) for path in files.values()}}
+    sizes = {  # with their large parameters, FILE.data
+        path.name: sum(map(os.path.getsize, path.parent.glob(f"{path.name}*"))) for path in files.values()
+    }
+    report: dict[str, Any] = {"bytes": sizes}
     report["maximum_difference"] = export_checks.differences(graph, opened["onnx"], ranges)
     if batches:
         report["text"] = {name: export_checks.agreement(graph, onnx, batches) for name, onnx in opened.items()}
     if timed:
         report["threads"], report["milliseconds"] = threads, export_checks.benchmark(graph, opened, ranges)
     return report
-
-
-def _size(path: Path) -> int:
-    """Bytes of an ONNX file and of its large parameters, FILE.data."""
-    return sum(os.path.getsize(file) for file in path.parent.glob(f"{path.name}*"))

@@ -21,29 +21,26 @@ from typing import Any
 
 from fairseq_xl import register
 from fairseq_xl.commands import Options, argument, flag, parser_of
-from fairseq_xl.errors import UserError, in_range, names_of
+from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.flags import file_of, overridden, split_warmup_share
 from fairseq_xl.rehearsal import DEADLINE
 
 PROGRAM = "fairseq-xl rehearse"
-#: number -> exclusive upper bound, help
-NUMBERS = {
-    "vocabulary": (bounds.LARGEST_VOCABULARY, "symbols in the dictionary (default: the list's, or 32000)"),
-    "languages": (bounds.LARGEST_VOCABULARY, "language symbols in the dictionary (default: the list's, or 2)"),
-    "examples": (
-        bounds.LARGEST,
-        "training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not needed "
-        "for pre-training, whose epochs have --updates-per-epoch updates",
-    ),
-    "line-tokens": (bounds.LARGEST, "tokens per side of a sentence pair, with </s> (default: 32)"),
-}
-
+SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
 USAGE = """fairseq-xl rehearse CONFIG.yaml … [options] [--flag value …]
        fairseq-xl rehearse --list LIST.yaml [options]"""
 ARGUMENTS = (
-    *(argument(f"--{name}", text, in_range(int, "1 or more", below)) for name, (below, text) in NUMBERS.items()),
+    argument("--vocabulary", "symbols in the dictionary (default: the list's, or 32000)", SYMBOLS),
+    argument("--languages", "language symbols in the dictionary (default: the list's, or 2)", SYMBOLS),
+    argument(
+        "--examples",
+        "training examples (sentence pairs or labeled texts), from which the updates of an epoch follow; not needed "
+        "for pre-training, whose epochs have --updates-per-epoch updates",
+        positive_integer,
+    ),
+    argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", positive_integer),
     flag("--no-updates", "do not run the two updates"),
     argument(
         "--deadline",
@@ -126,7 +123,7 @@ def _entries(configs: list[str], flags: list[str], options: Options) -> list[Any
     """The configurations to rehearse."""
     from fairseq_xl.rehearsal.report import Entry, find_entry, read_list
 
-    numbers = {name.replace("-", "_"): getattr(options, name.replace("-", "_")) for name in NUMBERS}
+    numbers = {name: getattr(options, name) for name in ("vocabulary", "languages", "examples", "line_tokens")}
     numbers = {name: value for name, value in numbers.items() if value is not None}
     if options.list:
         if numbers:

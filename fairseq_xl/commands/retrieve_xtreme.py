@@ -49,7 +49,12 @@ Texts = dict[str, tuple[Sentences, Sentences]]  # by language: its sentences and
 )
 def main(options: Options) -> dict[str, Any]:
     bucc, tatoeba = options.download / BUCC, options.download / TATOEBA
-    languages = _languages(options.langs)
+    languages = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
+    if options.langs:
+        names = names_of("--langs", options.langs)
+        if unknown := [code for code in names if not any(code in codes for codes in languages.values())]:
+            raise UserError(f"--langs {options.langs}: neither BUCC nor Tatoeba of XTREME has {unknown[0]}")
+        languages = {name: [code for code in codes if code in names] for name, codes in languages.items()}
     dev, test = (_read(bucc, languages[BUCC], f"-en.{split}") for split in ("dev", "test"))
     gold = {code: read_gold(str(bucc / f"{code}-en.dev.gold"), sides) for code, sides in dev.items()}
     sentences = _read(tatoeba, languages[TATOEBA], "-en")
@@ -87,18 +92,6 @@ def main(options: Options) -> dict[str, Any]:
         for (layer, pooling), by_code in dev_scores.items()
     ]
     return {"layer": choice[0], "pooling": choice[1], "choices": table}
-
-
-def _languages(text: str) -> dict[str, list[str]]:
-    """Languages of both tasks, or only the named ones; `UserError` for a language that neither task has."""
-    task_languages = {name: LANGUAGES[name].split() for name in (BUCC, TATOEBA)}
-    if not text:
-        return task_languages
-    names = names_of("--langs", text)
-    unknown = [code for code in names if not any(code in codes for codes in task_languages.values())]
-    if unknown:
-        raise UserError(f"--langs {text}: neither BUCC nor Tatoeba of XTREME has {unknown[0]}")
-    return {name: [code for code in codes if code in names] for name, codes in task_languages.items()}
 
 
 def _read(folder: Path, languages: list[str], middle: str) -> Texts:

@@ -26,10 +26,7 @@ OTHER_SETTINGS = {
     "checkpoint": {"best_checkpoint_metric", "maximize_best_checkpoint_metric"},
 }
 #: options without effect on a resumed run, which continues from a state in the checkpoint -> reason
-STORED = {
-    "fp16_init_scale": "no effect: the loss scale is the checkpoint's",
-    "amp_init_scale": "no effect: the loss scale is the checkpoint's",
-}
+STORED = dict.fromkeys(("fp16_init_scale", "amp_init_scale"), "no effect: the loss scale is the checkpoint's")
 TUPLES = str.maketrans("()", "[]")
 PLATEAU = "reduce_lr_on_plateau"
 
@@ -68,10 +65,9 @@ def options_of(cfg: Any, section: str) -> dict[str, Any]:
     options: Any = (cfg or {}).get(section) or {}
     if isinstance(options, argparse.Namespace):
         return vars(options)
-    plain: Any = (
-        omegaconf.OmegaConf.to_container(options, resolve=True) if omegaconf.OmegaConf.is_config(options) else options
-    )
-    return plain
+    if omegaconf.OmegaConf.is_config(options):
+        options = omegaconf.OmegaConf.to_container(options, resolve=True)
+    return options
 
 
 def differs(before: Any, now: Any, section: str, name: str) -> bool:

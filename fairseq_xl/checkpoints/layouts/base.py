@@ -224,11 +224,7 @@ class Layout:
     def export(self, model: Own, head: str | None) -> Counterpart:
         """The model of transformers that computes what an encoder of ours computes; with `head`, a fine-tuned one."""
         state = self.positions(model)
-        exported = {
-            name: value
-            for name, value in state.items()
-            if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name  # VECO's encoder ignores it
-        }
+        exported = encoder_part(state)
         left_out = [part for part in part_names(state.keys() - exported.keys()) if part != f"heads.{head}"]
         if head:
             exported = {
@@ -250,6 +246,12 @@ def required(settings: Settings, name: str) -> Any:
     if settings.get(name) is None:
         raise UserError(f"it stores no {name}")
     return settings[name]
+
+
+def encoder_part(state: State) -> State:
+    """The parameters of the encoder and its output layer; VECO's encoder ignores its cross-attention."""
+    names = [name for name in state if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name]
+    return {name: state[name] for name in names}
 
 
 def has_pooler(model: Own) -> bool:

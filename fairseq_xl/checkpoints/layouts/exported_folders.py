@@ -8,7 +8,7 @@ import safetensors
 import safetensors.torch
 import torch
 
-from fairseq_xl.checkpoints.layouts.base import BOS, EOS, PAD, PIECES, Counterpart, part_names
+from fairseq_xl.checkpoints.layouts.base import BOS, EOS, PAD, PIECES, Counterpart, encoder_part, part_names
 from fairseq_xl.checkpoints.layouts.fairseq_roberta import FairseqRoberta
 from fairseq_xl.checkpoints.layouts.name_mapping import State
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
@@ -104,11 +104,7 @@ def write_fairseq(folder: Path, model: Own, dtype: str, sentencepiece: Path | No
     for reason, applies in layout.obstacles(model, None).items():
         if applies:
             raise UserError(f"{model.path} cannot be exported as fairseq's RobertaModel: {reason}")
-    state = {
-        name: value
-        for name, value in layout.positions(model).items()
-        if name.startswith(("encoder.", "output.")) and ".cross_attention" not in name
-    }
+    state = encoder_part(layout.positions(model))
     names = _cast(layout.to_theirs(state), dtype)
     config = layout.config(model, state)
     task = {"_name": "masked_lm", "data": "", "tokens_per_sample": config["max_positions"]}

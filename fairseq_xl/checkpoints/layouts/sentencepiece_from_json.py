@@ -6,7 +6,6 @@ those of the model that the folder was made from, so that its text is encoded as
 
 import base64
 import binascii
-import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from fairseq_xl.checkpoints.layouts.tokenizer_json import read_tokenizer, special_symbols
+from fairseq_xl.checkpoints.layouts.tokenizer_json import read_tokenizer
 from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, UNIGRAM, Piece
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, WORD_START
 from fairseq_xl.errors import UserError
@@ -37,7 +36,8 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     """
     content = read_tokenizer(path)
     model, steps = content["model"], list(_steps(content, path))
-    special = {*special_symbols(content), *SPECIAL, MASK}
+    added = content.get("added_tokens") or []
+    special = {*(token["content"] for token in added if token.get("special")), *SPECIAL, MASK}
     if model["type"] == "Unigram":
         kind, scores = UNIGRAM, [(text, float(score)) for text, score in model["vocab"]]
     elif model["type"] == "BPE":
@@ -54,8 +54,18 @@ def sentencepiece_from_tokenizer(path: Path) -> bytes:
     settings, rules = proto.trainer_spec, proto.normalizer_spec
     settings.model_type, settings.vocab_size, settings.byte_fallback = kind, len(pieces), fallback
     settings.unk_id, settings.bos_id, settings.eos_id, settings.pad_id = 0, 1, 2, -1
-    rules.precompiled_charsmap = _charsmap(steps, path)
-    rules.add_dummy_prefix = any(step["type"] == "Prepend" or _prefixes(step) for step in steps)
+    rules.add_dummy_prefix, rules.precompiled_charsmap = False, b""
+    for step in steps:
+        if step["type"] == "Precompiled":
+            try:
+                rules.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"], validate=True)
+            except (binascii.Error, ValueError, TypeError, KeyError):
+                raise UserError(f"{path} is damaged: its rules of normalization are not base64") from None
+        elif step["type"] == "Metaspace":  # has a newer or an older key for the space in front of the text
+            scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
+            rules.add_dummy_prefix |= scheme != "never"
+        elif step["type"] == "Prepend":
+            rules.add_dummy_prefix = True
     rules.remove_extra_whitespaces = any(
         step["type"] == "WhitespaceSplit" or step.get("pattern") == {"Regex": " {2,}"} for step in steps
     )
@@ -80,21 +90,6 @@ def _steps(content: dict[str, Any], path: Path) -> Iterator[dict[str, Any]]:
             raise UserError(f"{path} is no tokenizer of a SentencePiece model: it has a step {step['type']}")
         yield step
         queue += [*step.get("normalizers", ()), *step.get("pretokenizers", ())]
-
-
-def _prefixes(step: dict[str, Any]) -> bool:
-    """Whether a step is a Metaspace that puts a space in front of the text; by an older key if that is there."""
-    scheme = step.get("prepend_scheme", "always" if step.get("add_prefix_space", True) else "never")
-    return step["type"] == "Metaspace" and scheme != "never"
-
-
-def _charsmap(steps: list[dict[str, Any]], path: Path) -> bytes:
-    for step in steps:
-        if step["type"] == "Precompiled":
-            with contextlib.suppress(binascii.Error, ValueError, TypeError, KeyError):
-                return base64.b64decode(step["precompiled_charsmap"], validate=True)
-            raise UserError(f"{path} is damaged: its rules of normalization are not base64")
-    return b""
 
 
 def _bpe_scores(model: dict[str, Any]) -> list[tuple[str, float]]:

@@ -27,22 +27,13 @@ def read_tokenizer(path: Path) -> dict[str, Any]:
     return content
 
 
-def special_symbols(content: dict[str, Any]) -> list[str]:
-    """The tokens of a tokenizer.json that are no text: added tokens marked as special."""
-    return [token["content"] for token in content.get("added_tokens") or [] if token.get("special")]
-
-
 def rows_of(path: Path) -> list[str]:
     """Symbols of a tokenizer.json by row, added tokens included; `UserError` as `read_tokenizer`, and for a gap."""
     content = read_tokenizer(path)
     vocabulary = content["model"]["vocab"]
     if isinstance(vocabulary, list):
         vocabulary = {text: row for row, (text, _) in enumerate(vocabulary)}
-    return in_order(vocabulary | {token["content"]: token["id"] for token in content.get("added_tokens") or []}, path)
-
-
-def in_order(rows: dict[str, Any], path: Path) -> list[str]:
-    """{symbol: row} -> symbols by row; raises `UserError` for a row without symbol or with two."""
+    rows = vocabulary | {token["content"]: token["id"] for token in content.get("added_tokens") or []}
     if sorted(row if isinstance(row, int) else -1 for row in rows.values()) != list(range(len(rows))):
         raise UserError(f"the symbols of {path} are not numbered from 0 without a gap")
     return sorted(rows, key=rows.__getitem__)

@@ -12,7 +12,6 @@ from omegaconf import open_dict
 from torch import Tensor, nn
 
 from fairseq_xl.checkpoints.language_modules import body_digest, in_module, read, split
-from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.options import option
 from fairseq_xl.models.monotrans import XLMonoTransModel
@@ -44,7 +43,7 @@ class TaskLanguageModule:
     checkpoint's.
     """
 
-    def __init__(self, cfg: Any, dictionary: XLDictionary, folder: Path, new: bool = False):
+    def __init__(self, cfg: Any, dictionary: Any, folder: Path, new: bool = False):
         self.file, self.new = cfg.language_module, new
         self.body = None  # SHA-256 of the body that the module was learned with; None if both are trained together
         self.trains_body = False

@@ -62,8 +62,8 @@ def listed(problems: Sequence[str], count: int | None = None) -> str:
     count = len(problems) if count is None else count
     if count == 1:
         return problems[0]
-    more = f"\n  and {count - LISTED} more" if count > LISTED else ""
-    return f"{count} problems:" + "".join(f"\n  - {problem}" for problem in problems[:LISTED]) + more
+    last_line = f"\n  and {count - LISTED} more" if count > LISTED else ""
+    return f"{count} problems:" + "".join(f"\n  - {problem}" for problem in problems[:LISTED]) + last_line
 
 
 def names_of(option: str, text: str) -> list[str]:
@@ -120,16 +120,16 @@ def language_pair(where: str, text: str) -> tuple[str, str]:
     return source, target
 
 
-def check_number(option: str, number: float, expected: str | None = None, below: float = LARGEST) -> None:
+def check_number(option: str, value: float, expected: str | None = None, below: float = LARGEST) -> None:
     """Raises `UserError` for a number outside the range `expected`, a key of `RANGES`, or not below `below`.
 
     `below` is one of `fairseq_xl.io.bounds`.
     """
-    if expected is not None and not RANGES[expected](number):
-        wanted = "a probability from 0 to below 1" if expected == "probability" else expected
-        raise UserError(f"{option} {number}: {wanted} is needed")
-    if not math.isfinite(number) or abs(number) >= below:
-        raise UserError(f"{option} {number}: a number below {below} is needed")
+    if expected is not None and not RANGES[expected](value):
+        range_text = "a probability from 0 to below 1" if expected == "probability" else expected
+        raise UserError(f"{option} {value}: {range_text} is needed")
+    if not math.isfinite(value) or abs(value) >= below:
+        raise UserError(f"{option} {value}: a number below {below} is needed")
 
 
 def in_range(kind: type, expected: str | None = None, below: float = LARGEST) -> Any:
@@ -153,14 +153,14 @@ positive_integer = in_range(int, "1 or more")
 natural_number = in_range(int, "0 or more")
 
 
-def check_ranges(dataclass: Any, options: Any, named: Callable[[str], str] | None = None) -> None:
+def check_ranges(dataclass: Any, options: Any, field_name: Callable[[str], str] | None = None) -> None:
     """Raises `UserError` for the first value of `options` outside the range of its field in `dataclass`.
 
     Args:
         named: gives the name of a field in the message; None: that of its flag.
     """
     for name, field in dataclass.__dataclass_fields__.items():
-        number = getattr(options, name, None)
-        if isinstance(number, (int, float)) and not isinstance(number, bool):
-            shown = named(name) if named else f"--{name.replace('_', '-')}"
-            check_number(shown, number, field.metadata.get("range"))
+        value = getattr(options, name, None)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            shown = field_name(name) if field_name else f"--{name.replace('_', '-')}"
+            check_number(shown, value, field.metadata.get("range"))

@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tqdm import tqdm
+
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from preprocess import check
@@ -24,6 +26,7 @@ from preprocess.config import Clean, Config, Folder, Side, Split
 from preprocess.duplicates import Duplicates
 from preprocess.files import Workers, read_lines
 from preprocess.stages import Stages
+from preprocess.vocabulary import training_files
 
 #: reasons to leave out a pair or a line
 RULES = ("one_sided", "too_long", "length_ratio", "token_ratio", "copy", "language", "duplicate")
@@ -128,7 +131,8 @@ def _judge(paths: list[Path], cleaner: Cleaner, reasons: Path, duplicates: Dupli
             reason = cleaner.reason(sides)
             file.write(bytes([RULES.index(reason) + 1 if reason else 0]))
             if cleaner.rules.duplicates and reason is None and all(sides):
-                duplicates.add(_key(sides), line_number)
+                digest = hashlib.blake2b("\n".join(sides).encode(), digest_size=8).digest()
+                duplicates.add(int.from_bytes(digest, "little"), line_number)
     duplicates.mark(reasons, RULES.index("duplicate") + 1)
 
 
@@ -156,11 +160,6 @@ def _write_kept(paths: list[Path], outputs: list[Path], reasons: Path) -> Counte
     return counts
 
 
-def _key(sides: tuple[str, ...]) -> int:
-    digest = hashlib.blake2b("\n".join(sides).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
-
-
 def typical_ratio(paths: list[Path]) -> float:
     """Median ratio of the lengths, in characters, of the sides of the first `TYPICAL` pairs."""
     if len(paths) == 1:
@@ -183,10 +182,9 @@ def clean(
     entries = {}
     guess = None
     if any(rules and rules.language for rules in map(config.rules_of, config.folders)):
-        texts = {code: _training_files(config, code) for code in config.languages}
         learn = {
             code: itertools.islice(itertools.chain.from_iterable(read_lines(config.root / n) for n in names), LEARNED)
-            for code, names in texts.items()
+            for code, names in training_files(config).items()
             if names
         }
         if len(learn) > 1:
@@ -209,7 +207,9 @@ def clean(
         folders.append(folder)
     with Workers(count) as workers:
         added = {
-            name: check.check_file(name, Path(name), workers, _NoProgress()) for name in entries if name not in reports
+            name: check.check_file(name, Path(name), workers, tqdm(disable=True))
+            for name in entries
+            if name not in reports
         }
     for name, report in added.items():
         if report.problems:
@@ -221,20 +221,6 @@ def clean(
             *("clean %s: %d of %d stay; left out: %s", entry["path"], entry["kept"], entry["all"], dropped or "none"),
         )
     return replace(config, folders=tuple(folders)), reports | added, entries
-
-
-class _NoProgress:
-    def update(self, count: int) -> None:
-        """Shows nothing."""
-
-
-def _training_files(config: Config, code: str) -> list[str]:
-    return [
-        name
-        for _, split, side in config.sides()
-        if split.name == "train" and side.language == code
-        for name in side.files
-    ]
 
 
 def _cleaned(

@@ -24,7 +24,7 @@ from fairseq_xl.data.store.manifest import read_manifest
 from fairseq_xl.data.store.renumbering import renumber
 from fairseq_xl.data.vocabulary.special_symbols import MASK, SPECIAL, digest
 from fairseq_xl.data.vocabulary.subwords import vocabulary_kind
-from fairseq_xl.data.vocabulary.tokenizers import of_manifest
+from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
@@ -110,7 +110,7 @@ def join(output: Path, folders: list[Path]) -> None:
             fingerprints |= {f"{language}/{name}": entry for name, entry in renumbered.items()}
         shutil.copyfile(folder / "sentencepiece.model", output / language / "sentencepiece.model")
         manifest = read_manifest(folder)
-        tokenizers |= of_manifest(manifest)
+        tokenizers |= manifest_tokenizers(manifest)
         manifest = {name: entry for name, entry in manifest.items() if name != "fingerprints"}  # OUTPUT has new ones
         write_json(output / language / "manifest.json", manifest)
         for name in ("sentencepiece.model", "manifest.json"):

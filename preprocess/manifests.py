@@ -55,7 +55,7 @@ def write_manifest(
         **({"shard": int(shard)} if shard else {}),
         "sampling": sampling,
         "seed": vocabulary.SEED,
-        **run.subwords.described(),
+        **run.subwords.manifest_entry(),
         "dictionary": dictionary_entry,
         "datasets": datasets,
         "files": list(_shard_parts(run, encodings, shard) if shard else _files(run, encodings)),

@@ -31,7 +31,9 @@ class Run:
         # subfolders of the data folder; "" is the data folder itself
         self.shards = [str(shard) for shard in range(config.shards)] if config.shards else [""]
         self.joint = stages.folder / "joint" if config.shards else self.data_bin  # of the vocabulary of all shards
-        self.subwords = subwords.in_folder(self.joint, *_kind_and_options(config))
+        existing = config.vocabulary.existing and config.vocabulary.source(config.root)
+        kind, options = (existing.kind, existing.options) if existing else ("sentencepiece", {})
+        self.subwords = subwords.in_folder(self.joint, kind, options)
         self.dictionary = self.joint / "dict.txt"
         self.encoded = stages.folder / "encoded"
         self.sections: dict[str, list[list[list[shards.Section]]]] = {}  # by folder, shard and side of training text
@@ -71,14 +73,6 @@ class Run:
     def name_of(self, folder: Folder, shard: str) -> str:
         """Returns the path of a folder in the data folder: ``en``, or ``0/en`` in a shard."""
         return f"{shard}/{folder.name}" if shard else folder.name
-
-
-def _kind_and_options(config: Config) -> tuple[subwords.Kind, dict[str, bool]]:
-    """Returns the kind of the vocabulary and its options; a learned vocabulary is a SentencePiece model."""
-    if config.vocabulary.existing is None:
-        return "sentencepiece", {}
-    source = config.vocabulary.source(config.root)
-    return source.kind, source.options
 
 
 def splitter_version(kind: subwords.Kind) -> dict[str, str | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_xl.checkpoints.sentencepiece_surgery import cut, ordinary_pieces, read_model
+from fairseq_xl.checkpoints.sentencepiece_surgery import ordinary_pieces, read_model, remove_pieces
 from fairseq_xl.data.store.binarized_text import open_text
 from fairseq_xl.data.vocabulary import wordpiece
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -74,7 +74,7 @@ def cut_subwords(data: Path, folder: Path, dictionary: XLDictionary, used: np.nd
         write_lines(folder / listed, map(str.__add__, remaining, counts))
         return used
     old_pieces = {dictionary.symbols[index] for index in dictionary.pieces}
-    model = cut(read_model(data / listed), pieces, old_pieces)
+    model = remove_pieces(read_model(data / listed), pieces, old_pieces)
     with replacing(folder / listed) as file:
         file.write(model.SerializeToString())
     kept_symbols = np.zeros(len(dictionary), dtype=bool)

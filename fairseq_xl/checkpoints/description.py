@@ -60,7 +60,7 @@ def describe(path: Path) -> Description:
             return _published(content)
         kind = content.get("kind") if isinstance(content, dict) else None
         if kind != language_modules.KIND:
-            return _own(content, path)
+            return _checkpoint(content, path)
     return {"kind": "language modules of fairseq_xl", "modules": language_modules.describe(path)}
 
 
@@ -118,7 +118,7 @@ def _sizes(state: dict[str, Tensor]) -> Description:
     return sizes | {"parameters": sum(counts.values())}
 
 
-def _own(content: Any, path: Path) -> Description:
+def _checkpoint(content: Any, path: Path) -> Description:
     checkpoint = open_checkpoint(path, content=content, finite=False)
     identity, model, task = checkpoint.identity, checkpoint.options, checkpoint.task
     content = checkpoint.content

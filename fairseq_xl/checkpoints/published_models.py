@@ -105,12 +105,12 @@ def read(path: Any, values: bool = True) -> Published | Any:
 
 def check_symbols(model: Published, symbols: list[str], origin) -> None:
     """Raises `UserError` if our `symbols`, of the file `origin`, differ from the model's, with the first difference."""
-    for row, (model_symbol, symbol) in enumerate(zip_longest(model.symbols, symbols)):
-        if model_symbol != symbol:
-            there, here = ("nothing" if symbol is None else repr(symbol) for symbol in (model_symbol, symbol))
+    for row, (expected, actual) in enumerate(zip_longest(model.symbols, symbols)):
+        if expected != actual:
             raise UserError(
-                f"the rows of {model.symbols_from} are not those of {origin}: symbol {row} is {there} there and {here} "
-                "here (the text has to be prepared with the sub-words of the weights)"
+                f"the rows of {model.symbols_from} are not those of {origin}: symbol {row} is "
+                f"{expected or 'nothing'!r} there and {actual or 'nothing'!r} here "
+                "(prepare the text with the sub-words of the weights)"
             )
 
 
@@ -173,7 +173,7 @@ def _published(
     words = file.with_name(WORDS)
     is_folder = "model_type" in settings and words.is_file()
     if is_folder and published_files.has_xlm_tokenizer(file.parent):  # an export of this package, of any layout
-        vocabulary = published_vocabularies.of_xlm_words(len(state[TOKENS]), words)
+        vocabulary = published_vocabularies.from_xlm_words(len(state[TOKENS]), words)
     else:
         vocabulary = layout.vocabulary(len(state[TOKENS]), file, settings)
     if vocabulary.rows is not None:

@@ -82,7 +82,7 @@ def with_rounded_scores(content: bytes) -> bytes:
     return model.SerializeToString()
 
 
-def cut(model: ModelProto, used: Collection[str], dictionary_pieces: Collection[str]) -> ModelProto:
+def remove_pieces(model: ModelProto, used: Collection[str], dictionary_pieces: Collection[str]) -> ModelProto:
     """Returns a model without unused pieces, which segments any text of `used` pieces as before.
 
     Kept besides `used`:

@@ -38,13 +38,13 @@ class Rows:
     Attributes:
         symbols: for each symbol of the new dictionary.
         languages: for each language of the new dictionary.
-        drawn: new symbols whose embeddings are random; their output bias is the mean.
+        random: new symbols whose embeddings are random; their output bias is the mean.
         std: standard deviation of random embeddings.
     """
 
     symbols: Sequence[Sequence[int]]
     languages: Sequence[Sequence[int]]
-    drawn: Sequence[int] = ()
+    random: Sequence[int] = ()
     std: float = STD
 
     def of(self, name: str) -> Sequence[Sequence[int]] | None:
@@ -59,10 +59,10 @@ class Rows:
         if rows is None:
             return value
         new = mean_rows(value, rows)
-        if self.drawn and rows is self.symbols and value.dim() == 2:
+        if self.random and rows is self.symbols and value.dim() == 2:
             generator = torch.Generator().manual_seed(SEED)  # the same numbers in all copies
-            noise = torch.randn(len(self.drawn), value.size(1), generator=generator)
-            new[list(self.drawn)] = (self.std * noise).to(value.dtype)
+            noise = torch.randn(len(self.random), value.size(1), generator=generator)
+            new[list(self.random)] = (self.std * noise).to(value.dtype)
         return new
 
     def moments(self, name: str, value: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from fairseq_xl.data.vocabulary.subwords import (
     open_subwords,
     vocabulary_kind,
 )
-from fairseq_xl.data.vocabulary.tokenizers import of_manifest
+from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError, in_range, language_codes
 from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import DICTIONARY, found_in, save_checkpoint
@@ -154,10 +154,10 @@ def _write_manifest(data: Path, folder: Path, languages: list[str]) -> None:
     manifest, kind = read_manifest(data), vocabulary_kind(data)
     written = manifest.get("vocabulary", {})
     source = in_folder(folder, kind, {name: written.get(name) for name in OPTIONS[kind]})
-    tokenizers = of_manifest(manifest)
+    tokenizers = manifest_tokenizers(manifest)
     config = {"languages": languages} | ({"tokenizer": tokenizers} if tokenizers else {})
     versions = {"versions": manifest["versions"]} if "versions" in manifest else {}
-    content = {"format": FORMATS["data folder"], "config": config} | source.described() | versions
+    content = {"format": FORMATS["data folder"], "config": config} | source.manifest_entry() | versions
     write_json(folder / MANIFEST, content)
 
 

@@ -115,7 +115,7 @@ def _manifest(manifest: dict, new: XLDictionary, folder: Path, fingerprints: dic
     options = {name: value for name, value in written.items() if name not in ("kind", "sha256")}
     source = in_folder(folder, kind, options)
     file_fingerprints = {path.name: fingerprint(path) for path in (folder / DICTIONARY, *source.files)}
-    changed = manifest | source.described() | {"fingerprints": file_fingerprints | fingerprints}
+    changed = manifest | source.manifest_entry() | {"fingerprints": file_fingerprints | fingerprints}
     changed["dictionary"] = {"symbols": len(new), "sha256": new.digest()}
     if kind == "sentencepiece":
         (name,) = FILES[kind]

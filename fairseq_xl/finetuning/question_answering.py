@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fairseq_xl.data.labelled.labelled_examples import Input
-from fairseq_xl.data.vocabulary.text_encoder import cut
+from fairseq_xl.data.vocabulary.text_encoder import truncate
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
@@ -83,7 +83,7 @@ class QuestionAnswering(TaskType):
     def inputs(self, example: Question, encode: Encode) -> list[Input]:
         """The windows of a question."""
         question = encode(example.question, example.language)
-        truncated = cut(question, self.cfg.question_length + 1)
+        truncated = truncate(question, self.cfg.question_length + 1)
         end = question[-1:]
         try:
             context, characters = encode.spans(example.context, example.language)

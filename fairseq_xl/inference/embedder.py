@@ -11,7 +11,7 @@ import torch
 
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
-from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, cut
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, evaluate_similarity, write_best_matches
 from fairseq_xl.inference.model_loading import load_model
@@ -38,8 +38,8 @@ class Embedder:
         self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
 
     @classmethod
-    def of_model(cls, model, task):
-        """The encoder of a loaded model, on the model's device."""
+    def from_model(cls, model, task):
+        """Returns the encoder of a loaded model, on the model's device."""
         embedder = cls.__new__(cls)
         embedder._use(model, task, "the model")
         return embedder
@@ -75,7 +75,7 @@ class Embedder:
         if too_long:
             logger.warning("%d sentences are truncated to %d tokens", too_long, self.longest)
         language_id = self.task.dictionary.language_id(language)
-        return [self.task.framing.sentence(cut(tokens, self.longest - 1), language_id) for tokens in ended]
+        return [self.task.framing.sentence(truncate(tokens, self.longest - 1), language_id) for tokens in ended]
 
     @torch.no_grad()
     def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
@@ -145,7 +145,7 @@ class Embedders:
             raise UserError(f"--lang: {checkpoint} is not an xl_monotrans_* model; only those have language modules")
         for language in sorted(set(languages) - replacements.keys()):  # before sentences of other languages are encoded
             self.default.task.dictionary.language_id(language)
-        self.of_language = {
+        self.by_language = {
             language: Embedder(checkpoint, folder, fp16, language_module=module, lang=language)
             for language, (folder, module) in replacements.items()
         }
@@ -159,7 +159,7 @@ class Embedders:
 
     def __call__(self, sentences, language, choices):
         """As `Embedder`, with the language module of the language."""
-        return self.of_language.get(language, self.default)(sentences, language, choices)
+        return self.by_language.get(language, self.default)(sentences, language, choices)
 
 
 def _language_modules(arguments, languages):

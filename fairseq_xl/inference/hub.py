@@ -64,7 +64,7 @@ class HubInterface:
     @cached_property
     def embedder(self) -> Embedder:
         """The encoder as a function from sentences to all layers and poolings."""
-        return Embedder.of_model(self.model, self.task)
+        return Embedder.from_model(self.model, self.task)
 
     def encode(
         self, sentences: Sequence[str], lang: str, layer: int | None = None, pooling: str = "mean"

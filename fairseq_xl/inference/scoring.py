@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.special_symbols import MASK
-from fairseq_xl.data.vocabulary.text_encoder import cut
+from fairseq_xl.data.vocabulary.text_encoder import truncate
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.inference.masked_text import around_mask
@@ -132,7 +132,7 @@ def translation_log_likelihoods(predictor: TextPredictor, sources: Sequence[str]
         raise UserError(f"expected a target for each source, found {len(targets)} targets of {len(sources)} sources")
     model, limits = predictor.model, predictor.model.max_positions()
     sides = [
-        [cut(predictor.encode(text, language), limit - (side == 0)) for text in texts]
+        [truncate(predictor.encode(text, language), limit - (side == 0)) for text in texts]
         for side, (texts, language, limit) in enumerate(zip((sources, targets), predictor.pair, limits))
     ]
     totals = np.zeros(len(sources))

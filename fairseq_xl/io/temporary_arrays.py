@@ -116,8 +116,8 @@ class GrowingStrings:
 
     def __init__(self, folder: Path | None):
         self.in_memory: list[str] | None = [] if folder is None else None
-        self.text, self.places, self.size = GrowingArray(folder, np.uint8), GrowingArray(folder, np.int64), 0
-        self.places.append([0])
+        self.text, self.offsets, self.size = GrowingArray(folder, np.uint8), GrowingArray(folder, np.int64), 0
+        self.offsets.append([0])
 
     def extend(self, strings: Sequence[str]) -> None:
         """Adds strings; raises `OSError` for a full disk."""
@@ -127,14 +127,14 @@ class GrowingStrings:
         encoded = [string.encode() for string in strings]
         ends = self.size + np.cumsum([len(text) for text in encoded], dtype=np.int64)
         self.text.append(np.frombuffer(b"".join(encoded), np.uint8))
-        self.places.append(ends)
+        self.offsets.append(ends)
         self.size = int(ends[-1]) if len(ends) else self.size
 
     def finish(self) -> Sequence[str]:
         """The strings: a list, or a `LazySequence` of UTF-8 and 8 bytes for each. Nothing can be added afterwards."""
         if self.in_memory is not None:
             return self.in_memory
-        text, offsets = self.text.finish(), self.places.finish()
+        text, offsets = self.text.finish(), self.offsets.finish()
 
         def read(first: int, end: int) -> list[str]:
             begin, *ends = offsets[first : end + 1].tolist()

@@ -1,4 +1,4 @@
-"""What the installed torch can do."""
+"""Features of the installed torch."""
 
 import functools
 

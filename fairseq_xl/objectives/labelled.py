@@ -48,7 +48,7 @@ class LabelledConfig(FilesConfig):
         super().__post_init__()
         self.require("length", self.length >= SHORTEST, f"at least {SHORTEST} tokens")
         self.require("head_dropout", 0 <= self.head_dropout < 1, "from 0 to below 1")
-        check_ranges(type(self), self, named=str)
+        check_ranges(type(self), self, field_name=str)
 
 
 class LabelledObjective(FilesObjective):

@@ -85,9 +85,9 @@ def replace(name: str, parameters: str, replacement: object) -> None:
         module = running[0]
     owner, _, attribute = path.rpartition(".")
     holder = resolve_name(f"{module}:{owner}")
-    found = " ".join(inspect.signature(getattr(holder, attribute)).parameters)
-    if found != parameters:
+    actual = " ".join(inspect.signature(getattr(holder, attribute)).parameters)
+    if actual != parameters:
         raise UserError(
-            f"{name} has the parameters {found!r}, expected {parameters!r}: install fairseq-fixed {VERSION}"
+            f"{name} has the parameters {actual!r}, expected {parameters!r}: install fairseq-fixed {VERSION}"
         )
     setattr(holder, attribute, replacement)

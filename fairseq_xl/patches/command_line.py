@@ -1,4 +1,4 @@
-"""What runs in place of fairseq's functions that start its commands and parse their arguments."""
+"""Replacements of fairseq's functions that start its commands and parse their arguments."""
 
 import argparse
 import functools

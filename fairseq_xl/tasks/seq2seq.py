@@ -117,7 +117,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""
         corpora = dataset.corpora[self.objective_name].values()
         parts = [part for item in corpora for part in (item.corpora if isinstance(item, MixedCorpus) else [item])]
-        longest = max(int(part.sides_of(part.numbers).max(initial=0)) for part in parts)
+        longest = max(int(part.sides_of(part.example_ids).max(initial=0)) for part in parts)
         if max_tokens is not None and longest > max_tokens:
             raise UserError(
                 f"{description} has {longest} tokens, more than --max-tokens {max_tokens}: raise it{advice}"

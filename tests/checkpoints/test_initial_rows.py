@@ -36,7 +36,7 @@ def test_rows(tmp_path, old, caplog):
     special = [[0], [1], [2], [3]]
     expected = [[6], [4, 6, 6], [4], [4, 5, 6, 7], [4, 5, 6, 7], [5]]
     assert found.symbols == [*special, *expected, [8], [9, 10], [10]] and found.languages == [[0, 1], [1]]
-    assert found.drawn == [7, 8]  # ▁x and x
+    assert found.random == [7, 8]  # ▁x and x
     assert caplog.messages == ["new pieces: 4 (2 with random embeddings); new languages: fr; removed symbols: 3"]
 
 

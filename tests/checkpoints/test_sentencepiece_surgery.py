@@ -10,12 +10,12 @@ from fairseq_xl.checkpoints.sentencepiece_surgery import (
     BPE,
     UNIGRAM,
     Piece,
-    cut,
     merge_scores,
     merger,
     ordinary_pieces,
     processor,
     read_model,
+    remove_pieces,
     verbatim,
     with_pieces,
 )
@@ -64,7 +64,7 @@ OTHERS = ["bada qü baga", "xyz", "ba<u>da", "  da  ga ", "bádà €"]
 
 def test_text_that_was_kept_has_the_same_pieces(model):
     text = lines(SYLLABLES[:6], "one") + OTHERS
-    made = cut(model, used_by(model, text), set(ordinary_pieces(model)))
+    made = remove_pieces(model, used_by(model, text), set(ordinary_pieces(model)))
     one, other = (processor(each).encode(text, out_type=str) for each in (model, made))
     assert one == other
     assert len(made.pieces) < len(model.pieces) and made.trainer_spec.vocab_size == len(made.pieces)
@@ -77,7 +77,7 @@ def test_text_that_was_kept_has_the_same_pieces(model):
 
 
 def test_what_is_kept_besides(model):
-    made = cut(model, {"▁ba"}, set(ordinary_pieces(model)) - {"▁da"})
+    made = remove_pieces(model, {"▁ba"}, set(ordinary_pieces(model)) - {"▁da"})
     kept = {each.piece for each in made.pieces}
     special = {each.piece for each in model.pieces if each.type != Piece.NORMAL}
     assert special | {"▁ba", "▁da"} <= kept and "<u>" in special
@@ -131,6 +131,6 @@ def test_what_is_no_model(tmp_path, content):
 
 
 def test_only_pieces_of_a_model_change(model):
-    made = cut(model, {"▁ba"}, set(ordinary_pieces(model)))
+    made = remove_pieces(model, {"▁ba"}, set(ordinary_pieces(model)))
     assert len(made.pieces) < len(model.pieces) and made.trainer_spec.vocab_size == len(made.pieces)
     assert with_pieces(made, model.pieces) == model

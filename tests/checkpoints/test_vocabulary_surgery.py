@@ -105,7 +105,7 @@ def test_means_are_computed_in_32_bits():
 
 def test_random_embeddings(dictionaries):
     """All copies of the table get the same numbers, with the standard deviation of the model's initial weights."""
-    rows = Rows([[0], [1], [2], [3], *([[4, 5]] * 400)], ROWS.languages, drawn=range(4, 404), std=0.5)
+    rows = Rows([[0], [1], [2], [3], *([[4, 5]] * 400)], ROWS.languages, random=range(4, 404), std=0.5)
     table = torch.ones(9, 50)
     found = rows.weights(TOKENS, table)
     assert torch.equal(found[:4], table[:4]) and found[4:].std().item() == pytest.approx(0.5, rel=0.02)
@@ -115,7 +115,7 @@ def test_random_embeddings(dictionaries):
     assert not rows.moments(TOKENS, table)[4:].any()
     before = checkpoint()
     before["cfg"]["model"]["init_std"] = 0.0
-    drawn = Rows(ROWS.symbols, ROWS.languages, drawn=[5])
+    drawn = Rows(ROWS.symbols, ROWS.languages, random=[5])
     found = change_vocabulary(before, "c.pt", *dictionaries, drawn, "new", {})["model"]
     assert found[TOKENS][5].tolist() == [0, 0] and found[TOKENS][6].tolist() == [14, 15]
 

@@ -92,7 +92,7 @@ def test_other_subwords(tmp_path, kind):
     for given, copied in zip(files, source.files, strict=True):
         copied.write_bytes(given.read_bytes())
     tokenizer = {"format": 1, "config": {"tokenizer": {"en": "xlm"} if kind == "xlm" else {}}}
-    (data / "manifest.json").write_text(json.dumps(source.described() | tokenizer), encoding="utf-8")
+    (data / "manifest.json").write_text(json.dumps(source.manifest_entry() | tokenizer), encoding="utf-8")
     around = around_with(data, {symbol: 1 for symbol in source.open().symbols if symbol != "<unk>"})
     assert around("the house is <mask>.") == (["the", "house", "is"], ["."])
     assert around("<mask>") == ([], [])

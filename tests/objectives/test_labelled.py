@@ -90,7 +90,7 @@ def test_batches_count_all_inputs_with_their_padding(objective):
     def batches(tokens=None, sentences=None):
         limits = InputLength(600, 0, 600), tokens, sentences
         sampler = ObjectiveSampler("classification", {"en": corpus}, *limits, 1, objective.lengths)
-        return [(part.tolist(), *counts) for part, *counts in sampler.cut(*corpus.all_examples(600), corpus)]
+        return [(part.tolist(), *counts) for part, *counts in sampler.divide(*corpus.all_examples(600), corpus)]
 
     found = batches(2100)  # by the longest input
     assert found == [([0, 2], 1040, 1040), ([1, 3], 1040, 1040)]

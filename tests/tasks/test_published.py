@@ -522,7 +522,7 @@ FILES = {
         "fairseq",
         lambda path: change_line(path.with_name("dict.txt"), 3, "other 1"),
         r"the rows of .*/dict.txt are not those of .*/data-bin/dict.txt: symbol 7 is 'other' there and "
-        r"'.*' here \(the text has to be prepared with the sub-words of the weights\)",
+        r"'.*' here \(prepare the text with the sub-words of the weights\)",
     ),
     "order": (
         "XLM",

@@ -254,7 +254,7 @@ def test_published_vocabularies(published, tmp_path):  # noqa: F811
 
 def another_model(data):
     model = sentencepiece_surgery.read_model(data / "sentencepiece.model")
-    cut = sentencepiece_surgery.cut(model, set(), set(sentencepiece_surgery.ordinary_pieces(model)))
+    cut = sentencepiece_surgery.remove_pieces(model, set(), set(sentencepiece_surgery.ordinary_pieces(model)))
     (data / "sentencepiece.model").write_bytes(cut.SerializeToString())
 
 

@@ -54,7 +54,7 @@ class Bart(FairseqTransformer):
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
         if settings.get("model_type") == "bart":
             return Layout.vocabulary(self, count, file, settings)
-        return published_vocabularies.of_mbart(count, beside(file, base.PIECES, base.TOKENIZER))
+        return published_vocabularies.from_mbart(count, beside(file, base.PIECES, base.TOKENIZER))
 
     def has_form(self, model: Own, head: str | None) -> bool:
         options = model.options

@@ -161,7 +161,7 @@ class Layout:
 
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
         """The vocabulary of `count` rows, from a file beside the weights."""
-        return published_vocabularies.of_pieces(count, beside(file, *self.vocabulary_files))
+        return published_vocabularies.from_pieces(count, beside(file, *self.vocabulary_files))
 
     # --- to the files ------------------------------------------------------------------------------------------
 

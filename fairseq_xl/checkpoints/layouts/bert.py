@@ -31,7 +31,7 @@ def encoder_names(prefix: str, stack: str = "encoder.") -> Names:
 
 
 class BertStack(Layout):
-    """What BERT, XLM-R and BertGeneration have in common; the last two may be stacks of an EncoderDecoderModel."""
+    """The common part of BERT, XLM-R and BertGeneration; the last two may be stacks of an EncoderDecoderModel."""
 
     token_types = 0  # in config.json; 0: it has no such setting
 
@@ -82,7 +82,7 @@ class Bert(BertStack):
     token_types = 2
 
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
-        return published_vocabularies.of_bert(count, beside(file, base.WORDPIECES, base.TOKENIZER))
+        return published_vocabularies.from_bert(count, beside(file, base.WORDPIECES, base.TOKENIZER))
 
     def has_form(self, model: Own, head: str | None) -> bool:
         return not model.has_decoder and SEGMENTS in model.state

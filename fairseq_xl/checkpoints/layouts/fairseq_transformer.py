@@ -97,7 +97,7 @@ class FairseqTransformer(Layout):
         if not isinstance(langs, str):
             raise UserError(f"its 'langs' is {quoted(langs)}, expected language codes separated by commas")
         codes = [code for code in langs.split(",") if code]
-        return published_vocabularies.of_fairseq_translation(count, beside(file, DICTIONARY), codes)
+        return published_vocabularies.from_fairseq_translation(count, beside(file, DICTIONARY), codes)
 
     def to_theirs(self, state: State) -> State:
         """Leaves out an output bias of zeros; raises `UserError` for another one, which fairseq does not have."""

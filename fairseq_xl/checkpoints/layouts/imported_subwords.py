@@ -71,7 +71,7 @@ def import_subwords(
             for path, name in zip(paths, FILES[kind]):
                 shutil.copyfile(path, folder / name)
         subwords.open()  # files that do not fit each other are refused here
-    write_json(folder / MANIFEST, {"format": FORMATS["data folder"], "config": config, **subwords.described()})
+    write_json(folder / MANIFEST, {"format": FORMATS["data folder"], "config": config, **subwords.manifest_entry()})
 
 
 #: kind -> names of its files, alternatives in order

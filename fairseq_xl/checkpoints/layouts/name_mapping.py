@@ -35,7 +35,7 @@ class Table:
     ties: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
 
-    def to_ours(self, given: State) -> State:
+    def to_ours(self, weights: State) -> State:
         """Converts the state dict of a file to our names.
 
         Tensors that are not joined share their memory with the file's.
@@ -43,23 +43,23 @@ class Table:
         Raises `UserError` for names that are missing or left over, values that are not finite floating-point numbers,
         tied parameters that differ, and shapes that cannot be joined.
         """
-        given = {
+        weights = {
             name: tensor
-            for name, tensor in given.items()
+            for name, tensor in weights.items()
             if not any(re.fullmatch(pattern, name) for pattern in self.ignored)
         }
-        check_values(given)
+        check_values(weights)
         for copy, original in self.ties.items():
-            if original not in given and copy in given:  # programs write one of them
-                given[original] = given.pop(copy)
-            elif copy in given and not same(given.pop(copy), given[original]):
+            if original not in weights and copy in weights:  # programs write one of them
+                weights[original] = weights.pop(copy)
+            elif copy in weights and not same(weights.pop(copy), weights[original]):
                 raise UserError(f"{copy} differs from {original}; only models that tie them can be converted")
-        rows = self._rows(given.keys(), lambda key, file_names: file_names)
+        rows = self._rows(weights.keys(), lambda key, file_names: file_names)
         used = {name for file_names in rows.values() for name in file_names}
-        _check_names(used, given.keys())
+        _check_names(used, weights.keys())
         state = {}
         for key, file_names in rows.items():
-            first, *rest = parts = [given[name] for name in file_names]
+            first, *rest = parts = [weights[name] for name in file_names]
             if any(part.shape[1:] != first.shape[1:] for part in rest):
                 shapes = ", ".join(f"{name} {tuple(part.shape)}" for name, part in zip(file_names, parts))
                 raise UserError(f"the shapes of these weights do not fit each other: {shapes}")

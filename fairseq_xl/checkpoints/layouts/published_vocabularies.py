@@ -1,4 +1,4 @@
-"""Vocabularies of published models: the row of the file for each symbol of ours.
+"""Vocabularies of published models, with the row of the file for each symbol of ours.
 
 Our order is ``<s> <pad> </s> <unk>``, pieces, ``<mask>`` and ``[xx]`` for each language.
 
@@ -36,13 +36,13 @@ class Vocabulary:
     rows: list[int] | None = None
 
 
-def of_pieces(count: int, origin: Path) -> Vocabulary:
-    """XLM-R's vocabulary, from dict.txt, a SentencePiece model or tokenizer.json; `count` rows."""
+def from_pieces(count: int, origin: Path) -> Vocabulary:
+    """Reads XLM-R's vocabulary from dict.txt, a SentencePiece model or tokenizer.json; `count` rows."""
     return _in_our_order(count, read_symbols(origin), origin)
 
 
-def of_mbart(count: int, origin: Path) -> Vocabulary:
-    """mBART-25's or mBART-50's vocabulary, from its SentencePiece model or tokenizer.json; `count` rows."""
+def from_mbart(count: int, origin: Path) -> Vocabulary:
+    """Reads mBART-25's or mBART-50's vocabulary from its SentencePiece model or tokenizer.json; `count` rows."""
     listed = [read_symbols(origin, codes) for codes in (MBART_LANGUAGES, MBART50_LANGUAGES)]
     if count not in map(len, listed):
         expected = " or ".join(str(len(symbols)) for symbols in listed)
@@ -53,18 +53,18 @@ def of_mbart(count: int, origin: Path) -> Vocabulary:
     return _in_our_order(count, symbols, origin, MBART50_LANGUAGES)
 
 
-def of_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:
-    """The vocabulary of fairseq's mBART, with these language codes, or of VECO's released model, from dict.txt."""
+def from_fairseq_translation(count: int, origin: Path, codes: list[str]) -> Vocabulary:
+    """Reads the vocabulary of fairseq's mBART, with these language codes, or of VECO's released model from dict.txt."""
     listed = read_symbols(origin, codes)
     among = codes or list(filter(LANGUAGE_SYMBOL.fullmatch, listed))
     return _in_our_order(count, listed[:-1] if count == len(listed) - 1 else listed, origin, among)
 
 
 def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection[str] = ()) -> Vocabulary:
-    """The vocabulary of a list of symbols by row.
+    """Makes the vocabulary of a list of symbols by row.
 
-    Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the symbols of `among`
-    that are there: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
+    Languages are ``[xx]`` and mBART's codes behind ``<mask>``. If nothing is behind it, they are the listed symbols of
+    `among`: other pieces may look like ``[xx]``, as XLM-R's ``[1]``.
     """
     _check_count(count, len(listed), origin)
     missing = [symbol for symbol in SPECIAL if symbol not in listed]
@@ -89,15 +89,15 @@ def _in_our_order(count: int, listed: list[str], origin: Path, among: Collection
 
 
 def language_of(symbol: str) -> str | None:
-    """The language of a language symbol: ``de`` for ``[de]`` and for mBART's ``de_DE``; None for another symbol."""
+    """Returns the language of a symbol: ``de`` for ``[de]`` and for mBART's ``de_DE``; None for another symbol."""
     match = LANGUAGE_SYMBOL.fullmatch(symbol)
     if match:
         return match[1]
     return symbol.partition("_")[0] if symbol in MBART50_LANGUAGES else None
 
 
-def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
-    """XLM's vocabulary {row: word}, of which the file `origin` is the source."""
+def from_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
+    """Converts XLM's vocabulary {row: word} of the file `origin`."""
     words = _in_order(numbered, origin)
     if MASK in words:  # an export of this package
         return _in_our_order(count, words, origin)
@@ -105,15 +105,15 @@ def of_xlm(count: int, numbered: object, origin: Path) -> Vocabulary:
     return _with_names(count, words, names, [not is_special(word) for word in words], origin)
 
 
-def of_xlm_words(count: int, origin: Path) -> Vocabulary:
-    """XLM's vocabulary from vocab.json, in the spelling of our dictionary."""
+def from_xlm_words(count: int, origin: Path) -> Vocabulary:
+    """Reads XLM's vocabulary from vocab.json, in the spelling of our dictionary."""
     listed = read_numbered(origin)
-    marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words stays as it is
-    return of_xlm(count, dict(enumerate(spelled_words(listed) if marked else listed)), origin)
+    marked = any(word.endswith(END) for word in listed)  # a vocabulary without marks of words is not changed
+    return from_xlm(count, dict(enumerate(spelled_words(listed) if marked else listed)), origin)
 
 
-def of_bert(count: int, origin: Path) -> Vocabulary:
-    """BERT's vocabulary, from vocab.txt or tokenizer.json; `count` rows."""
+def from_bert(count: int, origin: Path) -> Vocabulary:
+    """Reads BERT's vocabulary from vocab.txt or tokenizer.json; `count` rows."""
     words = read_symbols(origin)
     if SPECIAL[0] in words:  # a model of this package
         return _in_our_order(count, words, origin)

@@ -91,9 +91,9 @@ class Xlm(Layout):
     def vocabulary(self, count: int, file: Path, settings: Settings) -> published_vocabularies.Vocabulary:
         """The words of vocab.json, or of the .pth itself."""
         if "model_type" not in settings:
-            return published_vocabularies.of_xlm(count, settings.get("dico_id2word"), file)
+            return published_vocabularies.from_xlm(count, settings.get("dico_id2word"), file)
         origin = beside(file, *self.vocabulary_files)
-        read = published_vocabularies.of_xlm_words if origin.name == WORDS else published_vocabularies.of_pieces
+        read = published_vocabularies.from_xlm_words if origin.name == WORDS else published_vocabularies.from_pieces
         return read(count, origin)
 
     def has_form(self, model: Own, head: str | None) -> bool:

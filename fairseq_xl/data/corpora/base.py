@@ -17,7 +17,7 @@ BREAK_MODES: dict[str, type["Corpus"]] = {}
 
 
 class Texts:
-    """Texts of examples: all that `Objective.collate` needs."""
+    """Texts of examples, the input of `Objective.collate`."""
 
     #: the k language codes of all examples; a subclass may define `languages` instead
     codes: tuple[str, ...]
@@ -65,11 +65,11 @@ class Corpus(Texts):
         return self.number_of_examples(length)
 
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
-        """The examples that are at positions (n,), in this order, and their sizes: (m,) each, m at most n."""
+        """Returns the examples at positions (n,), in this order, and their sizes: (m,) each, m at most n."""
         raise NotImplementedError(f"{type(self).__name__}.examples_at")
 
     def positions(self, examples: Numbers, length: int) -> Numbers:
-        """Positions (n,) of examples (n,) among `all_examples`; for lines, their numbers in the text."""
+        """Positions (n,) of examples (n,) among `all_examples`; of lines, their indices in the text."""
         return examples
 
     def all_examples(self, length: int) -> tuple[Numbers, Numbers]:
@@ -89,31 +89,27 @@ class Corpus(Texts):
 
 
 class ListedExamples(Corpus):
-    """Base of corpora in memory: some of the numbered examples, whose sizes `sizes_of` gives.
-
-    Args:
-        numbers: (n,) ascending.
-    """
+    """Base of corpora in memory; `example_ids` (n,) are ascending, and `sizes_of` returns their sizes."""
 
     num_languages = 0
 
-    def __init__(self, numbers: Numbers):
-        self.numbers = numbers
-        self.sentences = len(numbers)
+    def __init__(self, example_ids: Numbers):
+        self.example_ids = example_ids
+        self.sentences = len(example_ids)
 
-    def sizes_of(self, numbers: Numbers) -> Numbers:
+    def sizes_of(self, examples: Numbers) -> Numbers:
         """Numbers of tokens of examples (n,), all their texts together."""
         raise NotImplementedError(f"{type(self).__name__}.sizes_of")
 
     def mean_size(self, length: int) -> float:
-        return float(self.sizes_of(self.numbers).mean())
+        return float(self.sizes_of(self.example_ids).mean())
 
     def number_of_examples(self, length: int) -> int:
-        return len(self.numbers)
+        return len(self.example_ids)
 
     def examples_at(self, positions: Numbers, length: int) -> tuple[Numbers, Numbers]:
-        examples = self.numbers[positions]
+        examples = self.example_ids[positions]
         return examples, self.sizes_of(examples)
 
     def positions(self, examples: Numbers, length: int) -> Numbers:
-        return np.searchsorted(self.numbers, examples)
+        return np.searchsorted(self.example_ids, examples)

@@ -173,8 +173,8 @@ class AdjacentSegments(OneLanguageWindows):
         """The two segments of each example, of at most `length` tokens each: a list of pairs of arrays."""
         read = self.text.read
         return [
-            (read(max(begin, cut - length), cut), read(cut, min(end, cut + length)))
-            for begin, cut, end in self.windows(length)[examples, :3].tolist()
+            (read(max(begin, middle - length), middle), read(middle, min(end, middle + length)))
+            for begin, middle, end in self.windows(length)[examples, :3].tolist()
         ]
 
     def sizes_of(self, windows: Numbers, length: int) -> Numbers:

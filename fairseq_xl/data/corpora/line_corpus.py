@@ -29,7 +29,8 @@ class LineCorpus(Corpus):
         none: message of the `UserError` if all lines are empty.
     """
 
-    described = ("sentence", "more than")  # for messages
+    all_long = "{path}: every sentence has more than {length} tokens"
+    some_long = "%s: %s%d of %d sentences have more than %d tokens and are left out"
 
     def __init__(self, path: str, sides: list[Text], none: str):
         self.path, self.sides, self.lines = path, sides, len(sides[0])
@@ -56,15 +57,12 @@ class LineCorpus(Corpus):
             fitting = (sizes for _, sizes in self.blocks() if _fits(sizes, length).any())
             sizes = next(fitting, sizes[:0])
         if not len(sizes):
-            raise UserError(f"{self.path}: every {' has '.join(self.described)} {length} tokens")
+            raise UserError(self.all_long.format(path=self.path, length=length))
         filled, fits = _filled(sizes), _fits(sizes, length)
         if left_out := filled.sum() - fits.sum():
             scale = self.lines / len(sizes)  # 1 unless they are estimated
-            logger.warning(
-                "%s: %s%d of %d %s %d tokens and are left out",
-                *(self.path, "" if scale == 1 else "about ", round(left_out * scale), round(filled.sum() * scale)),
-                *("s have ".join(self.described), length),
-            )
+            counts = round(left_out * scale), round(filled.sum() * scale)
+            logger.warning(self.some_long, self.path, "" if scale == 1 else "about ", *counts, length)
         return fits.mean(), sizes[fits].sum(1).mean()
 
     def mean_size(self, length: int) -> float:

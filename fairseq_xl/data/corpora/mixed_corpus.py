@@ -84,13 +84,13 @@ class MixedCorpus(Corpus):
         return examples, sizes
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
-        return self._of_each(examples, lambda corpus, subset, rows: corpus.texts(subset, length))
+        return self._apply(examples, lambda corpus, subset, rows: corpus.texts(subset, length))
 
     def languages(self, examples: Numbers, length: int) -> list[tuple[str, ...]]:
-        return self._of_each(examples, lambda corpus, subset, rows: corpus.languages(subset, length))
+        return self._apply(examples, lambda corpus, subset, rows: corpus.languages(subset, length))
 
-    def _of_each(self, examples: Numbers, function: Callable[[Any, Numbers, Numbers], Iterable[Any]]) -> list[Any]:
-        """The values of a function of a corpus, its examples and their rows, in the order of all examples."""
+    def _apply(self, examples: Numbers, function: Callable[[Any, Numbers, Numbers], Iterable[Any]]) -> list[Any]:
+        """Applies a function of a corpus, its examples and their rows; returns values in the order of all examples."""
         results: list[Any] = [None] * len(examples)
         for corpus, rows, subset in self._by_corpus(examples):
             for row, value in zip(rows.tolist(), function(corpus, subset, rows), strict=True):
@@ -98,8 +98,8 @@ class MixedCorpus(Corpus):
         return results
 
     def negatives(self, examples: Numbers, length: int, keys: Numbers, *mined: bool) -> list[Numbers]:
-        """A negative of each example, from its own corpus."""
-        return self._of_each(examples, lambda part, subset, rows: part.negatives(subset, length, keys[rows], *mined))
+        """Returns a negative of each example, from its corpus."""
+        return self._apply(examples, lambda part, subset, rows: part.negatives(subset, length, keys[rows], *mined))
 
     def sizes_with_negatives(self, examples: Numbers, length: int, *mined: bool) -> Numbers:
         """Sizes (n,) of the examples, each with its longest possible negative."""

@@ -42,7 +42,7 @@ def length_codes(sizes: ArrayLike, text_ids: ArrayLike) -> Numbers:
 
 
 class LengthRange:
-    """For each length of a translation, the range of lengths that its negatives may have.
+    """The range of lengths of the negatives for each length of a translation.
 
     It covers the `REACH` nearest shorter texts and as many longer ones: narrow, so that length reveals no negative.
 
@@ -63,15 +63,15 @@ class LengthRange:
     def draw(self, sizes: Numbers, draws: NDArray[np.float64]) -> Numbers:
         """Samples texts (B, k) in the ranges of the sizes (B,) with uniform numbers `draws` (B, k)."""
         first, end = self.first[sizes, None], self.end[sizes, None]
-        return self.number(first + (draws * (end - first)).astype(np.int64))
+        return self.text_ids(first + (draws * (end - first)).astype(np.int64))
 
-    def number(self, indices: Numbers) -> Numbers:
-        """The ids of the texts at indices of the order by length."""
+    def text_ids(self, indices: Numbers) -> Numbers:
+        """Returns the ids of the texts at indices of the order by length."""
         return (self.texts[indices] & ((np.uint64(1) << NUMBER) - np.uint64(1))).astype(np.int64)
 
 
 class Candidates:
-    """The sentences of the second side, and which of them are negatives of which pair.
+    """The sentences of the second side, as candidates for negatives of pairs.
 
     A negative of X is a second sentence that is neither a translation of X in any pair nor X itself. Sentences are
     compared by hashes of 64 bits; the hashes of all pairs are a table (`fairseq_xl.data.store.cached_tables`).
@@ -89,7 +89,7 @@ class Candidates:
             yield _hashes_of_pairs(*(hashes_of_block(side, first, first + len(sizes))[filled] for side in self.sides))
 
     def are_negatives(self, lines: Numbers, candidates: Numbers) -> NDArray[np.bool_]:
-        """Whether lines of second sentences (B, k), -1 for none, are negatives of `lines` (B,): (B, k) bool."""
+        """Tells which second sentences in lines (B, k), -1 for none, are negatives of `lines` (B,): (B, k) bool."""
         first, contents = hashes_at(self.sides[0], lines)[:, None], hashes_at(self.sides[1], candidates)
         pairs = _hashes_of_pairs(first, contents)
         indices = np.searchsorted(self.translations, pairs).clip(max=len(self.translations) - 1)
@@ -128,7 +128,7 @@ class RandomNegatives:
             if len(indices) > MORE_TRIES:
                 extra = uniforms(keys[row : row + 1], MORE_TRIES, NEGATIVE_SENTENCE)[0]
                 indices = (extra * len(indices)).astype(np.int64)
-            candidate_lines = self.range.number(indices)
+            candidate_lines = self.range.text_ids(indices)
             usable = candidate_lines[candidates.are_negatives(lines[row : row + 1], candidate_lines[None])[0]]
             if not len(usable):
                 raise candidates.no_negative(lines[row])

@@ -48,16 +48,16 @@ def permutation(rng: np.random.Generator, available: int) -> Callable[[Numbers],
         return rng.permutation(available).__getitem__
     keys, side = rng.integers(2**64, size=ROUNDS, dtype=np.uint64), np.uint64(math.isqrt(available - 1) + 1)
 
-    def passed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    def shuffled(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
         x, y = np.divmod(numbers, side)
         for key in keys:
             x, y = y, (x + mix(y ^ key) % side) % side
         return x * side + y
 
     def number_at(positions: Numbers) -> Numbers:
-        numbers = passed(positions.astype(np.uint64))
+        numbers = shuffled(positions.astype(np.uint64))
         while len(outside := np.flatnonzero(numbers >= np.uint64(available))):
-            numbers[outside] = passed(numbers[outside])
+            numbers[outside] = shuffled(numbers[outside])
         return numbers.astype(np.int64)
 
     return number_at

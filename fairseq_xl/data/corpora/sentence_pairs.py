@@ -28,7 +28,8 @@ class SentencePairs(Reopened, LineCorpus):
     """
 
     num_languages, num_texts, described_text = 2, 2, "parallel text"
-    described = ("pair", "a side of more than")
+    all_long = "{path}: every pair has a side of more than {length} tokens"
+    some_long = "%s: %s%d of %d pairs have a side of more than %d tokens and are left out"
 
     def __init__(self, prefix: str | Path, first: str, second: str, symbols: int | None = None):
         self.prefix, self.codes, self.symbols = str(prefix), (first, second), symbols
@@ -37,7 +38,7 @@ class SentencePairs(Reopened, LineCorpus):
         if lines[0] != lines[1]:
             raise UserError(f"{prefix}: {lines[0]} lines of {first!r} but {lines[1]} of {second!r}")
         self.table_prefixes = [side.prefix for side in sides]
-        self._drawn: dict[tuple[int, bool], Any] = {}  # (length, mined or not) -> the sampler of negatives
+        self._samplers: dict[tuple[int, bool], Any] = {}  # (length, mined or not) -> the sampler of negatives
         none = f"{prefix}: no pair of two sentences of {first!r} and {second!r}"
         super().__init__(self.prefix, sides, none)
 
@@ -109,6 +110,6 @@ class SentencePairs(Reopened, LineCorpus):
         _ = self._negatives(length, mined), self.candidates
 
     def _negatives(self, length: int, mined: bool) -> Any:
-        if (length, mined) not in self._drawn:
-            self._drawn[length, mined] = (MinedNegatives if mined else RandomNegatives)(self, length)
-        return self._drawn[length, mined]
+        if (length, mined) not in self._samplers:
+            self._samplers[length, mined] = (MinedNegatives if mined else RandomNegatives)(self, length)
+        return self._samplers[length, mined]

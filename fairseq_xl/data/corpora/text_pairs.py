@@ -8,7 +8,7 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import ListedExamples
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
-from fairseq_xl.data.vocabulary.text_encoder import cut
+from fairseq_xl.data.vocabulary.text_encoder import truncate
 
 LONGEST = 1 << 30  # tokens of a side without a limit
 
@@ -18,12 +18,12 @@ class DirectedPairs(SentencePairs):
 
     Args:
         tag: id of a symbol in front of each source, after ``<s>``, for generated ones (Caswell et al. 2019), or None.
-        others: the arguments of `SentencePairs`.
+        arguments: the arguments of `SentencePairs`.
     """
 
-    def __init__(self, tag: int | None, *others: Any):
+    def __init__(self, tag: int | None, *arguments: Any):
         self.tag, self.added = tag, 1 + (tag is not None)
-        super().__init__(*others)
+        super().__init__(*arguments)
 
     def sides_of(self, lines: Numbers) -> Numbers:
         """Numbers of tokens of framed sources and of targets of lines: (n, 2); an empty source stays empty."""
@@ -79,7 +79,7 @@ class TextPairs(ListedExamples):
     def truncate(self, longest: tuple[int, int]) -> Numbers:
         """Truncates sources and targets to these numbers of tokens; returns the lines (k,) that are longer."""
         self.longest = longest[0] - 1, longest[1]  # the encoder reads <s> too
-        return np.asarray(self.numbers[(self.sizes[self.numbers] > self.longest).any(axis=1)])
+        return np.asarray(self.example_ids[(self.sizes[self.example_ids] > self.longest).any(axis=1)])
 
     def sides_of(self, lines: Numbers) -> Numbers:
         """Numbers of tokens of framed sources and of targets of lines (n,), as they are truncated: (n, 2)."""
@@ -91,8 +91,8 @@ class TextPairs(ListedExamples):
 
     def texts(self, lines: Numbers, length: int) -> list[tuple[Any, ...]]:
         """Source, and target or None, of each line."""
-        targets = [None if self.targets is None else self._cut(self.targets, line, 1) for line in lines]
-        return [(self._cut(self.sources, line, 0), target) for line, target in zip(lines, targets, strict=True)]
+        targets = [None if self.targets is None else self._truncate(self.targets, line, 1) for line in lines]
+        return [(self._truncate(self.sources, line, 0), target) for line, target in zip(lines, targets, strict=True)]
 
-    def _cut(self, texts: Sequence[Any], line: int, side: int) -> Numbers:
-        return cut(np.asarray(texts[line]), self.longest[side])
+    def _truncate(self, texts: Sequence[Any], line: int, side: int) -> Numbers:
+        return truncate(np.asarray(texts[line]), self.longest[side])

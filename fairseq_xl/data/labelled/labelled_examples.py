@@ -9,7 +9,7 @@ import numpy as np
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import ListedExamples
 from fairseq_xl.data.framing import Framing
-from fairseq_xl.data.vocabulary.text_encoder import cut
+from fairseq_xl.data.vocabulary.text_encoder import truncate
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ def frame(texts: Sequence[Any], framing: Framing, longest: int) -> Input:
     """
     room, parts = longest - len(texts), list(texts)  # <s>, and </s> between two texts
     for rank, index in enumerate(sorted(range(len(texts)), key=lambda index: len(texts[index]))):
-        parts[index] = cut(texts[index], room // (len(texts) - rank))
+        parts[index] = truncate(texts[index], room // (len(texts) - rank))
         room -= len(parts[index])
     return Input(framing.texts(parts), truncated=sum(map(len, parts)) < sum(map(len, texts)))
 
@@ -58,13 +58,13 @@ class LabelledExamples(ListedExamples):
         self.longest = np.array([max(len(item.tokens) for item in group) for group in inputs])  # (n,) tokens
         self.sizes = np.array([sum(len(item.tokens) for item in group) for group in inputs])  # (n,) of all inputs
 
-    def sizes_of(self, numbers: Numbers) -> Numbers:
+    def sizes_of(self, examples: Numbers) -> Numbers:
         """Numbers of tokens of all inputs of examples (n,)."""
-        return self.sizes[numbers]
+        return self.sizes[examples]
 
-    def inputs_of(self, numbers: Numbers) -> list[list[Input]]:
+    def inputs_of(self, examples: Numbers) -> list[list[Input]]:
         """The inputs of each example (n,)."""
-        return [self.inputs[index] for index in numbers]
+        return [self.inputs[index] for index in examples]
 
     def texts(self, examples: Numbers, length: int) -> list[tuple[Numbers, ...]]:
         """The tokens of the inputs of each example."""

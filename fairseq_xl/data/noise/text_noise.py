@@ -50,7 +50,7 @@ def split_into_words(
 
 
 def shuffled(text: Text, keys: Numbers, reach: float) -> Text:
-    """Sorts words by their number + U(0, reach), so that each one moves by fewer than `reach` places.
+    """Sorts words by their index + U(0, reach), so that each word moves by fewer than `reach` positions.
 
     No word passes a special symbol: the words between two symbols are shuffled among themselves.
 
@@ -58,7 +58,7 @@ def shuffled(text: Text, keys: Numbers, reach: float) -> Text:
         keys: (B,) uint64 keys of the examples.
     """
     special = text.words == NO_WORD
-    moved = text.words + reach * _of_word(text, keys, DISTANCE)
+    moved = text.words + reach * _word_draws(text, keys, DISTANCE)
     moved = np.where(special, NO_WORD, moved)  # a symbol sorts before the words that follow it
     order = np.lexsort((moved, special.cumsum(1)))  # stable: the pieces of a word stay in order
     return Text(*(np.take_along_axis(part, order, axis=1) for part in text))
@@ -69,9 +69,9 @@ def dropped(text: Text, keys: Numbers, probability: float, pad: int) -> Text:
 
     A row that would lose all its words keeps the word whose random number is highest.
     """
-    draws = np.where(text.words == NO_WORD, 1.0, _of_word(text, keys, DROP))
+    draws = np.where(text.words == NO_WORD, 1.0, _word_draws(text, keys, DROP))
     highest = np.where(text.words == NO_WORD, 0.0, draws).max(axis=1, keepdims=True)
-    return _kept(text, draws >= np.minimum(probability, highest), pad)
+    return _remaining(text, draws >= np.minimum(probability, highest), pad)
 
 
 def masked(text: Text, keys: Numbers, share: float, mask_index: int, pad: int) -> Text:
@@ -86,7 +86,7 @@ def masked(text: Text, keys: Numbers, share: float, mask_index: int, pad: int) -
     selected[rows, columns] = choose_positions(is_word, keys, share)[rows, text.words[rows, columns]]
     first = selected & (text.words != np.pad(text.words, ((0, 0), (1, 0)), constant_values=NO_WORD)[:, :-1])
     replaced = Text(np.where(first, mask_index, text.tokens), np.where(selected, NO_WORD, text.words))
-    return _kept(replaced, first | ~selected, pad)
+    return _remaining(replaced, first | ~selected, pad)
 
 
 def infilled(
@@ -128,14 +128,14 @@ def infilled(
     return _with_insertions(np.where(first, mask_index, tokens), stays, before, mask_index, pad)
 
 
-def _of_word(text: Text, keys: Numbers, purpose: int) -> ndarray:
-    """A uniform random number for each word, repeated at its tokens: (B, T); arbitrary outside words."""
+def _word_draws(text: Text, keys: Numbers, purpose: int) -> ndarray:
+    """Draws a uniform number for each word, repeated at its tokens: (B, T); arbitrary outside words."""
     draws = uniforms(keys, max(text.width, 1), purpose)
     return np.take_along_axis(draws, np.maximum(text.words, 0), axis=1)
 
 
-def _kept(text: Text, stays: ndarray, pad: int) -> Text:
-    """Removes all tokens but those that stay, (B, T) bool, and pads the rows again."""
+def _remaining(text: Text, stays: ndarray, pad: int) -> Text:
+    """Removes tokens that do not stay, (B, T) bool, and pads the rows again."""
     stays = stays & (text.tokens != pad)
     lengths = stays.sum(1)
     order = np.argsort(~stays, axis=1, kind="stable")[:, : lengths.max()]

@@ -52,12 +52,12 @@ class Lengths(NamedTuple):
         sides = self.sides.T.astype(np.min_scalar_type(self.sides.max()))  # 16 bits or fewer are sorted much faster
         return np.lexsort((*([] if self.inputs is None else [self.inputs]), *sides))
 
-    def of_batches(self, order: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
+    def batch_tokens(self, order: Numbers, begins: Numbers) -> tuple[Numbers, Numbers]:
         """Tokens of batches, without and with padding: (b,) each.
 
         Args:
-            order: (n,) the examples in the order in which they are cut.
-            begins: (b,) where batches begin in it.
+            order: (n,) the examples in the order of the batches.
+            begins: (b,) index in `order` of the first example of each batch.
         """
         sides, add = self.sides[order], np.add.reduceat
         tokens = sides.sum(axis=1) if self.tokens is None else self.tokens[order]
@@ -83,21 +83,21 @@ class ObjectiveSampler:
         """Probability of each corpus, in the order of `corpora`."""
         return smoothed_shares([corpus.sentences for corpus in self.corpora.values()], self.alpha)
 
-    def cut(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> list[tuple[Any, ...]]:
+    def divide(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> list[tuple[Any, ...]]:
         """Divides examples (n,) of sizes (n,) into batches of similar lengths.
 
         Returns: a list of (B,) index arrays, each with the batch's numbers of tokens without and with padding.
         """
         lengths, order, begins = self._batches(examples, sizes, corpus)
-        tokens = (column.tolist() for column in lengths.of_batches(order, begins))
+        tokens = (column.tolist() for column in lengths.batch_tokens(order, begins))
         return list(zip(np.split(order, begins[1:]), *tokens, strict=True))
 
     def count_batches(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> int:
-        """The number of batches that `cut` makes."""
+        """Counts the batches of `divide`."""
         return len(self._batches(examples, sizes, corpus)[-1])
 
     def _batches(self, examples: Numbers, sizes: Numbers, corpus: Corpus) -> tuple[Lengths, Numbers, Numbers]:
-        """The lengths of examples, their order by length (n,), and where batches begin in it, (b,)."""
+        """Returns the lengths of examples, their order by length (n,), and the indices in it of first examples (b,)."""
         if self.lengths is None:
             lengths = Lengths((sizes + self.input_length.symbols)[:, None])
         else:
@@ -114,12 +114,12 @@ class ObjectiveSampler:
         return lengths, order, cut_by_size(longest, inputs, self.batch_tokens, self.batch_sentences)
 
     def batches(self, rng: np.random.Generator, name: str, count: int) -> list[tuple[Any, ...]]:
-        """`count` random batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `cut`."""
+        """Draws `count` batches of the corpus `name`: (B,) arrays of examples, each with its tokens as in `divide`."""
         corpus, batches = self.corpora[name], []
         typical = self._typical_batch(corpus)
         while len(batches) < count:
             examples, sizes = corpus.sample(rng, typical * (count - len(batches)), self.input_length.text)
-            fresh = self.cut(examples, sizes, corpus)
+            fresh = self.divide(examples, sizes, corpus)
             for i in rng.permutation(len(fresh)):
                 part, *tokens = fresh[i]
                 batches.append((examples[part], *tokens))
@@ -255,7 +255,7 @@ def validation_plan(samplers: Iterable[ObjectiveSampler], limit: int = 0) -> lis
             else:
                 examples, sizes = corpus.all_examples(length)
                 keys = np.random.default_rng(seed).integers(2**64, size=len(examples), dtype=np.uint64)
-            for part, *tokens in sampler.cut(examples, sizes, corpus):
+            for part, *tokens in sampler.divide(examples, sizes, corpus):
                 plan.append(BatchSpec(sampler.objective, name, examples[part], keys[part], None, *tokens))
     return plan
 

@@ -18,16 +18,16 @@ CHUNK = 1 << 18  # positions whose examples are sorted by length together
 class ObjectivePass(Sequence[BatchSpec]):
     """The batches of a pass over the corpus of one objective.
 
-    The positions of the corpus are permuted and read in chunks. The examples of a chunk are sorted by length, cut into
-    batches, and these are shuffled. In memory is one chunk.
+    The positions of the corpus are permuted and read in chunks. The examples of a chunk are sorted by length and
+    divided into batches, which are shuffled. One chunk is in memory.
 
     Args:
-        sampler: of the objective, with a single corpus, which may be a `MixedCorpus`.
-        seed, epoch: of the random numbers.
-        batches_per_update: batches that get similar sizes (`balanced_order`).
-        repeats: {name of the corpus, or of a part of the mixed one: number of times that its examples are read}; of a
-            fraction, a random part of them is read. Others are read once.
-        number: that of the objective in the run.
+        sampler: sampler of the objective, with a single corpus, which may be a `MixedCorpus`.
+        seed, epoch: seeds of the random numbers.
+        batches_per_update: number of batches of similar sizes (`balanced_order`).
+        repeats: {name of the corpus, or of a part of the mixed one: number of readings of its examples}, by default 1;
+            a fraction reads a random part of them.
+        index: index of the objective in the run.
     """
 
     def __init__(
@@ -37,18 +37,18 @@ class ObjectivePass(Sequence[BatchSpec]):
         epoch: int,
         batches_per_update: int,
         repeats: Mapping[str, float] | None = None,
-        number: int = 0,
+        index: int = 0,
     ):
         ((self.name, self.corpus),) = sampler.corpora.items()
         self.sampler, self.batches_per_update = sampler, batches_per_update
-        self.key = (seed, epoch, number)
+        self.key = (seed, epoch, index)
         self.corpus.mean_size(self.length)  # warns of longer texts; raises `UserError` if a corpus has no other
         parts = self.corpus.parts if isinstance(self.corpus, MixedCorpus) else {self.name: self.corpus}
         self.parts = list(parts.values())
         self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
         factors = [(repeats or {}).get(name, 1) for name in parts]
-        self.counts = [self._places(part, factor) for part, factor in enumerate(factors)]
-        self.place_at = permutation(np.random.default_rng((*self.key, ORDER)), sum(self.counts))
+        self.counts = [self._count_positions(part, factor) for part, factor in enumerate(factors)]
+        self.position_at = permutation(np.random.default_rng((*self.key, ORDER)), sum(self.counts))
         self._latest: tuple[int, list[BatchSpec]] | None = None
         chunks = -(-sum(self.counts) // CHUNK)
         counts = [len(self.chunk(0))] if chunks == 1 else map(self._count, range(chunks))
@@ -59,9 +59,9 @@ class ObjectivePass(Sequence[BatchSpec]):
         """Maximum length of a text, in tokens."""
         return self.sampler.input_length.text
 
-    def _places(self, number: int, factor: float) -> int:
-        """Number of places of a part in the pass: those of whole repetitions and of the partial one."""
-        positions, corpus = self.positions[number], self.parts[number]
+    def _count_positions(self, part: int, factor: float) -> int:
+        """Counts the positions of a part in the pass: those of whole repetitions and of the partial one."""
+        positions, corpus = self.positions[part], self.parts[part]
         if factor == 1:
             return positions
         blocks = [np.arange(begin, min(begin + CHUNK, positions)) for begin in range(0, positions, CHUNK)]
@@ -69,7 +69,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         repetitions, remaining = divmod(max(1, round(factor * usable)), max(1, usable))
         total = repetitions * positions
         for block in blocks if remaining else ():
-            shuffled = self._partial(number)(block)
+            shuffled = self._partial(part)(block)
             examples = corpus.examples_at(shuffled, self.length)[0]
             if len(examples) >= remaining:
                 last = corpus.positions(examples[remaining - 1 : remaining], self.length)
@@ -80,24 +80,24 @@ class ObjectivePass(Sequence[BatchSpec]):
     def __len__(self) -> int:
         return int(self.ends[-1])
 
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[i] for i in range(len(self))[number]]
-        number = range(len(self))[number]  # not negative; or an `IndexError`
-        chunk = int(np.searchsorted(self.ends, number, side="right"))
-        return self.chunk(chunk)[number - int(self.ends[chunk])]  # counted from the end of the chunk
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        index = range(len(self))[index]  # not negative; or an `IndexError`
+        chunk = int(np.searchsorted(self.ends, index, side="right"))
+        return self.chunk(chunk)[index - int(self.ends[chunk])]  # counted from the end of the chunk
 
-    def _partial(self, number: int) -> Callable[[Any], Any]:
-        """The random order of the positions of a part in a partial repetition."""
-        return permutation(np.random.default_rng((*self.key, PARTIAL, number)), self.positions[number])
+    def _partial(self, part: int) -> Callable[[Any], Any]:
+        """Returns the random order of the positions of a part in a partial repetition."""
+        return permutation(np.random.default_rng((*self.key, PARTIAL, part)), self.positions[part])
 
-    def chunk(self, number: int) -> list[BatchSpec]:
-        """The batches of a chunk, in the order in which they are read."""
-        if self._latest is None or self._latest[0] != number:
-            self._latest = number, self._cut(number)
+    def chunk(self, chunk: int) -> list[BatchSpec]:
+        """Returns the batches of a chunk, in the order of reading."""
+        if self._latest is None or self._latest[0] != chunk:
+            self._latest = chunk, self._make_batches(chunk)
         return self._latest[1]
 
-    def _cut(self, chunk: int) -> list[BatchSpec]:
+    def _make_batches(self, chunk: int) -> list[BatchSpec]:
         rng = np.random.default_rng((*self.key, BATCHES, chunk))
         examples, sizes = self._examples_of(chunk)
         if not len(examples):
@@ -105,7 +105,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         order = rng.permutation(len(examples))  # examples of equal lengths, of all parts, are in random order
         examples, sizes = examples[order], sizes[order]
         keys = rng.integers(2**64, size=len(examples), dtype=np.uint64)
-        batches = self.sampler.cut(examples, sizes, self.corpus)
+        batches = self.sampler.divide(examples, sizes, self.corpus)
         batches = [batches[index] for index in rng.permutation(len(batches))]
         tokens = np.array([tokens for _, tokens, _ in batches])
         # the first batches complete the last update of the chunk before
@@ -117,22 +117,22 @@ class ObjectivePass(Sequence[BatchSpec]):
         ]
 
     def _count(self, chunk: int) -> int:
-        """The number of batches of a chunk."""
+        """Counts the batches of a chunk."""
         examples, sizes = self._examples_of(chunk)
         return self.sampler.count_batches(examples, sizes, self.corpus) if len(examples) else 0
 
     def _examples_of(self, chunk: int) -> tuple[Numbers, Numbers]:
-        """The examples of a chunk, and their sizes: (m,) each."""
-        return self._examples_at(self.place_at(np.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, sum(self.counts)))))
+        """Returns the examples of a chunk, and their sizes: (m,) each."""
+        return self._examples_at(self.position_at(np.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, sum(self.counts)))))
 
-    def _examples_at(self, places: Numbers) -> tuple[Numbers, Numbers]:
-        """The examples that are at places (n,) of the pass, and their sizes: (m,) each."""
+    def _examples_at(self, positions: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns the examples at positions (n,) of the pass, and their sizes: (m,) each."""
         ends, columns = np.cumsum(self.counts), []
-        part_of = np.searchsorted(ends, places, side="right")
+        part_of = np.searchsorted(ends, positions, side="right")
         for part in np.unique(part_of).tolist():
-            positions, count = self.positions[part], self.counts[part]
-            repetition, offsets = np.divmod(places[part_of == part] - (ends[part] - count), positions)
-            partial = repetition == count // positions  # a random part of the corpus
+            part_size, count = self.positions[part], self.counts[part]
+            repetition, offsets = np.divmod(positions[part_of == part] - (ends[part] - count), part_size)
+            partial = repetition == count // part_size  # a random part of the corpus
             if partial.any():
                 offsets[partial] = self._partial(part)(offsets[partial])
             examples, sizes = self.parts[part].examples_at(offsets, self.length)
@@ -145,15 +145,15 @@ class PassPlan(Sequence[BatchSpec | None]):
     """A pass of each objective; the batches of an update are of one objective, whatever the number of ranks.
 
     Args:
-        seed, epoch: of the random order of updates.
-        batches_per_update: ranks times micro-steps. None stands for those that the last update of an objective lacks.
+        seed, epoch: seeds of the random order of updates.
+        batches_per_update: number of ranks times micro-steps; the last update of an objective is filled with None.
     """
 
     def __init__(self, passes: Sequence[ObjectivePass], seed: int, epoch: int, batches_per_update: int):
         self.passes, self.batches_per_update = passes, batches_per_update
         updates = [-(-len(objective_pass) // batches_per_update) for objective_pass in passes]
         kinds = np.repeat(np.arange(len(passes), dtype=np.int16), updates)
-        self.kinds = np.random.default_rng((seed, epoch)).permutation(kinds)  # (updates,) number of the objective
+        self.kinds = np.random.default_rng((seed, epoch)).permutation(kinds)  # (updates,) index of the objective
         self.updates = np.empty(len(kinds), dtype=np.int64)  # (updates,) number among those of the objective
         for kind, count in enumerate(updates):
             self.updates[self.kinds == kind] = np.arange(count)
@@ -161,10 +161,10 @@ class PassPlan(Sequence[BatchSpec | None]):
     def __len__(self) -> int:
         return len(self.kinds) * self.batches_per_update
 
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[i] for i in range(len(self))[number]]
-        update, position = divmod(range(len(self))[number], self.batches_per_update)
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        update, position = divmod(range(len(self))[index], self.batches_per_update)
         batches = self.passes[self.kinds[update]]
-        number = int(self.updates[update]) * self.batches_per_update + position
-        return batches[number] if number < len(batches) else None
+        index = int(self.updates[update]) * self.batches_per_update + position
+        return batches[index] if index < len(batches) else None

@@ -55,7 +55,7 @@ class Text(Reopened):
         header, index = cast(Header, read_header(f"{prefix}.idx")), mapped_bytes(f"{prefix}.idx")
         #: (n,) number of tokens of each item, and its byte offset in the .bin file
         self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
-        self.places = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
+        self.offsets = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
         #: the whole text
         self.tokens = np.frombuffer(mapped_bytes(f"{prefix}.bin"), TOKEN_TYPES[header.code])
 
@@ -78,7 +78,7 @@ class Text(Reopened):
 
     def bounds(self, line: int) -> tuple[int, int]:
         """Indices in `tokens` where a line begins and ends; `UserError` if its offsets are invalid."""
-        offset, size, width = int(self.places[line]), int(self.sizes[line]), self.tokens.itemsize
+        offset, size, width = int(self.offsets[line]), int(self.sizes[line]), self.tokens.itemsize
         if offset < 0 or offset % width or size < 1 or offset + size * width > self.tokens.nbytes:
             raise UserError(
                 f"{self.prefix}.idx is damaged: line {line + 1} begins at byte {offset} of the text and has {size} "

@@ -29,14 +29,14 @@ def table(
         version: of `blocks`; increase it when the same text gives other rows, so that files are computed again.
     """
     if lines > IN_MEMORY_LINES:
-        return kept_table(path, _known(prefixes, version), blocks, columns)
+        return kept_table(path, _version_bytes(prefixes, version), blocks, columns)
     rows = np.concatenate(list(blocks()))
     if columns is None:
         rows.sort()
     return rows
 
 
-def _known(prefixes: Iterable[str], version: int) -> bytes:
+def _version_bytes(prefixes: Iterable[str], version: int) -> bytes:
     """`FORMAT` and a digest of a version and of the fingerprints of texts.
 
     Copies of a data folder keep their tables. The time of change stands for content whose hash no manifest has.

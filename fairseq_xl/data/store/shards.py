@@ -21,7 +21,7 @@ def data_folders(data: str | os.PathLike[str]) -> list[Path]:
     Raises `UserError` for a pattern without a folder, for incomplete shards, and for a shard that is not the one that
     was written in its place; other folders need not exist.
     """
-    folders = [folder for pattern in os.fspath(data).split(os.pathsep) for folder in _named(pattern)]
+    folders = [folder for pattern in os.fspath(data).split(os.pathsep) for folder in _matching_folders(pattern)]
     for folder in folders:
         check_shard(folder)
     return folders
@@ -58,7 +58,7 @@ def one_folder(data: str | os.PathLike[str], does: str = "read") -> Path:
     return first
 
 
-def _named(pattern: str) -> list[Path]:
+def _matching_folders(pattern: str) -> list[Path]:
     path = Path(pattern)
     if path.is_dir():
         return _shards_of(path) or [path]

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairseq_xl.data.store.manifest import check_fingerprint, read_manifest
 from fairseq_xl.data.vocabulary.subwords import FILES, OPTIONS, Subwords, stored_hashes, vocabulary_kind
-from fairseq_xl.data.vocabulary.tokenizers import of_manifest
+from fairseq_xl.data.vocabulary.tokenizers import manifest_tokenizers
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.fingerprints import sha256_of
 
@@ -33,7 +33,7 @@ def encoding_of(folder: Path) -> dict[str, Any]:
     for name in FILES[kind]:
         if name in hashes or (folder / name).is_file():
             encoding[name] = hashes.get(name) or sha256_of(folder / name)
-    tokenizers = of_manifest(manifest)
+    tokenizers = manifest_tokenizers(manifest)
     return encoding | {f"{TOKENIZER}{language}": name for language, name in dict(tokenizers).items()}
 
 
@@ -52,7 +52,7 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
     common = sum(piece in dictionary for piece in pieces)
     if not common or 2 * common < len(pieces):
         raise UserError(
-            f"{path} is not the {subwords.described} of the dictionary, which has {common} of its {len(pieces)} pieces"
+            f"{path} is not the {subwords.title} of the dictionary, which has {common} of its {len(pieces)} pieces"
         )
     symbols, vocabulary = dictionary.symbols, set(pieces)
     indices = [index for index in dictionary.pieces.tolist() if symbols[index].endswith(suffix)]
@@ -62,7 +62,7 @@ def check_pieces(subwords: Subwords, path: Path, dictionary: Any, suffix: str = 
     foreign = other_symbols((symbols[index].removesuffix(suffix) for index in missing), subwords.symbols)
     if len(foreign) > OTHER_SYMBOLS * len(indices) or missing_text > OTHER_TEXT * text:
         raise UserError(
-            f"{path} is not the {subwords.described} of the dictionary: it lacks {len(missing)} of {len(indices)} "
+            f"{path} is not the {subwords.title} of the dictionary: it lacks {len(missing)} of {len(indices)} "
             f"pieces, the first is {symbols[missing[0]]!r}"
         )
 

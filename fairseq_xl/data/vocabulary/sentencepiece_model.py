@@ -17,7 +17,7 @@ class SentencePieces:
         file: the model. Raises `UserError` for a missing or damaged one.
     """
 
-    described, units = "SentencePiece model", "characters"
+    title, units = "SentencePiece model", "characters"
 
     def __init__(self, file: Path):
         self.model = open_sentencepiece(file)

@@ -34,8 +34,8 @@ MANIFEST = "manifest.json"
 class Subwords(Protocol):
     """Splits text into pieces; ids count the pieces of the vocabulary."""
 
-    described: str  # what its file is, for messages
-    units: str  # what `lost` returns, for messages
+    title: str  # kind of the vocabulary's file, for messages
+    units: str  # kind of the elements of `lost`, for messages
     symbols: list[str]  # the symbol of each id in dict.txt; ids that are not ordinary pieces have <unk>
     unknown: int  # the id of text without a piece
 
@@ -66,14 +66,14 @@ class Source:
             return WordPieces(self.files[0], self.options["lowercase"])
         return SentencePieces(self.files[0])
 
-    def described(self) -> dict:
-        """The entry of the manifest, with the hashes of the files that exist."""
+    def manifest_entry(self) -> dict:
+        """Returns the entry of the manifest, with the hashes of the existing files."""
         hashes = {name: sha256_of(path) for name, path in zip(FILES[self.kind], self.files) if path.is_file()}
         return {"vocabulary": {"kind": self.kind, **self.options, "sha256": hashes}}
 
 
 def in_folder(folder: Path, kind: Kind, options: dict[str, bool] | None = None) -> Source:
-    """The vocabulary that a data folder has, or will have."""
+    """Returns the vocabulary of a data folder, whose files may not exist yet."""
     return Source(kind, tuple(folder / name for name in FILES[kind]), options or {})
 
 

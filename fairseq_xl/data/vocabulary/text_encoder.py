@@ -19,7 +19,7 @@ from fairseq_xl.io.text import placed_text, text_of_line
 
 logger = logging.getLogger(__name__)
 
-KEPT, KEPT_SPANS = 1 << 15, 64  # number of texts whose encoding is kept
+CACHED, CACHED_SPANS = 1 << 15, 64  # number of texts with a cached encoding
 
 
 class TextEncoder:
@@ -44,8 +44,8 @@ class TextEncoder:
             self.subwords[None] = _open(folder, "", dictionary)  # one for all languages
         self.eos, self.unk = dictionary.eos(), dictionary.unk()
         self._tokens, self._unknown, self._has_warned = 0, 0, False
-        self._kept = functools.lru_cache(KEPT)(self._encode)  # words, queries and premises occur several times
-        self._kept_spans = functools.lru_cache(KEPT_SPANS)(self._spans)  # a context has several questions
+        self._cached_encode = functools.lru_cache(CACHED)(self._encode)  # words, queries and premises are repeated
+        self._cached_spans = functools.lru_cache(CACHED_SPANS)(self._spans)  # a context has several questions
 
     def __call__(self, text: str, language: str) -> Numbers:
         """Raw text of a language -> (t,) int64, the last one ``</s>``; text without a piece is ``<unk>``.
@@ -53,7 +53,7 @@ class TextEncoder:
         Text without a visible character is ``</s>`` alone (`fairseq_xl.io.text`).
         The array is read-only: equal texts share it.
         """
-        return self._kept(text, language)
+        return self._cached_encode(text, language)
 
     def _encode(self, text: str, language: str) -> Numbers:
         text = self.tokenized(text_of_line(_checked(text)), language)
@@ -84,7 +84,7 @@ class TextEncoder:
 
         The arrays are read-only: equal texts share them. Raises `UserError` if a tokenizer changes more than spaces.
         """
-        return self._kept_spans(text, language)
+        return self._cached_spans(text, language)
 
     def _spans(self, text: str, language: str) -> tuple[Numbers, Numbers]:
         name, raw = self.tokenizers.get(language), _checked(text)
@@ -158,6 +158,6 @@ def _mapped(characters: Numbers, indices: list[int]) -> Numbers:
     return np.stack((table[begins], np.where(ends > begins, table[ends - 1] + 1, table[begins])), axis=1)
 
 
-def cut(ended: Numbers, room: int) -> Numbers:
+def truncate(ended: Numbers, room: int) -> Numbers:
     """An ended sentence (t,) -> its first `room` tokens, of which the last is ``</s>`` again."""
     return ended if len(ended) <= room else np.append(ended[: room - 1], ended[-1])

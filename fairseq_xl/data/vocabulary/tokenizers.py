@@ -28,8 +28,8 @@ _UNSEGMENTED = f"{_PUNCTUATION}\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9
 _NEEDLESS = re.compile(f"(?<=[{_PUNCTUATION}]) +| +(?=[{_PUNCTUATION}])|(?<=[{_UNSEGMENTED}]) +(?=[{_UNSEGMENTED}])")
 
 
-def of_manifest(manifest: dict) -> dict[str, str]:
-    """The tokenizers that a manifest names, {language: name}."""
+def manifest_tokenizers(manifest: dict) -> dict[str, str]:
+    """Returns the tokenizers of a manifest, {language: name}."""
     return manifest.get("config", {}).get("tokenizer", {})
 
 
@@ -38,7 +38,7 @@ def named_in(folder: str | Path) -> dict[str, str]:
 
     Warns of another version. Raises `UserError` for a damaged manifest, an unknown tokenizer or a missing package.
     """
-    tokenizers = of_manifest(read_manifest(folder))
+    tokenizers = manifest_tokenizers(read_manifest(folder))
     path = Path(folder) / "manifest.json"
     if not isinstance(tokenizers, dict) or not all(isinstance(name, str) for name in tokenizers.values()):
         raise UserError(f"{path} is damaged: 'tokenizer' must map languages to names, found {quoted(tokenizers)}")
@@ -54,7 +54,7 @@ def named_in(folder: str | Path) -> dict[str, str]:
     for part in (folder, *(Path(folder) / code for code in read_manifest(folder).get("disjoint") or ())):
         manifest = read_manifest(part)
         if "versions" in manifest:  # not of a published model
-            before, now = manifest["versions"], versions(of_manifest(manifest))
+            before, now = manifest["versions"], versions(manifest_tokenizers(manifest))
             if changes := [
                 f"{name} {before.get(name)}, now {now[name]}" for name in now if before.get(name) != now[name]
             ]:

@@ -29,12 +29,12 @@ class WordPieces:
     Raises `UserError` for a file that is missing or no such vocabulary.
     """
 
-    described, units = "WordPiece vocabulary", "characters"
+    title, units = "WordPiece vocabulary", "characters"
 
     def __init__(self, vocab: Path, lowercase: bool):
         self.pieces = read_vocabulary(vocab)
         self.unknown = self.pieces.index(UNKNOWN)
-        self.known = {piece.removeprefix(CONTINUATION) for piece in self.pieces}
+        self.texts = {piece.removeprefix(CONTINUATION) for piece in self.pieces}
         self.symbols = ["<unk>" if piece in SPECIAL else piece for piece in self.pieces]
         self.tokenizer = _tokenizer(self.pieces, lowercase)
 
@@ -46,7 +46,7 @@ class WordPieces:
         """The characters of unknown words for which the vocabulary has no piece."""
         encoding = self._encoded(line)
         words = [line[begin:end] for i, (begin, end) in zip(encoding.ids, encoding.offsets) if i == self.unknown]
-        return [char for char in "".join(words) if char not in self.known]
+        return [char for char in "".join(words) if char not in self.texts]
 
     def spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Text -> the ids of its pieces, and the characters [begin, end) of each."""

@@ -20,7 +20,7 @@ from fairseq_xl.io.text import decoded
 END, CONTINUES = "</w>", "@@"  # behind the last piece of a word in codes, behind all others in text
 UNUSED = re.compile(r"<special\d+>")  # ten words of every vocabulary of XLM, of which one is the mask
 UNKNOWN = " "  # the part of a character that the codes lack; no other part has a space
-KEPT = 1 << 18  # number of words whose pieces are kept
+CACHED = 1 << 18  # number of words with cached pieces
 _JSON = re.compile(r'\s*\{\s*"')
 
 Pair = tuple[str, str]
@@ -37,7 +37,7 @@ class XLMPieces:
     Raises `UserError` for files that are missing, damaged or of two different models.
     """
 
-    described, units = "XLM vocabulary", "pieces"
+    title, units = "XLM vocabulary", "pieces"
 
     def __init__(self, codes: Path, vocab: Path, lowercase_and_remove_accent: bool):
         self.ranks, words = read_codes(codes), read_vocabulary(vocab)
@@ -45,7 +45,7 @@ class XLMPieces:
         self.lower = lowercase_and_remove_accent
         self.unknown, self.symbols = 0, ["<unk>", *words]
         self.ids = {word: index for index, word in enumerate(words, start=1)}
-        self.pieces = functools.lru_cache(KEPT)(WordSplitter(self.ranks))
+        self.pieces = functools.lru_cache(CACHED)(WordSplitter(self.ranks))
 
     def encode(self, lines: list[str]) -> list[list[int]]:
         """Lines -> the ids of their pieces."""
@@ -74,7 +74,7 @@ class XLMPieces:
 
 
 class WordSplitter:
-    """Splits words into their pieces, as text spells them; `ranks` are the places of pairs in the codes."""
+    """Splits words into their pieces, as text spells them; `ranks` are the indices of pairs in the codes."""
 
     def __init__(self, ranks: dict[Pair, int]):
         merges = sorted(ranks, key=ranks.__getitem__)

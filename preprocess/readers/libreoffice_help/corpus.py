@@ -15,7 +15,7 @@ from preprocess.config import SPLITS
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
 from preprocess.readers.libreoffice_help import packages, questions, ranking, tagging, tasks
 from preprocess.readers.libreoffice_help.languages import Language
-from preprocess.readers.libreoffice_help.page import INTERFACE, Mark, read_page
+from preprocess.readers.libreoffice_help.page import INTERFACE, Mark, Paragraph, read_page
 from preprocess.readers.libreoffice_help.translation import has_other_numbers, is_translated
 from preprocess.readers.splitting import SHORT, Documents, split, without_leaks
 from preprocess.stages import Stages, locked
@@ -103,10 +103,10 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     """
     (folder / "corpus.yaml").unlink(missing_ok=True)
     (english_name, english_path), *translations = pages.items()
-    whole, kinds = _texts(english_path), _kinds(english_path)
+    whole, kinds = _read(english_path, "text"), _read(english_path, "kind")
     splits = split(whole)
     english = without_leaks(whole, splits, SHORT)
-    marks, entries = _marks(english_path), _entries(english_path)
+    marks, entries = _marks(english_path), _read(english_path, "entries")
     indexed = questions.with_entries(english, entries)
     items = tasks.plan(english, kinds, splits)
     marked, asked = tagging.plan(english, kinds, marks, splits), questions.plan(indexed, kinds, splits)
@@ -119,13 +119,14 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     paired = {code: {} for pair in pairs for code in pair.split("-")}
     with tqdm(translations, desc="corpus", unit=" languages") as bar:
         for language, path in bar:
-            text = without_leaks(dict(_translated(_texts(path), english, language)), splits, 0)
+            text = without_leaks(dict(_translated(_read(path, "text"), english, language)), splits, 0)
             counts |= _write_monolingual(folder, language.code, text, splits)
             aligned = _aligned(text, english)
             counts |= _write_bitext(folder, f"en-{language.code}", english, aligned, splits)
             counts |= tasks.write(folder, language.code, items, aligned, english)
             counts |= tagging.write(folder, language.code, marked, aligned, _marks(path))
-            translated_index = questions.with_entries(aligned, _translated_entries(_entries(path), entries, language))
+            language_entries = _translated_entries(_read(path, "entries"), entries, language)
+            translated_index = questions.with_entries(aligned, language_entries)
             counts |= questions.write(folder, language.code, asked, translated_index)
             counts |= ranking.write(folder, language.code, ranked, translated_index)
             if language.code in paired:
@@ -136,26 +137,17 @@ def _write(folder: Path, pages: dict[Language, Path], pairs: tuple[str, ...]) ->
     return counts
 
 
-def _column(path: Path, column: int) -> dict[str, dict[str, Any]]:
-    """Reads one field of each paragraph: page -> id -> field."""
-    return {name: {identity: row[column] for identity, row in page.items()} for name, page in read_json(path).items()}
-
-
-def _kinds(path: Path) -> tasks.Kinds:
-    return _column(path, 0)
-
-
-def _texts(path: Path) -> Documents:
-    return _column(path, 1)
+def _read(path: Path, field: str) -> dict[str, dict[str, Any]]:
+    """Reads a field of `Paragraph` of all paragraphs: page -> id -> field."""
+    i = Paragraph._fields.index(field)
+    return {name: {identity: row[i] for identity, row in page.items()} for name, page in read_json(path).items()}
 
 
 def _marks(path: Path) -> tagging.Marks:
-    columns = _column(path, 2)
-    return {page: {name: [Mark(*mark) for mark in marks] for name, marks in of.items()} for page, of in columns.items()}
-
-
-def _entries(path: Path) -> questions.Entries:
-    return _column(path, 3)
+    return {
+        page: {identity: [Mark(*mark) for mark in marks] for identity, marks in paragraphs.items()}
+        for page, paragraphs in _read(path, "marks").items()
+    }
 
 
 def _translated(pages: Documents, english: Documents, language: Language) -> Iterator[tuple[str, dict[str, str]]]:

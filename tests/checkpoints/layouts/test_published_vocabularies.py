@@ -22,7 +22,7 @@ def test_pieces_in_brackets_are_no_languages(tmp_path):
     path = tmp_path / "sentencepiece.bpe.model"
     path.write_bytes(ModelProto(pieces=pieces).SerializeToString())
     assert sentencepiece.SentencePieceProcessor(model_file=str(path)).encode("a[1]", out_type=str) == ["▁a", "[1]"]
-    found = published_vocabularies.of_pieces(10, path)
+    found = published_vocabularies.from_pieces(10, path)
     assert found.symbols == [*SPECIAL, "▁a", "[1]", "[url]", "de_DE", "b", "<mask>"]
     assert found.languages == [] and found.rows is None
 
@@ -31,7 +31,7 @@ def test_languages_behind_the_mask(tmp_path):
     path = write_dictionary(tmp_path / "dict.txt", ["a", "[1]"])
     path.rename(tmp_path / "vocab")
     words = [*SPECIAL, "a", "[1]", "<mask>", "[de]", "[en]"]
-    found = published_vocabularies.of_xlm(9, dict(enumerate(words)), tmp_path / "vocab.json")
+    found = published_vocabularies.from_xlm(9, dict(enumerate(words)), tmp_path / "vocab.json")
     assert found.symbols == words[:7] and found.languages == ["de", "en"] and found.rows is None
 
 
@@ -39,14 +39,14 @@ def test_languages_among_the_pieces_of_veco(tmp_path):
     """Its dict.txt lists [xx] among the pieces and has no row for <mask>, or has it last."""
     path = write_dictionary(tmp_path / "dict.txt", ["a", "[de]", "b", "[en]"])
     for count, mask in ((8, -1), (9, 8)):
-        found = published_vocabularies.of_fairseq_translation(count, path, [])
+        found = published_vocabularies.from_fairseq_translation(count, path, [])
         assert found.symbols == [*SPECIAL, "a", "b", "<mask>"] and found.languages == ["de", "en"]
         assert found.rows == [0, 1, 2, 3, 4, 6, mask, 5, 7]
 
 
 def test_codes_of_mbart(tmp_path):
     path = write_dictionary(tmp_path / "dict.txt", ["a", "[1]"])
-    found = published_vocabularies.of_fairseq_translation(9, path, ["de_DE", "en_XX"])
+    found = published_vocabularies.from_fairseq_translation(9, path, ["de_DE", "en_XX"])
     assert found.symbols == [*SPECIAL, "a", "[1]", "<mask>"] and found.languages == ["de", "en"]
-    found = published_vocabularies.of_mbart(32, path)
+    found = published_vocabularies.from_mbart(32, path)
     assert found.symbols == [*SPECIAL, "a", "[1]", "<mask>"] and found.languages[:2] == ["ar", "cs"]

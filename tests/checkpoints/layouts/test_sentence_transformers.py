@@ -8,7 +8,7 @@ from fairseq_xl.checkpoints.layouts.exported_folders import write_sentence_trans
 from fairseq_xl.checkpoints.layouts.transformers_tokenizer import write_tokenizer
 from fairseq_xl.data.framing import Framing, pad_rows
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
-from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, cut
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import pool
 from tests.checkpoints.layouts.many_languages import LINES
@@ -31,7 +31,7 @@ def exported(data_folder, tmp_path_factory):
 
     @torch.no_grad()
     def run(texts):
-        rows = [framing.sentence(cut(encode(text, "en"), LONGEST - 1)) for text in texts]
+        rows = [framing.sentence(truncate(encode(text, "en"), LONGEST - 1)) for text in texts]
         tokens = torch.from_numpy(pad_rows(rows, dictionary.pad()))
         padding = tokens.eq(dictionary.pad())
         return model(tokens, attention_mask=(~padding).long()).last_hidden_state, padding

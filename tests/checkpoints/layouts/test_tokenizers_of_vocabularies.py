@@ -29,7 +29,7 @@ def write_data(folder, kind, option, files):
     folder.mkdir()
     for source, name in zip(files, FILES[kind]):
         shutil.copy(source, folder / name)
-    entry = in_folder(folder, kind, option).described()
+    entry = in_folder(folder, kind, option).manifest_entry()
     config = {"tokenizer": dict.fromkeys(LANGUAGES, "xlm")} if kind == "xlm" else {}
     (folder / "manifest.json").write_text(json.dumps(entry | {"format": 1, "config": config}), encoding="utf-8")
     write_dictionary(new_symbols(open_subwords(folder), LANGUAGES), {}, folder / "dict.txt")

@@ -32,7 +32,7 @@ def folder(request, tmp_path):
     for given, copied in zip(files, source.files, strict=True):
         copied.write_bytes(given.read_bytes())
     tokenizers = {"en": "xlm", "fr": "xlm"} if kind == "xlm" else {}
-    write_manifest(data, source.described() | {"format": 1, "config": {"tokenizer": tokenizers}})
+    write_manifest(data, source.manifest_entry() | {"format": 1, "config": {"tokenizer": tokenizers}})
     pieces = {symbol: 1 for symbol in source.open().symbols if symbol != "<unk>"}
     write_dictionary(data / "dict.txt", pieces, ["en", "fr"])
     return data
@@ -147,7 +147,7 @@ def test_the_vocabulary_of_another_dictionary(folder, tmp_path):
     ],
 )
 def test_pieces_are_those_of_the_dictionary(tmp_path, symbols, message):
-    subwords = SimpleNamespace(symbols=[f"p{number}" for number in range(20)], described="model")
+    subwords = SimpleNamespace(symbols=[f"p{number}" for number in range(20)], title="model")
     for suffix in ("", "@en"):
         counts = {f"{name}{'' if 'madeup' in name else suffix}": count for name, count in symbols.items()}
         dictionary = XLDictionary.load(write_dictionary(tmp_path / "dict.txt", counts, ["en"]))

@@ -129,7 +129,7 @@ def test_raw_text_is_encoded_as_preprocess_encodes_it(kind, tokenizer, tmp_path)
         shutil.copy(path, data / name)
     language = "zh" if tokenizer == "jieba" else "en"
     config = {"format": 1, "config": {"tokenizer": {language: tokenizer} if tokenizer else {}}}
-    (data / "manifest.json").write_text(json.dumps(source.described() | config), encoding="utf-8")
+    (data / "manifest.json").write_text(json.dumps(source.manifest_entry() | config), encoding="utf-8")
     pieces = {symbol: 1 for symbol in source.open().symbols if symbol not in SPECIAL}
     write_dictionary(data / "dict.txt", pieces, [language])
     dictionary = XLDictionary.load(data / "dict.txt")

@@ -205,8 +205,8 @@ def test_finetuning_goes_on_bit_for_bit(tagged, tmp_path, run):
     after = load(tmp_path / "cut" / "checkpoint_last.pt")
     for name, value in load(last).items():
         assert torch.equal(after[name], value[rows] if name in (TOKENS, BIAS) else value), name
-    reset = run_train(line("reset", 6, *cut, "--reset-optimizer", data=output))
-    assert reset.losses != expected.losses  # the optimizer's state matters
+    if run == "32 bits":  # the optimizer's state matters
+        assert run_train(line("reset", 6, *cut, "--reset-optimizer", data=output)).losses != expected.losses
 
 
 def test_both_stacks_of_a_translation_model(data_bin, tmp_path):

@@ -1,8 +1,10 @@
 """The YAML description of a corpus: languages, vocabulary, monolingual files, bitext pairs and test sets."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
+from typing import Any, cast, get_args
 
 from fairseq_xl.data.vocabulary import tokenizers, xlm_text
 from fairseq_xl.data.vocabulary.subwords import FILES, Kind, Source
@@ -40,11 +42,11 @@ class Vocabulary:
     size: int = 8000  # pieces of the SentencePiece model, <s>, </s> and <unk> included
     alpha: float = 0.5  # exponent of the languages' shares in the sample, q_i ~ p_i^alpha
     sentences: int = 1000000  # maximum number of sentences sampled, from all languages together
-    coverage: float = None  # share of the characters that get a piece of their own; None: `vocabulary.coverage_of`
+    coverage: float | None = None  # share of characters with a piece of their own; None: `vocabulary.coverage_of`
     normalization: str = "nmt_nfkc"  # SentencePiece's rule: one of NORMALIZATIONS; "identity" for none
     sentencepiece: str = ""  # an existing SentencePiece model instead of all the above, relative to the YAML file
-    xlm: XLM = None  # XLM's codes and vocabulary instead
-    wordpiece: WordPiece = None  # a WordPiece vocabulary instead; the name of its file alone will do
+    xlm: XLM | None = None  # XLM's codes and vocabulary instead
+    wordpiece: WordPiece | None = None  # a WordPiece vocabulary instead; the name of its file alone will do
 
     @property
     def existing(self) -> Kind | None:
@@ -53,10 +55,11 @@ class Vocabulary:
 
     def source(self, root: Path) -> Source:
         """The existing vocabulary, whose files are relative to `root`."""
-        settings = getattr(self, self.existing)
-        values = {"model": settings} if self.existing == "sentencepiece" else asdict(settings)
+        kind = cast(Kind, self.existing)
+        settings = getattr(self, kind)
+        values = {"model": settings} if kind == "sentencepiece" else asdict(settings)
         files = tuple(root / value for value in values.values() if isinstance(value, str))
-        return Source(self.existing, files, {key: value for key, value in values.items() if isinstance(value, bool)})
+        return Source(kind, files, {key: value for key, value in values.items() if isinstance(value, bool)})
 
     def problems(self) -> list[str]:
         """Describes each value out of range."""
@@ -154,7 +157,7 @@ class Config:
             for key, value in asdict(self.vocabulary).items()
             if (key == existing if existing else key not in FILES)
         }
-        description = {"languages": list(self.languages), "vocabulary": vocabulary}
+        description: dict[str, Any] = {"languages": list(self.languages), "vocabulary": vocabulary}
         description |= {"tokenizer": self.tokenizers} if self.tokenizers else {}
         description |= {"clean": asdict(self.clean)} if self.clean else {}
         description |= {"shards": self.shards} if self.shards else {}
@@ -185,7 +188,7 @@ def read_config(path: str | Path) -> tuple[Config, list[str]]:
     return Config(path.resolve().parent, languages, vocabulary, folders, tokenizer_names, rules, shards), problems
 
 
-def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
+def _mapping(value: Any, where: str, valid: tuple[str, ...] | None, problems: list[str]) -> dict:
     """Returns `value` if it is a mapping; reports and removes keys that are not in `valid`."""
     if value == "":  # "key:" without a value
         return {}
@@ -193,11 +196,11 @@ def _mapping(value, where: str, valid: tuple[str, ...] | None, problems: list[st
         problems.append(f"{where}: expected a mapping (key: value), found {quoted(value)}")
         return {}
     unknown = [key for key in value if valid is not None and key not in valid]
-    problems += [f"{where}: unknown key {quoted(key)}; valid keys: {', '.join(valid)}" for key in unknown]
+    problems += [f"{where}: unknown key {quoted(key)}; valid keys: {', '.join(valid or ())}" for key in unknown]
     return {key: inner for key, inner in value.items() if key not in unknown}
 
 
-def _languages(value, problems: list[str]) -> tuple[str, ...]:
+def _languages(value: Any, problems: list[str]) -> tuple[str, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(name, str) for name in value):
         problems.append(f"languages: expected a list such as [en, de], found {quoted(value)}")
         return ()
@@ -211,7 +214,7 @@ def _languages(value, problems: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value))
 
 
-def _shards(value, problems: list[str]) -> int | None:
+def _shards(value: Any, problems: list[str]) -> int | None:
     """Returns the number of shards; reports anything else."""
     if isinstance(value, str) and re.fullmatch("[0-9]+", value) and 1 <= int(value[:10]) <= bounds.MOST_SHARDS:
         return int(value)
@@ -219,16 +222,17 @@ def _shards(value, problems: list[str]) -> int | None:
     return None
 
 
-def _rules(value, where: str, problems: list[str]) -> Clean:
+def _rules(value: Any, where: str, problems: list[str]) -> Clean:
     """Reads rules of cleaning from a mapping of strings; reports unknown keys and wrong values."""
     rules = Clean(**_parse_fields(Clean, value, where, problems))
     problems += rules.problems(where)
     return rules
 
 
-def _parse_fields(kind: type, value, where: str, problems: list[str]) -> dict:
+def _parse_fields(kind: type, value: Any, where: str, problems: list[str]) -> dict:
     """Converts a mapping of strings to the types of a dataclass's fields; reports the others."""
-    kinds = {field.name: _boolean if field.type is bool else field.type for field in fields(kind)}
+    types = {field.name: (*get_args(field.type), field.type)[0] for field in fields(kind)}  # X of X | None
+    kinds: dict[str, Any] = {name: _boolean if type_ is bool else type_ for name, type_ in types.items()}
     parsed = {}
     for key, text in _mapping(value, where, tuple(kinds), problems).items():
         if is_dataclass(kinds[key]):
@@ -245,10 +249,10 @@ def _parse_fields(kind: type, value, where: str, problems: list[str]) -> dict:
 
 
 def _boolean(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else int("not a boolean")
+    return ("false", "true").index(text.lower()) == 1  # or a `ValueError`
 
 
-def _vocabulary(value, problems: list[str]) -> Vocabulary:
+def _vocabulary(value: Any, problems: list[str]) -> Vocabulary:
     if isinstance(value, dict) and isinstance(value.get("wordpiece"), str):
         value = value | {"wordpiece": {"vocab": value["wordpiece"]}}
     settings = _parse_fields(Vocabulary, value, "vocabulary", problems)
@@ -267,7 +271,7 @@ def _vocabulary(value, problems: list[str]) -> Vocabulary:
     return vocabulary
 
 
-def _tokenizers(value, languages: tuple[str, ...], vocabulary: Vocabulary, problems: list[str]) -> dict[str, str]:
+def _tokenizers(value: Any, languages: tuple[str, ...], vocabulary: Vocabulary, problems: list[str]) -> dict[str, str]:
     """Returns the tokenizers by language; with XLM's vocabulary, XLM's is the default."""
     is_xlm = vocabulary.existing == "xlm"
     valid = (tokenizers.SEGMENTED,) if is_xlm else tuple(tokenizers.PACKAGES)
@@ -314,7 +318,7 @@ def _folders(content: dict, languages: tuple[str, ...], root: Path, problems: li
     return tuple(folders)
 
 
-def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Split, ...]:
+def _splits(value: Any, where: str, languages: tuple[str, ...], root: Path, problems: list[str]) -> tuple[Split, ...]:
     """Returns splits with fairseq's names: train, of all its files; valid, valid1, ..., test, ..., of one file each."""
     value = _mapping(value, where, SPLITS, problems)
     if not value:
@@ -335,7 +339,7 @@ def _splits(value, where: str, languages: tuple[str, ...], root: Path, problems:
     return tuple(splits)
 
 
-def _files_of_two_languages(folders, root: Path) -> list[str]:
+def _files_of_two_languages(folders: Iterable[Folder], root: Path) -> list[str]:
     """Describes each file that is the text of two languages or more."""
     languages, names = {}, {}  # by the resolved path, since a file can have several names
     for side in (side for folder in folders for split in folder.splits for side in split.sides):

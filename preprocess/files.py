@@ -83,7 +83,7 @@ class Sections:
     def __enter__(self) -> "Sections":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.file:
             self.file.close()
 
@@ -93,6 +93,7 @@ class Sections:
             self.__exit__()
             self.path, self.file, self.position = path, open(path, "rb"), 0  # noqa: SIM115 (closed by __exit__)
             self.text = text_of(self.file)
+        assert self.file is not None and self.text is not None, "opened above or before"
         before, self.position = self.position, None
         if self.text is self.file:
             self.file.seek(begin)
@@ -149,7 +150,8 @@ def _start_worker(initializer: Callable | None, arguments: tuple) -> None:
 
 
 def _leave_with_parent() -> None:
-    multiprocessing.parent_process().join()
+    if parent := multiprocessing.parent_process():
+        parent.join()
     os._exit(1)
 
 
@@ -162,12 +164,12 @@ class Workers:
 
     def __init__(self, count: int, initializer: Callable | None = None, arguments: tuple = ()):
         self.count, self.initializer, self.arguments = count, initializer, arguments
-        self.pool = None
+        self.pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.pool:
             self.pool.shutdown(cancel_futures=True)
 

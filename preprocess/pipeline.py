@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 from tqdm import tqdm
@@ -28,11 +29,19 @@ from preprocess.run import Run, fairseq_version, splitter_version
 from preprocess.stages import Stages, locked
 
 NAMED = 10  # lost characters of each text that a warning names
+File = str | Path
 
 logger = logging.getLogger("preprocess")
 
 
-def prepare(config_path, data_bin, jobs: int = 1, spm_model=None, dictionary=None, check_only: bool = False) -> None:
+def prepare(
+    config_path: File,
+    data_bin: File | None,
+    jobs: int = 1,
+    spm_model: File | None = None,
+    dictionary: File | None = None,
+    check_only: bool = False,
+) -> None:
     """Makes a data folder, or its shards, from a description.
     Args:
         config_path: the YAML description.
@@ -58,6 +67,7 @@ def prepare(config_path, data_bin, jobs: int = 1, spm_model=None, dictionary=Non
                 "no errors found: %d files, %d lines", len(reports), sum(report.lines for report in reports.values())
             )
         else:
+            assert stages is not None, "only a check has no data folder"
             cleaned = {}
             if any(map(config.rules_of, config.folders)):
                 config, reports, cleaned = clean.clean(config, reports, stages, jobs)
@@ -65,7 +75,9 @@ def prepare(config_path, data_bin, jobs: int = 1, spm_model=None, dictionary=Non
             _Preparation(config, reports, stages, jobs, cleaned).run(spm_model, dictionary)
 
 
-def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool) -> list[str]:
+def _vocabulary_problems(
+    config: Config, spm_model: File | None, dictionary: File | None, check_only: bool
+) -> list[str]:
     """Describes each reason why the vocabulary cannot be made."""
     existing = config.vocabulary.existing
     if existing:
@@ -77,7 +89,7 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
             vocabulary.load_model(*source.files) if existing == "sentencepiece" else source.open()
         except UserError as error:
             return [f"vocabulary: {existing}: {error}"]
-    elif spm_model is not None:
+    elif spm_model is not None and dictionary is not None:
         vocabulary.check_pair(Path(spm_model), Path(dictionary), config.languages)
     elif not check_only and not any(split.name == "train" for _, split, _ in config.sides()):
         return [
@@ -92,7 +104,7 @@ def _vocabulary_problems(config: Config, spm_model, dictionary, check_only: bool
 class _Preparation(Run):
     """Runs the stages."""
 
-    def run(self, spm_model, dictionary) -> None:
+    def run(self, spm_model: File | None, dictionary: File | None) -> None:
         self.refuse_another_folder()
         self.warn_of_overlap()
         if not self.stages.complete():
@@ -101,7 +113,9 @@ class _Preparation(Run):
         if self.config.vocabulary.existing:
             existing = list(self.config.vocabulary.source(self.config.root).files)
         self.remove_another_vocabulary()
-        sampling = self.reuse(existing) if existing else self.new_model()
+        if existing:
+            self.reuse(existing)
+        sampling = None if existing else self.new_model()
         if self.config.shards:
             divided = shards.train_splits(self.config)
             self.sections = {folder.name: self.divide(folder, split) for folder, split in divided}
@@ -134,7 +148,7 @@ class _Preparation(Run):
         options = self.config.vocabulary
         small = sum(self.sentences(names) for names in training.values()) <= options.sentences
         sample = self.stages.folder / "sample.txt"
-        inputs = [vocabulary.SEED, options.alpha, options.sentences, small]
+        inputs: list[Any] = [vocabulary.SEED, options.alpha, options.sentences, small]
         inputs += [
             {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
             for files in (sampled, training if small else {})
@@ -167,7 +181,7 @@ class _Preparation(Run):
                 "{zh: segmented} is for text that has been segmented"
             )
 
-        def copy():
+        def copy() -> dict:
             for path, copied in zip(existing, self.subwords.files):
                 with open(path, "rb") as source, replacing(copied, make_folder=True) as target:
                     shutil.copyfileobj(source, target)
@@ -182,7 +196,7 @@ class _Preparation(Run):
             if self.data_bin / name not in self.subwords.files:
                 (self.data_bin / name).unlink(missing_ok=True)
 
-    def symbols(self, dictionary) -> list[str]:
+    def symbols(self, dictionary: File | None) -> list[str]:
         """Returns the symbols of dict.txt in order."""
         if dictionary:
             return vocabulary.reused_symbols(Path(dictionary), self.config.languages)
@@ -206,11 +220,9 @@ class _Preparation(Run):
                     output = self.encoded / name
                     texts = [(self.config.root / side.files[part.file], part.begin, part.end) for part in parts]
                     inputs = [fixed, [self.part_identity(side, part) for part in parts], boundaries, *tokenizer]
-                    work = functools.partial(
-                        encode.encode,
-                        *(texts, boundaries, output, workers, bar, tuple(tokenizer[:2]) or None),
-                        read=lambda text: opened.blocks(*text),
-                    )
+                    encode_texts: Any = functools.partial(encode.encode, read=lambda text: opened.blocks(*text))
+                    name_and_language = tuple(tokenizer[:2]) or None
+                    work = functools.partial(encode_texts, texts, boundaries, output, workers, bar, name_and_language)
                     outputs = [output, encode.counts_of(output)]
                     encodings[name] = self.stages.run(f"encode {name}", inputs, outputs, work)
                     line_count += sum(counted["lines"] for counted in encodings[name]["files"])
@@ -226,7 +238,7 @@ class _Preparation(Run):
         """Returns the sections of each shard and side of training text."""
         files = [[self.reports[name].sha256 for name in side.files] for side in split.sides]
         inputs = [self.config.shards, files]
-        work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards)
+        work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards or 1)
         division = self.stages.run(f"divide {folder.name}", inputs, [], work)
         if unequal := shards.unequal(division["lines"]):
             logger.warning("%s: shards are unequal because documents are kept whole: %s", folder.name, unequal)
@@ -268,7 +280,7 @@ class _Preparation(Run):
             return
         if not learned:
             keep = "a vocabulary that is learned from this text keeps them"
-        elif self.config.vocabulary.coverage < vocabulary.ALL:
+        elif (self.config.vocabulary.coverage or 0) < vocabulary.ALL:
             keep = f"`vocabulary: {{coverage: {vocabulary.ALL}}}` in the description keeps them"
         else:
             keep = "`vocabulary: {sentences: N}` with a larger N learns from more sentences"
@@ -289,7 +301,7 @@ class _Preparation(Run):
         ]
         paths = [encode.counts_of(self.encoded / name) for name in names]
 
-        def work():
+        def work() -> dict:
             written = self.subwords.open().symbols
             reserved = {MASK, *language_symbols(self.config.languages)}
             counts = {}
@@ -351,7 +363,7 @@ class _Preparation(Run):
         hashes = {name: encodings[name]["sha256"] for name in names}
         inputs = [hashes, sha256_of(self.dictionary), fairseq_version()]
 
-        def work():
+        def work() -> dict:
             # a manifest marks its folder as complete, so the old one is removed first
             (self.data_bin / shard / "manifest.json").unlink(missing_ok=True)
             return binarize(folder, self.dictionary, digest, self.encoded, encodings, self.data_bin, jobs, shard)

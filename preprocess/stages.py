@@ -36,7 +36,7 @@ class Stages:
         """Tells whether a run has finished, and no stage has run since: the manifest, written last, exists."""
         return self._manifest.exists()
 
-    def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], dict]) -> dict:
+    def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], Any]) -> Any:
         """Returns the result of `work`, or that of its record if `inputs` (a JSON value) have not changed."""
         if record := self.record(name, inputs, outputs):
             logger.info("%s: up to date", name)

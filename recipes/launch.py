@@ -20,6 +20,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 try:
     import fairseq_cli  # noqa: F401
@@ -34,10 +35,10 @@ COMMANDS = ("train", "generate", "interactive", "validate", "eval_lm")
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def load_package():
+def load_package() -> None:
     """Imports `fairseq_xl` from this repository's folder, since it may not be installed."""
     folder = ROOT / "fairseq_xl"
-    spec = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py")
+    spec: Any = importlib.util.spec_from_file_location(folder.name, folder / "__init__.py")
     sys.modules[folder.name] = package = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(package)
 
@@ -48,7 +49,7 @@ from fairseq_xl.errors import UserError  # noqa: E402
 from fairseq_xl.io.flags import flags, overridden, split_warmup_share  # noqa: E402, F401
 
 
-def with_counted(arguments):
+def with_counted(arguments: list[str]) -> list[str]:
     """Replaces --warmup-share by flags of counted updates (recipes/updates.py), which later flags override.
 
     An error of the count ends the program.
@@ -64,7 +65,7 @@ def with_counted(arguments):
     return [*remaining[:position], *process.stdout.split(), *remaining[position:]]
 
 
-def main():
+def main() -> None:
     command, data, *rest = sys.argv[1:] if len(sys.argv) > 2 else ("", "")
     if command not in COMMANDS:
         sys.exit(f"usage: python recipes/launch.py {{{'|'.join(COMMANDS)}}} DATA CONFIG.yaml … [--flag value …]")

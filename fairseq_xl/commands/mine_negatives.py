@@ -35,7 +35,8 @@ def main(options: Options) -> None:
     made_with = {"checkpoint": sha256_of(options.checkpoint)}
     splits = names_of("--splits", options.splits)
     for prefix in [prefix for split in splits for prefix in prefixes(vectors.task, options.data, split)]:
-        pairs = SentencePairs(prefix, *prefix.parent.name.split("-"), len(vectors.task.dictionary))
+        first, second = prefix.parent.name.split("-")
+        pairs = SentencePairs(prefix, first, second, len(vectors.task.dictionary))
         result = mine(vectors, pairs, options.count, options.exact_below, longest, made_with)
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()

@@ -9,7 +9,7 @@ bootstrap.
 import logging
 from typing import Any
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_xl.commands import BOOTSTRAP, Options, argument, command, flag
 from fairseq_xl.errors import UserError
@@ -67,7 +67,7 @@ def main(options: Options) -> dict[str, Any]:
     if options.language:
         result |= tokenized_bleu(hypotheses, references, options.language)
     if options.against:
-        result["paired"] = paired(*systems, references, tokenizer, options.bootstrap)
+        result["paired"] = paired(hypotheses, systems[1], references, tokenizer, options.bootstrap)
     return result | {"lines": len(hypotheses)}
 
 

@@ -31,7 +31,7 @@ def main(options: Options) -> dict[str, Any]:
     if options.among and len({primary_code(code) for code in (*candidates, *languages)}) < 2:
         raise UserError(f"--among {options.among}: expected two languages or more")
     files = {code: Path(options.folder) / code / f"generate-{options.split}.txt" for code in languages}
-    result = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
+    result: dict[str, Any] = {"languages": {}, "missing": [code for code, path in files.items() if not path.is_file()]}
     check_same_origin(path for path in files.values() if path.is_file())
     if options.copy:
         result["copy"] = {"languages": {}}

@@ -11,7 +11,9 @@ Shapes: V, W pieces of source and target, the most frequent first, C channels, N
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 STARTS = ("identical", "unsupervised")
 BLOCK = 2048  # rows of similarities in memory at a time
+Tables = tuple[np.ndarray | None, np.ndarray | None]
 
 
 @dataclass(frozen=True)
@@ -39,25 +42,25 @@ class SelfLearning:
     seed: int = 1  # seed of the random shares
 
 
-def scale_to_unit(vectors):
+def scale_to_unit(vectors: np.ndarray) -> np.ndarray:
     """(V, C) -> rows of length 1; a row of zeros is unchanged."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-def normalize(vectors):
+def normalize(vectors: np.ndarray) -> np.ndarray:
     """(V, C) -> rows of length 1, minus their mean, and scaled to length 1 again."""
     vectors = scale_to_unit(vectors)
     return scale_to_unit(vectors - vectors.mean(axis=0))
 
 
-def orthogonal(source, target):
+def orthogonal(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Paired rows, both (N, C) -> the orthogonal matrix (C, C) that maps the first nearest to the second."""
     left, _, right = np.linalg.svd(source.T @ target)
     return left @ right
 
 
-def blocks(source, target, table=None):
+def blocks(source: np.ndarray, target: np.ndarray, table: np.ndarray | None = None) -> Iterator[np.ndarray]:
     """Yields the similarities of rows (V, C) and (W, C) in blocks (at most BLOCK, W).
 
     Args:
@@ -68,7 +71,7 @@ def blocks(source, target, table=None):
         yield source[rows] @ target.T if table is None else table[rows]
 
 
-def nearest_mean(source, target, neighbors, table=None):
+def nearest_mean(source: np.ndarray, target: np.ndarray, neighbors: int, table: np.ndarray | None = None) -> np.ndarray:
     """Mean similarity of each row of (V, C) to the `neighbors` nearest rows of (W, C) -> (V,)"""
     count = min(neighbors, len(target))
     means = [
@@ -77,7 +80,14 @@ def nearest_mean(source, target, neighbors, table=None):
     return torch.cat(means).numpy()
 
 
-def best_matches(source, target, neighbors, keep=1.0, rng=None, tables=(None, None)):
+def best_matches(
+    source: np.ndarray,
+    target: np.ndarray,
+    neighbors: int,
+    keep: float = 1.0,
+    rng: Any = None,
+    tables: Tables = (None, None),
+) -> tuple[np.ndarray, np.ndarray]:
     """The nearest row of (W, C) for each row of (V, C) by CSLS, which lowers the scores of hubs.
 
     With `keep` below 1 each pair is used with that probability only (VecMap sets the similarities of other pairs to 0);
@@ -99,9 +109,11 @@ def best_matches(source, target, neighbors, keep=1.0, rng=None, tables=(None, No
     return np.concatenate(matches), np.concatenate(values)
 
 
-def match_both_ways(source, target, neighbors, keep=1.0, rng=None):
+def match_both_ways(
+    source: np.ndarray, target: np.ndarray, neighbors: int, keep: float = 1.0, rng: np.random.Generator | None = None
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Dictionary of best matches in both directions: rows of source and target (V + W,), and the mean similarity."""
-    tables = None, None
+    tables: Tables = (None, None)
     if max(len(source), len(target)) <= BLOCK:  # computed once for all uses
         table = source @ target.T
         tables = table, np.ascontiguousarray(table.T)
@@ -111,14 +123,16 @@ def match_both_ways(source, target, neighbors, keep=1.0, rng=None):
     return *pairs, float(forward_values.mean() + backward_values.mean()) / 2
 
 
-def identical(source, target, ignore_case=False, min_length=1):
+def identical(
+    source: Iterable[str], target: Iterable[str], ignore_case: bool = False, min_length: int = 1
+) -> tuple[np.ndarray, ...]:
     """Dictionary of the pieces that two lists share: positions in the first and in the second (N,).
 
     Args:
         ignore_case: also pairs `▁Hotel` with `▁hotel`; a piece may then be in several pairs.
         min_length: minimum number of characters of a piece (without `WORD_START`; in lower case with `ignore_case`).
     """
-    folded = str.casefold if ignore_case else str
+    folded: Callable[[str], str] = str.casefold if ignore_case else str
     positions = defaultdict(list)
     for position, symbol in enumerate(map(folded, target)):
         if len(symbol.removeprefix(WORD_START)) >= min_length:
@@ -127,24 +141,26 @@ def identical(source, target, ignore_case=False, min_length=1):
     return tuple(np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
 
 
-def similarity_root(vectors):
+def similarity_root(vectors: np.ndarray) -> np.ndarray:
     """X (V, C) -> the symmetric root (V, V) of X Xᵀ, the similarities of its rows."""
     left, values, _ = np.linalg.svd(vectors, full_matrices=False)
     return left * values @ left.T
 
 
-def unsupervised(source, target, settings):
+def unsupervised(source: np.ndarray, target: np.ndarray, settings: SelfLearning) -> tuple[np.ndarray, np.ndarray]:
     """Dictionary of rows (V, C), (W, C) with similar neighborhoods: positions in the first and in the second.
 
     A sorted row of the root of X Xᵀ is the distribution of a piece's similarities to all pieces, which can be compared
     without a dictionary. Only the most frequent pieces are used, the same number on both sides.
     """
     count = min(settings.most_frequent_at_first, len(source), len(target))
-    profiles = [normalize(np.sort(similarity_root(vectors[:count]), axis=1)) for vectors in (source, target)]
-    return match_both_ways(*profiles, settings.neighbors)[:2]
+    rows, columns = (normalize(np.sort(similarity_root(part[:count]), axis=1)) for part in (source, target))
+    return match_both_ways(rows, columns, settings.neighbors)[:2]
 
 
-def learn(source, target, pairs, settings=SelfLearning()):
+def learn(
+    source: np.ndarray, target: np.ndarray, pairs: Sequence[np.ndarray], settings: SelfLearning = SelfLearning()
+) -> tuple[np.ndarray, dict[str, Any]]:
     """Learns the orthogonal mapping from source to target.
 
     Args:
@@ -171,7 +187,9 @@ def learn(source, target, pairs, settings=SelfLearning()):
     return orthogonal(source[pairs[0]], target[pairs[1]]), {"dictionaries": count, "similarity": round(similarity, 4)}
 
 
-def first_pairs(start, source, target, settings, ignore_case=False, min_length=1):
+def first_pairs(
+    start: str, source: Any, target: Any, settings: SelfLearning, ignore_case: bool = False, min_length: int = 1
+) -> Sequence[np.ndarray]:
     """The first dictionary of two `Vectors`.
 
     Raises `UserError` if `identical` has fewer than two pairs, and warns if most symbols are in both lists.

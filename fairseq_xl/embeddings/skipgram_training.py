@@ -6,19 +6,23 @@ n-grams. With `--min-count N` only pieces with N occurrences or more get one. Ro
 """
 
 import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
+from fairseq_xl.data.store.binarized_text import Text
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 
 
 class Sentences:
     """Iterable of a binarized text's sentences as lists of pieces, without special symbols."""
 
-    def __init__(self, text, dictionary):
+    def __init__(self, text: Text, dictionary: XLDictionary):
         self.text, self.dictionary = text, dictionary
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[str]]:
         symbols, is_piece = self.dictionary.symbols, self.dictionary.is_piece
         for line in range(len(self.text)):
             pieces = [symbols[index] for index in self.text[line].tolist() if is_piece[index]]
@@ -26,7 +30,7 @@ class Sentences:
                 yield pieces
 
 
-def train(sentences, symbols, options):
+def train(sentences: Iterable[list[str]], symbols: list[str], options: Any) -> tuple[list[str], np.ndarray]:
     """Trains embeddings on an iterable of lists of symbols.
 
     Args:

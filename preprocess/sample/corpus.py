@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq_xl.io import bounds
 from preprocess.sample.generator import documents, realize
 from preprocess.sample.lexicon import LANGUAGES
+from preprocess.sample.syntax import Document, Sentence
 
 EVALUATION = {"valid": 60, "test": 120}
 FORM_SENTENCES = {"train": 600, "valid": 20, "test": 36}  # maximum number of sentences of each form in the task `form`
 
 
-def plan(count, seed):
+def plan(count: int, seed: int) -> tuple[dict[str, list[Document]], dict[str, list[Document]]]:
     """Returns ({split: documents in all languages}, {language: documents of monolingual training text}).
 
     Args:
@@ -29,17 +31,17 @@ def plan(count, seed):
     return parallel, alone
 
 
-def _write(path, lines):
+def _write(path: Path, lines: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
-def _blocks(bodies):
+def _blocks(bodies: Iterable[list[str]]) -> list[str]:
     """Returns the lines of documents, with an empty line between two of them."""
     return "\n\n".join("\n".join(body) for body in bodies).split("\n")
 
 
-def write(destination, count=2400, seed=1):
+def write(destination: str | Path, count: int = 2400, seed: int = 1) -> None:
     """Writes the corpus; see README.md for the layout.
 
     Args:
@@ -71,14 +73,14 @@ def write(destination, count=2400, seed=1):
                 _write(root / "tasks" / "form" / f"{split}.{language}.tsv", _forms(items, bodies[language], split))
 
 
-def _form(sentence):
+def _form(sentence: Sentence) -> str:
     """Returns the form: a question, two joined clauses, a negated clause or a plain one."""
     if sentence.question:
         return "question"
     return "joined" if sentence.joiner else "negated" if sentence.first.negated else "plain"
 
 
-def _forms(items, bodies, split):
+def _forms(items: Iterable[Document], bodies: Iterable[list[str]], split: str) -> list[str]:
     """Returns lines ``form TAB sentence`` of the first sentences of each form."""
     lines = defaultdict(list)
     for item, body in zip(items, bodies):
@@ -87,7 +89,7 @@ def _forms(items, bodies, split):
     return [line for form in sorted(lines) for line in lines[form][: FORM_SENTENCES[split]]]
 
 
-def _write_tasks(root, split, language, topics, texts):
+def _write_tasks(root: Path, split: str, language: str, topics: list[str], texts: list[tuple[str, list[str]]]) -> None:
     passages = [" ".join(body) for _, body in texts]
     translated = split == "train" and language != "en"
     folder = root / "nc" / "translate_train" if translated else root / "nc"

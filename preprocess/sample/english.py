@@ -4,6 +4,7 @@ from functools import cache
 
 from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
+from preprocess.sample.syntax import Clause, Document, Phrase, Sentence
 
 DETERMINERS = {
     "definite": "the",
@@ -19,7 +20,7 @@ CONJUNCTIONS = {"because": "because", "when": "when", "if": "if", "while": "whil
 MODALS = {"want": ("want", "wanted"), "try": ("try", "tried"), "begin": ("start", "started"), "must": ("have", "had")}
 
 
-def pluralize(noun):
+def pluralize(noun: str) -> str:
     """Returns the regular plural: "boxes", "cities", "days"."""
     if noun.endswith(("s", "x", "ch", "sh")):
         return noun + "es"
@@ -28,14 +29,14 @@ def pluralize(noun):
     return noun + "s"
 
 
-def article(word):
+def article(word: str) -> str:
     """Returns a or an, by the first sound of the next word."""
     vowel = word[0] in "aeiou" and not word.startswith(("uni", "eu"))
     return "an" if vowel else "a"
 
 
 @cache
-def noun_form(noun, plural):
+def noun_form(noun: str, plural: bool) -> str:
     forms = [form.strip() for form in nouns()[noun].forms["en"].split(",")]
     if not plural:
         return forms[0]
@@ -43,7 +44,7 @@ def noun_form(noun, plural):
 
 
 @cache
-def verb_forms(verb):
+def verb_forms(verb: str) -> tuple[str, str, str, str]:
     """Returns base, third person, past and the particle or preposition after the verb."""
     if verb == "be":
         return "be", "is", "was", ""
@@ -61,7 +62,7 @@ def verb_forms(verb):
     return base, third, past, after
 
 
-def phrase(np, objective=False):
+def phrase(np: Phrase, objective: bool = False) -> str:
     """A noun phrase."""
     if np.pronoun:
         if np.many:
@@ -89,13 +90,13 @@ def phrase(np, objective=False):
     return text
 
 
-def locative(np, goal=False):
+def locative(np: Phrase, goal: bool = False) -> str:
     """A place with its preposition."""
     preposition = nouns()[np.noun].places.split()[0]
     return f"{'to' if goal else preposition} {phrase(np)}"
 
 
-def _verb(c, plural, asked):
+def _verb(c: Clause, plural: bool, asked: bool) -> tuple[str, str, list[str], str]:
     """Returns (auxiliary or "", adverb, rest of the verb group); `asked` forces an auxiliary."""
     base, third, past, after = verb_forms(c.verb if c.verb != "exist" else "be")
     adverb = adverbs()[c.frequency].forms["en"] if c.frequency else ""
@@ -116,7 +117,7 @@ def _verb(c, plural, asked):
     return "", adverb, [finite, *tail], after
 
 
-def _complements(c):
+def _complements(c: Clause) -> str:
     """The complements and adverbials after the verb."""
     words = []
     particle = verb_forms(c.verb)[3] if c.verb in verbs() else ""
@@ -146,7 +147,7 @@ def _complements(c):
     return " ".join(word for word in words if word)
 
 
-def _degree(c):
+def _degree(c: Clause) -> str:
     adjective, *rule = adjectives()[c.adjective].forms["en"].split()
     if c.degree != "comparative":
         return f"{c.degree} {adjective}".strip()
@@ -160,7 +161,7 @@ def _degree(c):
     return f"{form} than {phrase(c.than, True)}"
 
 
-def _clause(c, plural, subject, asked=False):
+def _clause(c: Clause, plural: bool, subject: str | None, asked: bool = False) -> str:
     auxiliary, adverb, rest, _ = _verb(c, plural, asked)
     negation = "not" if c.negated else ""
     if auxiliary == "can" and c.negated and not asked:
@@ -169,7 +170,7 @@ def _clause(c, plural, subject, asked=False):
     return " ".join(word for word in (*start, *rest, _complements(c)) if word)
 
 
-def _subject(c):
+def _subject(c: Clause) -> tuple[str, bool]:
     if c.verb == "exist":
         return "there", c.object.many
     if c.subject is None:
@@ -177,13 +178,13 @@ def _subject(c):
     return phrase(c.subject), c.subject.many
 
 
-def clause(c, asked=False):
+def clause(c: Clause, asked: bool = False) -> str:
     """Returns a clause without its opening."""
     subject, plural = _subject(c)
     return _clause(c, plural, subject, asked)
 
 
-def main(c):
+def main(c: Clause) -> str:
     """Returns a main clause with its opening, front adverbial or reason."""
     text = sentences.with_front(c, "en", clause(c), locative, ",")
     if c.reason is not None and c.reason_first:
@@ -191,7 +192,7 @@ def main(c):
     return text
 
 
-def sentence(s):
+def sentence(s: Sentence) -> str:
     """A sentence with capital and full stop."""
     if s.question:
         word = "" if s.question == "whether" else s.question + " "
@@ -201,7 +202,7 @@ def sentence(s):
     return text[0].upper() + text[1:]
 
 
-def title(d):
+def title(d: Document) -> str:
     """The title of a document."""
     text = sentences.title(d, phrase, locative)
     return text[0].upper() + text[1:]

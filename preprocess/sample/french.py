@@ -5,6 +5,7 @@ from functools import cache
 
 from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, gender_and_forms, nouns, verbs
+from preprocess.sample.syntax import Clause, Document, Phrase, Sentence
 
 VOWEL = "aeiouyhâàéèêëîïôûœ"
 ELIDED = re.compile(rf"(?<![\w'-])([LlDdNnSs]|[Qq]u|[Pp]arce qu)[ea] (?=[{VOWEL}])")
@@ -30,7 +31,7 @@ MODALS = {
 AUXILIARIES = {"avoir": ("a", "ont"), "être": ("est", "sont")}
 
 
-def pluralize(word):
+def pluralize(word: str) -> str:
     """Returns the regular plural of a noun or of a masculine adjective."""
     if word.endswith(("s", "x", "z")):
         return word
@@ -40,13 +41,13 @@ def pluralize(word):
 
 
 @cache
-def noun_entry(noun):
+def noun_entry(noun: str) -> tuple[str, str, str]:
     """Gender, singular, plural."""
     return gender_and_forms(noun, "fr", pluralize)
 
 
 @cache
-def adjective_form(adjective, feminine, plural):
+def adjective_form(adjective: str, feminine: bool, plural: bool) -> str:
     """Returns an adjective with gender and number."""
     masculine, *rest = adjectives()[adjective].forms["fr"].lstrip("<").split()
     form = masculine
@@ -58,7 +59,7 @@ def adjective_form(adjective, feminine, plural):
 
 
 @cache
-def verb_entry(verb):
+def verb_entry(verb: str) -> tuple[str, str, str, str, str, str, bool, bool]:
     """Infinitive, preposition, third singular and plural, participle, future stem, uses "être", reflexive."""
     special = {"be": "être est sont été ser", "exist": "avoir a a eu aur"}
     spec = special[verb] if verb in special else verbs()[verb].forms["fr"]
@@ -79,12 +80,12 @@ def verb_entry(verb):
     return infinitive, preposition, present, many, participle, future, head.endswith("!") or reflexive, reflexive
 
 
-def is_feminine(np):
+def is_feminine(np: Phrase) -> bool:
     """Tells whether adjectives and participles of the whole phrase are feminine."""
     return noun_entry(np.noun)[0] == "f" and (np.also is None or is_feminine(np.also))
 
 
-def _determiner(np, following, negated, partitive):
+def _determiner(np: Phrase, following: str, negated: bool, partitive: bool) -> str:
     feminine = noun_entry(np.noun)[0] == "f"
     vowel = following[0] in VOWEL
     if np.determiner == "indefinite":
@@ -110,11 +111,11 @@ def _determiner(np, following, negated, partitive):
     return fixed[np.determiner]
 
 
-def _precedes(adjective):
+def _precedes(adjective: str) -> bool:
     return adjectives()[adjective].forms["fr"].startswith("<")
 
 
-def phrase(np, preposition="", negated=False):
+def phrase(np: Phrase, preposition: str = "", negated: bool = False) -> str:
     """Returns a noun phrase, after a preposition that contracts with its article."""
     if np.pronoun:
         return {"00": "il", "01": "elle", "10": "ils", "11": "elles"}[f"{int(np.many)}{int(is_feminine(np))}"]
@@ -150,18 +151,18 @@ def phrase(np, preposition="", negated=False):
     return text
 
 
-def locative(np, goal=False):
+def locative(np: Phrase, goal: bool = False) -> str:
     """A place with its preposition."""
     location, direction = nouns()[np.noun].places.split(" > ")
     return phrase(np, direction.split()[1] if goal else location.split()[2])
 
 
-def _agree(participle, feminine, plural):
+def _agree(participle: str, feminine: bool, plural: bool) -> str:
     form = participle + ("e" if feminine else "")
     return form + "s" if plural and not form.endswith("s") else form
 
 
-def _clitics(c):
+def _clitics(c: Clause) -> list[str]:
     """The object pronoun or the reflexive one before the verb."""
     if verb_entry(c.verb)[7]:
         return ["se"]
@@ -170,7 +171,7 @@ def _clitics(c):
     return []
 
 
-def _verbal(c, plural, feminine, head):
+def _verbal(c: Clause, plural: bool, feminine: bool, head: Phrase | None) -> list[str]:
     """The words from "ne" to the end of the verb group; `head` is the antecedent if it is the object of the clause."""
     infinitive, _, present, many, participle, future, etre, _ = verb_entry(c.verb)
     clitics = _clitics(c)
@@ -205,7 +206,7 @@ def _verbal(c, plural, feminine, head):
     return [*ne, *clitics, finite, negation, "" if negation == frequency else frequency, *rest, *inner]
 
 
-def _complements(c, subject_feminine=False, subject_plural=False):
+def _complements(c: Clause, subject_feminine: bool = False, subject_plural: bool = False) -> str:
     """The complements and adverbials after the verb group."""
     preposition = verb_entry(c.verb)[1]
     words = []
@@ -225,24 +226,24 @@ def _complements(c, subject_feminine=False, subject_plural=False):
     return " ".join(word for word in words if word)
 
 
-def _degree(c, feminine, plural):
+def _degree(c: Clause, feminine: bool, plural: bool) -> str:
     form = adjective_form(c.adjective, feminine, plural)
     return f"plus {form} que {phrase(c.than)}" if c.degree == "comparative" else f"{DEGREES[c.degree]} {form}".strip()
 
 
-def _clause(c, subject, plural, feminine, head=None):
+def _clause(c: Clause, subject: str, plural: bool, feminine: bool, head: Phrase | None = None) -> str:
     words = [subject, *_verbal(c, plural, feminine, head), _complements(c, feminine, plural)]
     return " ".join(word for word in words if word)
 
 
-def clause(c, head=None):
+def clause(c: Clause, head: Phrase | None = None) -> str:
     """Returns a clause without its opening."""
     if c.subject is None:
         return _clause(c, "il", False, False)
     return _clause(c, phrase(c.subject), c.subject.many, is_feminine(c.subject), head)
 
 
-def main(c):
+def main(c: Clause) -> str:
     """Returns a main clause with its opening, front adverbial or reason."""
     text = sentences.with_front(c, "fr", clause(c), locative, ",")
     if c.reason is not None and c.reason_first:
@@ -250,19 +251,19 @@ def main(c):
     return text
 
 
-def _finish(text):
+def _finish(text: str) -> str:
     text = re.sub(r"\b([Ss])i (?=ils?\b)", r"\1'", text)
     text = ELIDED.sub(r"\1'", text)
     return text[0].upper() + text[1:]
 
 
-def sentence(s):
+def sentence(s: Sentence) -> str:
     """A sentence with capital and full stop."""
     if s.question:
         return _finish(f"{QUESTIONS[s.question]} est-ce que {clause(s.first)} ?".strip())
     return _finish(sentences.statement(s, main, CONJUNCTIONS))
 
 
-def title(d):
+def title(d: Document) -> str:
     """The title of a document."""
     return _finish(sentences.title(d, phrase, locative))

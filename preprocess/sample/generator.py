@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -21,19 +22,19 @@ from preprocess.sample.grammar import (
     verbs_of,
 )
 from preprocess.sample.lexicon import TOPICS, is_plain, nouns, verbs
-from preprocess.sample.syntax import Document, Phrase, Sentence, combinations, walk
+from preprocess.sample.syntax import Clause, Document, Node, Phrase, Sentence, combinations, walk
 
 REALIZERS = {"en": english, "de": german, "fr": french, "es": spanish}
 HELD_OUT_SHARE = 8  # one combination in this many never occurs in training text
 
 
 @cache
-def held_out(combination):
+def held_out(combination: tuple[str, ...]) -> bool:
     """Tells whether a combination of concepts (`syntax.combinations`) never occurs in training text."""
     return zlib.crc32("|".join(combination).encode("utf-8")) % HELD_OUT_SHARE == 0
 
 
-def acceptable(node, split):
+def acceptable(node: Node, split: str) -> bool:
     """Tells whether a sentence or title may stand in a split.
 
     Training text has no held-out combination, every test sentence at least one; validation text may have any.
@@ -44,19 +45,19 @@ def acceptable(node, split):
     return held == (split == "test")
 
 
-def sensible(sentence):
+def sensible(sentence: Node) -> bool:
     """Tells whether no noun is repeated, as in "the cat sees the cat"."""
     names = [part.noun for part in walk(sentence) if isinstance(part, Phrase) and not part.pronoun]
     return len(names) == len(set(names))
 
 
-def _hero(rng, topic):
+def _hero(rng: random.Random, topic: str) -> Phrase:
     kind = "animal" if topic == "a" and chance(rng, 0.55) else "person"
     noun = pick(rng, some(rng, kind, topic))
     return Phrase(noun, chance(rng, 0.15), adjective=pick(rng, adjectives_of(noun)))
 
 
-def _title(rng, scene, first):
+def _title(rng: random.Random, scene: Scene, first: Clause) -> tuple[Phrase, Phrase | None]:
     """Draws a title about the hero and the theme, the place or the first action; returns (phrase, place or None)."""
     hero = scene.hero
     theme = Phrase(scene.theme, countable(scene.theme) and chance(rng, 0.5))
@@ -71,7 +72,7 @@ def _title(rng, scene, first):
 
 
 @cache
-def _themes(hero, topic):
+def _themes(hero: str, topic: str) -> list[str]:
     """Lists the nouns of the topic that the hero can act on with some verb."""
     themes = []
     for verb in verbs_of(hero, "t", topic):
@@ -84,7 +85,7 @@ def _themes(hero, topic):
     return themes
 
 
-def _try_document(rng, topic, split):
+def _try_document(rng: random.Random, topic: str, split: str) -> Document | None:
     hero = _hero(rng, topic)
     themes = [noun for noun in _themes(hero.noun, topic) if noun != hero.noun]
     if not themes:
@@ -122,7 +123,7 @@ def _try_document(rng, topic, split):
     return None
 
 
-def document(seed, split, stream, index):
+def document(seed: int, split: str, stream: str, index: int) -> Document:
     """Generates a document, a pure function of the arguments.
 
     Args:
@@ -139,7 +140,7 @@ def document(seed, split, stream, index):
             return candidate
 
 
-def documents(seed, split, stream, count, seen):
+def documents(seed: int, split: str, stream: str, count: int, seen: set[tuple[Sentence, ...]]) -> Iterator[Document]:
     """Yields `count` documents; the sentences of none are in the set `seen`, to which they are added."""
     for index in range(count):
         attempt = index
@@ -151,7 +152,7 @@ def documents(seed, split, stream, count, seen):
         yield candidate
 
 
-def realize(item, language):
+def realize(item: Document, language: str) -> tuple[str, list[str]]:
     """Returns (title, list of sentences) of a document in a language."""
     module = REALIZERS[language]
     return module.title(item), [module.sentence(sentence) for sentence in item.sentences]

@@ -5,6 +5,7 @@ from functools import cache, partial
 
 from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, nouns, verbs
+from preprocess.sample.syntax import Clause, Document, Phrase, Sentence
 
 ENDINGS = {  # of der-words: nominative, accusative, dative, genitive for masculine, feminine, neuter, plural
     "m": ("er", "en", "em", "es"),
@@ -56,20 +57,20 @@ CONTROL = {"try": "versuchen - versucht", "begin": "beginnen - begonnen"}
 
 
 @cache
-def noun_entry(noun):
+def noun_entry(noun: str) -> tuple[str, bool, str, str]:
     """Returns gender (m, f, n), whether weak, singular, plural."""
     head, _, plural = nouns()[noun].forms["de"].partition(", ")
     gender, singular = head.split(" ", 1)
     return gender[0], gender.endswith("w"), singular, plural
 
 
-def gender(np):
+def gender(np: Phrase) -> str:
     """Returns m, f, n or p (plural)."""
     return "p" if np.many else noun_entry(np.noun)[0]
 
 
 @cache
-def noun_form(noun, plural, case):
+def noun_form(noun: str, plural: bool, case: int) -> str:
     """Returns a noun in its case: dative plural -n, genitive -s or -es, weak masculines."""
     kind, weak, singular, many = noun_entry(noun)
     if plural:
@@ -83,7 +84,7 @@ def noun_form(noun, plural, case):
 
 
 @cache
-def verb_entry(spec):
+def verb_entry(spec: str) -> tuple[str, str, str, str, bool, bool, str, int]:
     """Returns particle, infinitive, third singular, participle, uses "sein", reflexive, preposition, case."""
     reflexive = spec.startswith("sich ")
     head, *rest = spec.removeprefix("sich ").split()
@@ -103,19 +104,19 @@ def verb_entry(spec):
     return particle, infinitive, third, participle, sein, reflexive, preposition, CASES.get(case, ACCUSATIVE)
 
 
-def _entry(verb):
+def _entry(verb: str) -> tuple[str, str, str, str, bool, bool, str, int]:
     special = {"be": "sein! ist gewesen", "exist": "geben gibt gegeben"}
     return verb_entry(special[verb] if verb in special else verbs()[verb].forms["de"])
 
 
-def adjective_stem(adjective):
+def adjective_stem(adjective: str) -> str:
     form, *rest = adjectives()[adjective].forms["de"].split()
     if len(rest) > 1:
         return rest[1]
     return {"müde": "müd", "leise": "leis"}.get(form, form)
 
 
-def phrase(np, case, negated=False):
+def phrase(np: Phrase, case: int, negated: bool = False) -> str:
     """Returns a noun phrase in a case; `negated` gives it "kein"."""
     kind = gender(np)
     if np.pronoun:
@@ -151,7 +152,7 @@ def phrase(np, case, negated=False):
     return " ".join(words)
 
 
-def prepositional(preposition, np, case, negated=False):
+def prepositional(preposition: str, np: Phrase, case: int, negated: bool = False) -> str:
     """Preposition and noun phrase, contracted: im, zur, ins."""
     text = f"{preposition} {phrase(np, case, negated)}"
     start = " ".join(text.split(" ", 2)[:2])
@@ -160,21 +161,21 @@ def prepositional(preposition, np, case, negated=False):
     return text
 
 
-def locative(np, goal=False):
+def locative(np: Phrase, goal: bool = False) -> str:
     """A place (dative) or a goal (accusative, dative after "zu")."""
     location, direction = nouns()[np.noun].places.split(" > ")
     preposition = direction.split()[0] if goal else location.split()[1]
     return prepositional(preposition, np, ACCUSATIVE if goal and preposition != "zu" else DATIVE)
 
 
-def _relative(c, kind):
+def _relative(c: Clause, kind: str) -> str:
     if c.subject is None:
         pronoun = DEFINITE[kind][NOMINATIVE]
         return f", {pronoun} {_clause(c, 'relative', kind == 'p')},"
     return f", {DEFINITE[kind][ACCUSATIVE]} {_clause(c, 'last', c.subject.many)},"
 
 
-def _middle(c):
+def _middle(c: Clause) -> list[str]:
     """Returns the parts of the middle field without the subject, in order."""
     *_, preposition, case = _entry(c.verb)
     parts = []
@@ -188,7 +189,7 @@ def _middle(c):
         parts.append(adverbs()[c.time].forms["de"])
     if c.recipient is not None:
         parts.append(phrase(c.recipient, DATIVE))
-    if definite and not direct.pronoun:
+    if direct is not None and definite and not direct.pronoun:
         parts.append(direct_text)
     if c.frequency:
         parts.append(adverbs()[c.frequency].forms["de"])
@@ -209,7 +210,7 @@ def _middle(c):
     return parts
 
 
-def _degree(c):
+def _degree(c: Clause) -> str:
     form, *rest = adjectives()[c.adjective].forms["de"].split()
     if c.degree != "comparative":
         return f"{DEGREES[c.degree]} {form}".strip()
@@ -217,7 +218,7 @@ def _degree(c):
     return f"{(form.removesuffix('e') + 'er') if rule == 'er' else rule} als {phrase(c.than, NOMINATIVE)}"
 
 
-def _group(c, plural):
+def _group(c: Clause, plural: bool) -> tuple[str, str, list[str]]:
     """(finite verb, separable particle, words at the end)."""
     particle, infinitive, third, participle, sein, *_ = _entry(c.verb)
     full = particle + infinitive
@@ -239,7 +240,7 @@ def _group(c, plural):
     return infinitive if plural else third, particle, []
 
 
-def infinitive(c):
+def infinitive(c: Clause) -> str:
     """Returns an infinitive with "zu", after its complements."""
     particle, verb, *_, reflexive, _, _ = _entry(c.verb)
     words = (["sich"] if reflexive else []) + _middle(c)
@@ -247,7 +248,7 @@ def infinitive(c):
     return " ".join(words)
 
 
-def _clause(c, order, plural, subject=None):
+def _clause(c: Clause, order: str, plural: bool, subject: str | None = None) -> str:
     """Returns a clause; `order` is main, asked, last (subordinate) or relative (last, without subject)."""
     finite, particle, tail = _group(c, plural)
     after = ""
@@ -285,14 +286,14 @@ def _clause(c, order, plural, subject=None):
     return text
 
 
-def clause(c, order):
+def clause(c: Clause, order: str) -> str:
     """A clause with its subject."""
     if c.verb == "exist":
         return _clause(c, order, False, "es")
     return _clause(c, order, c.subject is not None and c.subject.many)
 
 
-def main(c):
+def main(c: Clause) -> str:
     """A main clause: one constituent, then the finite verb."""
     text = clause(c, "main")
     if c.reason_first and c.reason is not None:
@@ -300,14 +301,13 @@ def main(c):
     return sentences.with_front(c, "de", text, locative, "")
 
 
-def _finish(text):
-    # a relative clause ends with a comma
+def _finish(text: str) -> str:
     for wrong, right in ((" ,", ","), (",,", ","), (",.", "."), (",?", "?")):
         text = text.replace(wrong, right)
     return text[0].upper() + text[1:]
 
 
-def sentence(s):
+def sentence(s: Sentence) -> str:
     """A sentence with capital and full stop."""
     if s.question:
         word = "" if s.question == "whether" else QUESTIONS[s.question] + " "
@@ -315,6 +315,6 @@ def sentence(s):
     return _finish(sentences.statement(s, main, CONJUNCTIONS))
 
 
-def title(d):
+def title(d: Document) -> str:
     """The title of a document."""
     return _finish(sentences.title(d, partial(phrase, case=NOMINATIVE), locative) + ".")[:-1]

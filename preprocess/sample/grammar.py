@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from random import Random
+from typing import Any, TypeVar
 
 from preprocess.sample.lexicon import adjectives, adverbs, classes, is_plain, nouns, verbs
 from preprocess.sample.syntax import Clause, Phrase, Sentence
@@ -81,27 +84,28 @@ CONTRADICTIONS = {
     ("strict", "girl"),
     ("strict", "pupil"),
 }
+Item = TypeVar("Item")
 TENSE_LETTERS = {"present": "p", "future": "f", "past": "x"}
 
 
-def pick(rng, items):
+def pick(rng: Random, items: Sequence[Item]) -> Item:
     """Draws one item with rng.random(), whose values are the same in every Python version."""
     return items[int(rng.random() * len(items))]
 
 
-def chance(rng, probability):
+def chance(rng: Random, probability: float) -> bool:
     return rng.random() < probability
 
 
 @cache
-def members(tags):
+def members(tags: tuple[str, ...]) -> tuple[str, ...]:
     """Returns the nouns in any of the classes, in table order, without repetition."""
     selected = {noun for tag in tags for noun in classes()[tag]}
     return tuple(noun for noun in nouns() if noun in selected)
 
 
 @cache
-def verbs_of(noun, frames, topic=""):
+def verbs_of(noun: str, frames: str, topic: str = "") -> tuple[str, ...]:
     """Returns verbs of the frames (letters) with the noun as subject; with a topic, those about it."""
     return tuple(
         name
@@ -113,7 +117,7 @@ def verbs_of(noun, frames, topic=""):
 
 
 @cache
-def adjectives_of(noun):
+def adjectives_of(noun: str) -> tuple[str, ...]:
     """Adjectives that suit a noun."""
     return tuple(
         name
@@ -125,28 +129,28 @@ def adjectives_of(noun):
 
 
 @cache
-def nouns_about(tag, topic):
+def nouns_about(tag: str, topic: str) -> tuple[str, ...]:
     """Nouns of a class that belong to a topic."""
     return tuple(noun for noun in classes()[tag] if topic in nouns()[noun].topics)
 
 
-def some(rng, tag, topic):
+def some(rng: Random, tag: str, topic: str) -> tuple[str, ...]:
     """Returns the nouns of a class, those of the topic or all."""
     return nouns_about(tag, topic) if chance(rng, ON_TOPIC) else classes()[tag]
 
 
 @cache
-def _adverbs(kind, tense):
+def _adverbs(kind: str, tense: str) -> tuple[str, ...]:
     letter = TENSE_LETTERS[tense]
     return tuple(name for name, entry in adverbs().items() if entry.tags[0] == kind and letter in entry.tags[1])
 
 
 @cache
-def _objects_about(verb, topic):
+def _objects_about(verb: str, topic: str) -> tuple[str, ...]:
     return tuple(noun for noun in members(verbs()[verb].objects) if topic in nouns()[noun].topics)
 
 
-def object_noun(rng, verb, topic, theme):
+def object_noun(rng: Random, verb: str, topic: str, theme: str) -> str:
     """Draws an object of the verb, preferably the document's theme or one of its topic."""
     choices = members(verbs()[verb].objects)
     if theme in choices and chance(rng, 0.5):
@@ -155,12 +159,12 @@ def object_noun(rng, verb, topic, theme):
     return pick(rng, about if about and chance(rng, ON_TOPIC) else choices)
 
 
-def countable(noun):
+def countable(noun: str) -> bool:
     """Tells whether a noun can be counted; there is one sun."""
     return not {"mass", "single"} & set(nouns()[noun].tags)
 
 
-def object_phrase(rng, noun, owner, negated=False):
+def object_phrase(rng: Random, noun: str, owner: str, negated: bool = False) -> Phrase:
     """Draws a noun phrase for an object: mostly definite or indefinite, sometimes with an adjective or an owner."""
     tags = nouns()[noun].tags
     if "single" in tags or "place" in tags or "weather" in tags:
@@ -184,7 +188,7 @@ def object_phrase(rng, noun, owner, negated=False):
     return Phrase(noun, plural, determiner, adjective)
 
 
-def place_phrase(rng, topic, place):
+def place_phrase(rng: Random, topic: str, place: str) -> Phrase:
     """Draws the document's place, or another one of its topic."""
     return Phrase(place if chance(rng, 0.5) else pick(rng, some(rng, "place", topic)))
 
@@ -196,11 +200,18 @@ class Scene:
         hero, friend: phrases of actors; theme: the noun acted on; place: a place noun; tense: the usual tense.
     """
 
-    def __init__(self, rng, topic, hero, friend, theme, place, tense):
+    def __init__(self, rng: Random, topic: str, hero: Phrase, friend: Phrase, theme: str, place: str, tense: str):
         self.rng, self.topic, self.hero, self.friend = rng, topic, hero, friend
         self.theme, self.place, self.tense = theme, place, tense
 
-    def action(self, subject, tense=None, frames="tttiimd", bare=False, verb=None):
+    def action(
+        self,
+        subject: Phrase,
+        tense: str | None = None,
+        frames: str = "tttiimd",
+        bare: bool = False,
+        verb: str | None = None,
+    ) -> Clause | None:
         """Draws a clause with a verb of action, without adverbials if `bare`; None if the draw makes no sense."""
         rng, tense = self.rng, tense or self.tense
         topic = self.topic if chance(rng, ON_TOPIC) else ""
@@ -220,10 +231,10 @@ class Scene:
             clause = replace(clause, goal=place_phrase(rng, self.topic, self.place))
         return clause if bare else self.adverbials(clause)
 
-    def adverbials(self, clause):
+    def adverbials(self, clause: Clause) -> Clause:
         """Adds up to two of: time, frequency, manner, place; some in front."""
         rng, verb, entry = self.rng, clause.verb, verbs()[clause.verb]
-        changes = {}
+        changes: dict[str, Any] = {}
         draw = rng.random()
         if draw < 0.4 and verb not in STATES and "shining" not in nouns()[clause.subject.noun].tags:
             changes["time"] = pick(rng, _adverbs("time", clause.tense))
@@ -242,7 +253,7 @@ class Scene:
                 changes["place"] = place
         return replace(clause, **changes)
 
-    def state(self, subject, tense=None):
+    def state(self, subject: Phrase, tense: str | None = None) -> Clause | None:
         """Draws a clause with an adjective; None if no adjective suits."""
         rng = self.rng
         choices = adjectives_of(subject.noun)
@@ -270,7 +281,7 @@ class Scene:
                 clause = replace(clause, degree="comparative", negated=False, than=Phrase(pick(rng, candidates)))
         return clause
 
-    def subject(self):
+    def subject(self) -> Phrase:
         """Draws the subject of a sentence, mostly the hero."""
         rng, draw = self.rng, self.rng.random()
         if draw < 0.35:
@@ -286,13 +297,13 @@ class Scene:
             return Phrase(noun, determiner="every")
         return Phrase(noun, True, pick(rng, ("two", "three", "many", "our", "definite")))
 
-    def plain(self):
+    def plain(self) -> Sentence | None:
         clause = self.action(self.subject())
         if clause is not None and self.rng.random() < 0.25 and not clause.front:
             clause = replace(clause, opening=pick(self.rng, _adverbs("opening", clause.tense)), time="", frequency="")
-        return clause and Sentence(clause)
+        return Sentence(clause) if clause else None
 
-    def modal(self):
+    def modal(self) -> Sentence | None:
         clause = self.action(self.subject(), tense=pick(self.rng, ("present", "past")))
         if clause is None or clause.verb in STATES or clause.frequency or clause.subject.determiner == "every":
             return None
@@ -305,7 +316,7 @@ class Scene:
                 return None
         return Sentence(replace(clause, modal=modal, negated=negated))
 
-    def purpose(self):
+    def purpose(self) -> Sentence | None:
         subject = self.subject()
         clause = self.action(subject, frames="m", bare=True)
         aim = self.action(subject, frames="td", bare=True)
@@ -313,7 +324,7 @@ class Scene:
             return None
         return Sentence(replace(clause, purpose=replace(aim, subject=None, tense="present", negated=False)))
 
-    def states(self):
+    def states(self) -> Sentence | None:
         rng = self.rng
         noun = pick(
             rng,
@@ -330,9 +341,9 @@ class Scene:
             pick(rng, ("definite", "definite", "this", "our")),
         )
         clause = self.state(pick(rng, (self.hero, about, about)))
-        return clause and Sentence(clause)
+        return Sentence(clause) if clause else None
 
-    def nature(self):
+    def nature(self) -> Sentence | None:
         """Draws a sentence without a person as subject."""
         rng = self.rng
         noun = pick(
@@ -344,9 +355,9 @@ class Scene:
         if self.topic not in nouns()[noun].topics and chance(rng, ON_TOPIC):
             return None
         clause = self.action(Phrase(noun, countable(noun) and chance(rng, 0.4)), frames="ti")
-        return clause and Sentence(clause)
+        return Sentence(clause) if clause else None
 
-    def exist(self):
+    def exist(self) -> Sentence | None:
         rng = self.rng
         tags = pick(rng, ("animal", "person", "plant", "vessel", "furniture", "machine", "vehicle"))
         about = nouns_about(tags, self.topic)
@@ -367,7 +378,7 @@ class Scene:
             )
         )
 
-    def liking(self):
+    def liking(self) -> Sentence | None:
         subject = self.subject()
         if subject.determiner in ("every", "many") or not subject.is_a("person"):
             return None
@@ -377,7 +388,7 @@ class Scene:
         clause = Clause(subject, verb, liked, negated=chance(self.rng, 0.2))
         return Sentence(clause)
 
-    def content(self):
+    def content(self) -> Sentence | None:
         subject = self.friend if chance(self.rng, 0.5) else replace(self.hero, adjective=None)
         if not subject.is_a("person"):
             return None
@@ -391,7 +402,7 @@ class Scene:
             return None
         return Sentence(Clause(subject, pick(self.rng, ("know", "say", "believe")), content=replace(inner, front="")))
 
-    def reason(self):
+    def reason(self) -> Sentence | None:
         rng = self.rng
         word = pick(rng, ("because", "because", "when", "if", "while"))
         tense = "present" if word != "because" else "past" if self.tense == "past" else "present"
@@ -399,7 +410,7 @@ class Scene:
         draw = rng.random()
         he = replace(self.hero, pronoun=True, adjective=None)
         if draw < 0.2:
-            cause = Clause(None, pick(rng, ("rain", "snow")), tense=tense)
+            cause: Clause | None = Clause(None, pick(rng, ("rain", "snow")), tense=tense)
         elif draw < 0.5 and word != "while":
             cause = self.state(pick(rng, (he, self.friend)), tense)
         else:
@@ -414,12 +425,12 @@ class Scene:
             replace(clause, reason_word=word, reason=cause, reason_first=word != "because" and chance(rng, 0.4))
         )
 
-    def question(self):
+    def question(self) -> Sentence | None:
         clause = self.action(replace(self.hero, adjective=None), pick(self.rng, ("present", "past", "future")))
         if clause is None or clause.frequency:
             return None
         asked = pick(self.rng, ("whether", "whether", "where", "why", "when"))
-        changes = {"front": ""}
+        changes: dict[str, Any] = {"front": ""}
         if asked == "where":
             if clause.verb in PLACELESS or clause.goal is not None or (clause.object and clause.object.is_a("place")):
                 return None
@@ -430,7 +441,7 @@ class Scene:
             changes["negated"] = False
         return Sentence(replace(clause, **changes), question=asked)
 
-    def joined(self):
+    def joined(self) -> Sentence | None:
         """Draws two clauses; the second refers to subject or object of the first by a pronoun."""
         rng = self.rng
         first = self.action(replace(self.hero, adjective=None) if chance(rng, 0.6) else self.friend, frames="tti")
@@ -453,15 +464,15 @@ class Scene:
             ]
             if not later:
                 return None
-            second = Clause(
+            second: Clause | None = Clause(
                 he, pick(rng, later), replace(first.object, pronoun=True, adjective=None, owner=None), tense=first.tense
             )
             return Sentence(first, "and", second)
         actor = self.friend if first.subject.noun != self.friend.noun else replace(self.hero, adjective=None)
         second = self.action(pick(rng, (he, actor)), frames="ti", bare=True)
-        return second and Sentence(first, "but" if first.negated != second.negated else "and", second)
+        return Sentence(first, "but" if first.negated != second.negated else "and", second) if second else None
 
-    def relative(self):
+    def relative(self) -> Sentence | None:
         rng = self.rng
         clause = self.action(replace(self.hero, adjective=None) if chance(rng, 0.5) else self.friend)
         if clause is None:
@@ -487,7 +498,7 @@ class Scene:
         )
         if chance(rng, 0.4):
             state = self.state(replace(head, relative=None))
-            return state and Sentence(replace(state, subject=head, degree="" if state.than else state.degree))
+            return Sentence(replace(state, subject=head, degree="" if state.than else state.degree)) if state else None
         if (
             clause.object is None
             or verbs()[clause.verb].tags[0] != "t"
@@ -497,7 +508,7 @@ class Scene:
             return None
         return Sentence(replace(clause, object=head, front="", place=None, manner=""))
 
-    def weather(self):
+    def weather(self) -> Sentence | None:
         clause = Clause(
             None,
             pick(self.rng, ("rain", "snow")),
@@ -506,7 +517,7 @@ class Scene:
             front=pick(self.rng, ("", "time")),
         )
         second = self.action(self.subject(), frames="tim", bare=True)
-        return second and Sentence(clause, pick(self.rng, ("and", "but")), second)
+        return Sentence(clause, pick(self.rng, ("and", "but")), second) if second else None
 
 
 KINDS = (  # method, relative frequency

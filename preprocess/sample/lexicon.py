@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,20 +42,19 @@ class Entry:
     places: str = ""
 
 
-def _rows(name):
+def _rows(name: str) -> Iterator[list[str]]:
     """Yields the columns of each line of a table, without comments."""
     for line in (Path(__file__).parent / name).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             yield [column.strip() for column in line.split("|")] if name != "verbs.txt" else _verb_columns(line)
 
 
-def _verb_columns(line):
-    # the bar in a German verb ("ein|kaufen") has no spaces around it
+def _verb_columns(line: str) -> list[str]:
     return [column.strip() for column in (" " + line + " ").replace(" |", " | ").split(" | ")]
 
 
 @cache
-def nouns():
+def nouns() -> dict[str, Entry]:
     """All nouns by concept."""
     table = {}
     for english, tags, topics, *rest in _rows("nouns.txt"):
@@ -66,7 +66,7 @@ def nouns():
     return table
 
 
-def gender_and_forms(noun, code, pluralize):
+def gender_and_forms(noun: str, code: str, pluralize: Callable[[str], str]) -> tuple[str, str, str]:
     """Returns gender, singular and plural of a noun; without a plural in the table it is `pluralize(singular)`."""
     head, _, plural = nouns()[noun].forms[code].partition(", ")
     kind, singular = head.split(" ", 1)
@@ -74,7 +74,7 @@ def gender_and_forms(noun, code, pluralize):
 
 
 @cache
-def adjectives():
+def adjectives() -> dict[str, Entry]:
     """All adjectives by concept; a Spanish form with ~ in front takes "estar"."""
     table = {}
     for english, tags, *rest in _rows("adjectives.txt"):
@@ -84,7 +84,7 @@ def adjectives():
 
 
 @cache
-def verbs():
+def verbs() -> dict[str, Entry]:
     """All verbs by concept; the first tag is the frame, "manner" a second one."""
     table = {}
     for concept, frame, subjects, objects, topics, *rest in _rows("verbs.txt"):
@@ -101,7 +101,7 @@ def verbs():
 
 
 @cache
-def adverbs():
+def adverbs() -> dict[str, Entry]:
     """All adverbs by concept; tags are the kind and the tenses (letters p, f, x)."""
     return {
         concept: Entry(concept, (kind, tenses), "", dict(zip(LANGUAGES, rest)))
@@ -110,9 +110,9 @@ def adverbs():
 
 
 @cache
-def classes():
+def classes() -> dict[str, tuple[str, ...]]:
     """Noun concepts of each class, and each noun as its own class."""
-    table = {concept: (concept,) for concept in nouns()}
+    table: dict[str, tuple[str, ...]] = {concept: (concept,) for concept in nouns()}
     for concept, entry in nouns().items():
         for tag in entry.tags:
             table[tag] = (*table.get(tag, ()), concept)
@@ -120,7 +120,7 @@ def classes():
 
 
 @cache
-def is_plain(verb):
+def is_plain(verb: str) -> bool:
     """Tells whether the verb takes a direct object in all languages, which can be a pronoun or be relativized."""
     forms = verbs()[verb].forms
     heads = [forms[language].split()[0] for language in LANGUAGES]

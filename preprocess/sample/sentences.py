@@ -6,7 +6,7 @@ from preprocess.sample.lexicon import adverbs
 from preprocess.sample.syntax import Clause, Document, Phrase, Sentence
 
 
-def with_front(c: Clause, code: str, text: str, locative: Callable[[Phrase | None], str], comma: str) -> str:
+def with_front(c: Clause, code: str, text: str, locative: Callable[..., str], comma: str) -> str:
     """Puts an opening, a time or a place in front of the clause `text`; `comma` follows time and place."""
     if c.opening:
         return f"{adverbs()[c.opening].forms[code]} {text}"
@@ -43,7 +43,7 @@ def statement(s: Sentence, main: Callable[[Clause], str], conjunctions: dict[str
     return text + "."
 
 
-def title(d: Document, phrase: Callable[[Phrase], str], locative: Callable[[Phrase | None], str]) -> str:
+def title(d: Document, phrase: Callable[[Phrase], str], locative: Callable[..., str]) -> str:
     """Returns the words of a document's title."""
     text = phrase(d.title)
     return text if d.title_place is None else f"{text} {locative(d.title_place)}"

@@ -5,6 +5,7 @@ from functools import cache
 
 from preprocess.sample import sentences
 from preprocess.sample.lexicon import adjectives, adverbs, gender_and_forms, nouns, verbs
+from preprocess.sample.syntax import Clause, Document, Phrase, Sentence
 
 CONTRACTED = {"a el": "al", "de el": "del"}
 CONJUNCTIONS = {"because": "porque", "when": "cuando", "if": "si", "while": "mientras", "and": " y ", "but": ", pero "}
@@ -21,7 +22,7 @@ PREVERBAL = ("always", "never")  # other adverbs of frequency follow the verb
 UNACCENTED = str.maketrans("áéíóú", "aeiou")
 
 
-def pluralize(word):
+def pluralize(word: str) -> str:
     """Returns the regular plural; an accent on the last syllable is lost before -es."""
     if word[-1] in "aeioué":
         return word + "s"
@@ -33,13 +34,13 @@ def pluralize(word):
 
 
 @cache
-def noun_entry(noun):
+def noun_entry(noun: str) -> tuple[str, str, str]:
     """Gender (m, f, or fa: feminine with "el"), singular, plural."""
     return gender_and_forms(noun, "es", pluralize)
 
 
 @cache
-def adjective_form(adjective, feminine, plural):
+def adjective_form(adjective: str, feminine: bool, plural: bool) -> str:
     """Returns an adjective with gender and number."""
     form, *rest = adjectives()[adjective].forms["es"].lstrip("~").split()
     if plural and rest:
@@ -50,7 +51,7 @@ def adjective_form(adjective, feminine, plural):
 
 
 @cache
-def verb_entry(verb):
+def verb_entry(verb: str) -> tuple[str, str, str, str, str, str, bool]:
     """Infinitive, preposition, present, preterite, its plural, future stem, reflexive."""
     head, *rest = verbs()[verb].forms["es"].split()
     infinitive, _, preposition = head.partition("@")
@@ -66,12 +67,12 @@ def verb_entry(verb):
     return infinitive, preposition, present, past, many, irregular[3] or infinitive.replace("í", "i"), reflexive
 
 
-def is_feminine(np):
+def is_feminine(np: Phrase) -> bool:
     """Tells whether adjectives of the whole phrase are feminine."""
     return noun_entry(np.noun)[0] != "m" and (np.also is None or is_feminine(np.also))
 
 
-def _determiner(np, negated):
+def _determiner(np: Phrase, negated: bool) -> str:
     kind = noun_entry(np.noun)[0]
     feminine, stressed = kind != "m", kind == "fa" and not np.plural
     ending = ("as" if feminine else "os") if np.plural else ("a" if feminine else "o")
@@ -91,7 +92,7 @@ def _determiner(np, negated):
     return fixed[np.determiner]
 
 
-def phrase(np, preposition="", negated=False):
+def phrase(np: Phrase, preposition: str = "", negated: bool = False) -> str:
     """Returns a noun phrase after a preposition; empty for a subject pronoun, which Spanish drops.
 
     `negated`: it is the object of a negated verb ("ningún").
@@ -116,12 +117,12 @@ def phrase(np, preposition="", negated=False):
     return " ".join(word for word in words if word)
 
 
-def locative(np, goal=False):
+def locative(np: Phrase, goal: bool = False) -> str:
     """A place with its preposition."""
     return phrase(np, "a" if goal else nouns()[np.noun].places.split(" > ")[0].split()[3])
 
 
-def object_preposition(c):
+def object_preposition(c: Clause) -> str:
     """Returns the preposition of the object: that of the verb, or the personal a."""
     preposition = verb_entry(c.verb)[1]
     specific = c.object.determiner not in ("indefinite", "many")
@@ -129,7 +130,7 @@ def object_preposition(c):
     return preposition or ("a" if personal else "")
 
 
-def _clitic(c):
+def _clitic(c: Clause) -> str:
     if c.recipient is not None:
         return "les" if c.recipient.many else "le"
     if c.object is not None and c.object.pronoun:
@@ -137,12 +138,12 @@ def _clitic(c):
     return ""
 
 
-def _infinitive(c):
+def _infinitive(c: Clause) -> str:
     infinitive, *_, reflexive = verb_entry(c.verb)
     return infinitive + ("se" if reflexive else "") + _clitic(c)
 
 
-def _copula(c, plural):
+def _copula(c: Clause, plural: bool) -> str:
     if c.verb == "exist":
         return {"present": "hay", "past": "había", "future": "habrá"}[c.tense]
     if adjectives()[c.adjective].forms["es"].startswith("~"):
@@ -152,7 +153,7 @@ def _copula(c, plural):
     return forms[c.tense][plural]
 
 
-def _verbal(c, plural):
+def _verbal(c: Clause, plural: bool) -> tuple[list[str], list[str]]:
     """Returns (words up to the finite verb, words after it)."""
     frequency = adverbs()[c.frequency].forms["es"] if c.frequency else ""
     before = [frequency] if c.frequency in PREVERBAL else []
@@ -175,7 +176,7 @@ def _verbal(c, plural):
     return [*before, "se" if reflexive else "", _clitic(c), finite], after
 
 
-def _complements(c, feminine=False, plural=False):
+def _complements(c: Clause, feminine: bool = False, plural: bool = False) -> str:
     """The complements and adverbials after the verb."""
     words = []
     if c.manner:
@@ -194,12 +195,12 @@ def _complements(c, feminine=False, plural=False):
     return " ".join(word for word in words if word)
 
 
-def _degree(c, feminine, plural):
+def _degree(c: Clause, feminine: bool, plural: bool) -> str:
     form = adjective_form(c.adjective, feminine, plural)
     return f"más {form} que {phrase(c.than)}" if c.degree == "comparative" else f"{DEGREES[c.degree]} {form}".strip()
 
 
-def _gustar(c):
+def _gustar(c: Clause) -> str:
     """Returns a clause of "gustar", whose subject is the object: "Al jardinero le gustan las rosas"."""
     no = ["no"] if c.negated else []
     clitic = "les" if c.subject.many else "le"
@@ -212,7 +213,7 @@ def _gustar(c):
     return " ".join(word for word in words if word)
 
 
-def _clause(c, subject, plural, feminine, asked=False):
+def _clause(c: Clause, subject: str, plural: bool, feminine: bool, asked: bool = False) -> str:
     before, after = _verbal(c, plural)
     complements = _complements(c, feminine, plural)
     if asked and c.adjective:
@@ -224,7 +225,7 @@ def _clause(c, subject, plural, feminine, asked=False):
     return " ".join(word for word in words if word)
 
 
-def clause(c, asked=False):
+def clause(c: Clause, asked: bool = False) -> str:
     """Returns a clause without its opening."""
     if c.verb == "like":
         return _gustar(c)
@@ -233,7 +234,7 @@ def clause(c, asked=False):
     return _clause(c, phrase(c.subject), c.subject.many, is_feminine(c.subject), asked)
 
 
-def main(c):
+def main(c: Clause) -> str:
     """Returns a main clause with its opening, front adverbial or reason."""
     text = sentences.with_front(c, "es", clause(c), locative, "")
     if c.reason is not None and c.reason_first:
@@ -241,18 +242,18 @@ def main(c):
     return text
 
 
-def _finish(text, mark=""):
+def _finish(text: str, mark: str = "") -> str:
     text = re.sub(r"\by (?=h?i(?!e))", "e ", text)
     return mark + text[0].upper() + text[1:]
 
 
-def sentence(s):
+def sentence(s: Sentence) -> str:
     """A sentence with capital and full stop."""
     if s.question:
         return _finish(f"{QUESTIONS[s.question]} {clause(s.first, asked=True)}?".strip(), "¿")
     return _finish(sentences.statement(s, main, CONJUNCTIONS))
 
 
-def title(d):
+def title(d: Document) -> str:
     """The title of a document."""
     return _finish(sentences.title(d, phrase, locative))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from preprocess.sample.lexicon import nouns
 
@@ -30,15 +31,15 @@ class Phrase:
     pronoun: bool = False
 
     @property
-    def many(self):
+    def many(self) -> bool:
         """Whether the verb is in the plural."""
         return self.plural or self.also is not None
 
     @property
-    def mass(self):
+    def mass(self) -> bool:
         return "mass" in nouns()[self.noun].tags
 
-    def is_a(self, tag):
+    def is_a(self, tag: str) -> bool:
         return tag in nouns()[self.noun].tags
 
 
@@ -59,16 +60,16 @@ class Clause:
         reason_word, reason: because, when, if or while, and its clause; `reason_first` puts it in front.
     """
 
-    subject: Phrase | None
+    subject: Any  # a `Phrase` or None, which follows from the verb, as do the object and `than`
     verb: str
-    object: Phrase | None = None
+    object: Any = None
     recipient: Phrase | None = None
     tense: str = "present"
     negated: bool = False
     modal: str = ""
     adjective: str = ""
     degree: str = ""
-    than: Phrase | None = None
+    than: Any = None
     opening: str = ""
     time: str = ""
     frequency: str = ""
@@ -103,6 +104,7 @@ class Document:
     sentences: tuple = field(default=())
 
 
+Node = Phrase | Clause | Sentence | Document
 PARTS = {  # fields of nodes
     Phrase: ("owner", "also", "relative"),
     Clause: ("subject", "object", "recipient", "than", "place", "goal", "purpose", "content", "reason"),
@@ -111,7 +113,7 @@ PARTS = {  # fields of nodes
 }
 
 
-def walk(node):
+def walk(node: Node) -> list[Node]:
     """Lists a node and all phrases, clauses and sentences in it."""
     nodes = [node]
     for part in nodes:
@@ -121,7 +123,7 @@ def walk(node):
     return nodes
 
 
-def concepts(node):
+def concepts(node: Node) -> set[tuple[str, str]]:
     """Returns the set of concepts (kind, name) of a node; pronouns have none."""
     names = set()
     for part in walk(node):
@@ -140,13 +142,13 @@ def concepts(node):
     return names
 
 
-def combinations(node):
+def combinations(node: Node) -> set[tuple[str, ...]]:
     """Returns the pairs of concepts of a node, some of which never occur in training text.
 
     They are (kind, first, second): kind "subject" (noun, verb), "object" (verb, noun), "adjective" (adjective, noun).
     A pronoun has no pair. The verb of a relative clause is paired with the noun that it describes.
     """
-    pairs = set()
+    pairs: set[tuple[str, ...]] = set()
     for part in walk(node):
         if isinstance(part, Phrase):
             if part.adjective:
@@ -158,11 +160,11 @@ def combinations(node):
     return pairs
 
 
-def _pairs(clause, head):
+def _pairs(clause: Clause, head: Phrase | None) -> set[tuple[str, ...]]:
     subject, direct = clause.subject, clause.object
     if head is not None:
         subject, direct = (head, direct) if subject is None else (subject, head)
-    pairs = set()
+    pairs: set[tuple[str, ...]] = set()
     for kind, phrase in (("subject", subject), ("object", direct)):
         while phrase is not None:
             if not phrase.pronoun:

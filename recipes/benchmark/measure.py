@@ -78,7 +78,7 @@ class Worker:
         self.arguments, self.log, self.latest = [system, device, backend], log, end
         self.process: Any = None
 
-    def ask(self, do: str, **request) -> dict:
+    def ask(self, do: str, **request: Any) -> dict:
         """Sends a request and waits for its answer, {"failed": the reason} if there is none."""
         if self.process is None and do == "free":
             return {}
@@ -164,7 +164,7 @@ def _ratios(seconds: dict, baseline: str) -> dict:
     return {system: ratio(seconds[baseline], seconds[system]) for system in systems}
 
 
-def _ask_each(workers: dict, failed: dict, do: str, **request) -> dict:
+def _ask_each(workers: dict, failed: dict, do: str, **request: Any) -> dict:
     """Returns {system: answer}; moves a system that fails from `workers` to `failed`."""
     answers = {system: worker.ask(do, **request) for system, worker in workers.items()}
     for system, answer in answers.items():

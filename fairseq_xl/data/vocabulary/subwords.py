@@ -17,7 +17,7 @@ from fairseq_xl.io.fingerprints import sha256_of
 
 Kind = Literal["sentencepiece", "xlm", "wordpiece"]
 #: kind -> its files in a data folder
-FILES: dict[str, tuple[str, ...]] = {
+FILES: dict[Kind, tuple[str, ...]] = {
     "sentencepiece": ("sentencepiece.model",),
     "xlm": ("xlm.codes", "xlm.vocab"),
     "wordpiece": ("wordpiece.vocab",),

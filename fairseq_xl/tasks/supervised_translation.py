@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, cast
 
+import numpy as np
 import torch
 from fairseq.tasks import register_task
 from omegaconf import OmegaConf
@@ -217,7 +218,7 @@ class XLTranslationTask(XLSeq2SeqTask):
                     f"{max_tokens} and --max-positions: raise the smaller one ({error})"
                 ) from None
             return super().get_batch_iterator(dataset, max_tokens=max_tokens, longest=longest, **kwargs)
-        truncated = self.truncate(dataset, max_positions or (LONGEST, LONGEST))
+        truncated = np.empty(0, dtype=int) if max_positions is None else self.truncate(dataset, max_positions)
         if len(truncated) and dataset not in self.reported_truncations:
             self.reported_truncations.append(dataset)
             logger.warning(

@@ -368,31 +368,11 @@ def test_no_line_is_exempt_from_the_formatter():
     assert exempt.returncode == 1, exempt.stdout.decode() + exempt.stderr.decode()
 
 
-@pytest.mark.parametrize("command", ["ruff check", "ruff format --check"])
+@pytest.mark.parametrize("command", ["ruff check", "ruff format --check", pytest.param("mypy", marks=pytest.mark.slow)])
 def test_tools_find_nothing(command):
     checked = subprocess.run([sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
-@pytest.mark.slow
-def test_types_are_right_but_in_the_modules_of_a_list_that_shrinks(tmp_path):
-    """mypy of all modules: those that it finds something in are those of the list in pyproject.toml."""
-    tomllib = pytest.importorskip("tomllib")  # Python's from 3.11 on
-    configuration = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert configuration.count("ignore_errors = true") == 1
-    (tmp_path / "pyproject.toml").write_text(configuration.replace("ignore_errors = true", "ignore_errors = false"))
-    command = [sys.executable, "-m", "mypy", "--config-file", tmp_path / "pyproject.toml"]
-    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert checked.returncode in (0, 1), checked.stdout + checked.stderr
-    found = {}
-    for line in checked.stdout.splitlines():
-        path, _, rest = line.partition(":")
-        if " error: " in rest:
-            found.setdefault(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."), []).append(line)
-    overrides = tomllib.loads(configuration)["tool"]["mypy"]["overrides"]
-    (skipped,) = (set(override["module"]) for override in overrides if "ignore_errors" in override)
-    assert not {module: lines for module, lines in found.items() if module not in skipped}
-    assert not skipped - found.keys(), "these modules can leave the list"
+    assert "ignore_errors" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")  # mypy skips no module
 
 
 def test_the_changelog_has_this_version():

@@ -5,7 +5,8 @@ The space is a hash. Embeddings that are mapped into a space have that of the ta
 
 import hashlib
 import os
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,22 +23,22 @@ class Vectors(NamedTuple):
     space: str = ""
 
 
-def space_of(rows):
+def space_of(rows: np.ndarray) -> str:
     """The space of embeddings (V, C) that are not mapped into another one."""
     return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()
 
 
-def write(vectors, path):
+def write(vectors: Vectors, path: str | Path) -> None:
     """Writes the file, complete or not at all."""
     with replacing(path) as stream:
         np.savez(stream, symbols=np.array(vectors.symbols, dtype=np.str_), rows=vectors.rows, space=vectors.space)
 
 
-def read(path):
+def read(path: str | Path) -> Vectors:
     """Reads `Vectors`; raises `UserError` for a file that is missing, damaged or of another kind."""
     if not os.path.exists(path):
         raise UserError(f"{path}: no such file of embeddings")
-    arrays = read_arrays(path) or {}
+    arrays: Any = read_arrays(path) or {}
     symbols, rows = arrays.get("symbols"), arrays.get("rows")
     kinds = [(array.ndim, array.dtype.kind) for array in (symbols, rows) if array is not None]
     if kinds != [(1, "U"), (2, "f")]:

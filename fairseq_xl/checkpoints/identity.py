@@ -55,7 +55,13 @@ class Checkpoint(NamedTuple):
     identity: dict[str, Any]
 
 
-def open_checkpoint(path, dictionary=None, dictionary_file=None, content=None, finite=True) -> Checkpoint:
+def open_checkpoint(
+    path: Any,
+    dictionary: XLDictionary | None = None,
+    dictionary_file: Any = None,
+    content: Any = None,
+    finite: bool = True,
+) -> Checkpoint:
     """Reads a checkpoint of this package as plain data, and checks all of it: nothing in the file is run.
 
     Args:
@@ -69,13 +75,13 @@ def open_checkpoint(path, dictionary=None, dictionary_file=None, content=None, f
     checked = check_configuration(content, path)
     if finite:
         check_finite(content, path)
-    identity = (content.get("task_state") or {}).get("fairseq_xl")
+    identity: Any = (content.get("task_state") or {}).get("fairseq_xl")
     check_identity(identity, path, dictionary, dictionary_file)
     model, task = ((checked.get("cfg") or {}).get(section) or {} for section in ("model", "task"))
     return Checkpoint(content, content["model"], model, task, identity)
 
 
-def check_languages(languages, path):
+def check_languages(languages: Any, path: object) -> None:
     """Raises `UserError` unless `languages`, read from the file `path`, is a list of one or more language codes."""
     if not isinstance(languages, (list, tuple)) or not languages:
         raise UserError(f"{path} is damaged: it names no languages")
@@ -84,7 +90,9 @@ def check_languages(languages, path):
             raise UserError(f"{path} is damaged: {quoted(language)} is not a language code, such as de or pt-BR")
 
 
-def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
+def check_identity(
+    identity: Any, origin: object, dictionary: XLDictionary | None, dictionary_file: Any, trained: str | None = None
+) -> None:
     """Raises `UserError` for an identity that is missing, damaged, or of another format, dictionary or sub-words.
 
     Args:
@@ -114,7 +122,7 @@ def check_identity(identity, origin, dictionary, dictionary_file, trained=None):
         check_encoding(identity["encoding"], origin, Path(dictionary_file).parent)
 
 
-def check_encoding(stored: dict[str, Any], origin: str, folder: Path) -> None:
+def check_encoding(stored: dict[str, Any], origin: object, folder: Path) -> None:
     """Raises `UserError` unless a data folder has a checkpoint's sub-words and tokenizers, as far as both are known.
 
     `stored` is `encoding_of` the data folder that the checkpoint, the file `origin`, was trained with.
@@ -132,7 +140,7 @@ def check_encoding(stored: dict[str, Any], origin: str, folder: Path) -> None:
             )
 
 
-def check_framing(framing, origin, before, framing_option):
+def check_framing(framing: str, origin: object, before: str | None, framing_option: str | None) -> None:
     """Raises `UserError` unless the framing of a checkpoint, from the file `origin`, is that of an evaluation.
 
     Args:
@@ -144,7 +152,7 @@ def check_framing(framing, origin, before, framing_option):
         raise UserError(f"--framing {framing_option}: {origin} was trained with --framing {framing}")
 
 
-def check_data_folder(options, trained, identity, path):
+def check_data_folder(options: Any, trained: str | None, identity: dict[str, Any], path: object) -> None:
     """Raises `UserError` unless the data folder of an evaluation exists and has a checkpoint's dictionary.
 
     It is called before the task is made, which looks up the checkpoint's languages.

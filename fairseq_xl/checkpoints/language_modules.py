@@ -16,16 +16,21 @@ import io
 import logging
 import os
 import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from fairseq_xl.checkpoints.embedding_files import Vectors
 from fairseq_xl.checkpoints.identity import check_languages, open_checkpoint
 from fairseq_xl.checkpoints.parameter_names import BIAS, LANGUAGES, POSITIONS, TOKENS
+from fairseq_xl.checkpoints.stacks import State
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_plain, save_checkpoint
-from fairseq_xl.io.files import is_whole_file, replacing
+from fairseq_xl.io.files import File, is_whole_file, replacing
 from fairseq_xl.io.format_numbers import FORMATS, check_format
 
 logger = logging.getLogger(__name__)
@@ -56,11 +61,11 @@ class LanguageModule:
     state: dict
 
     @property
-    def name(self):
+    def name(self) -> str:
         """The languages, as in "de" or "de+fr"."""
         return "+".join(self.languages)
 
-    def put_into(self, state):
+    def put_into(self, state: State) -> State:
         """Returns the state dict of a model with its language module replaced by this one."""
         return split(state, self.language_positions)[1] | self.state
 
@@ -68,18 +73,18 @@ class LanguageModule:
 # --- state dicts -----------------------------------------------------------------------------------------------
 
 
-def in_module(name, language_positions):
+def in_module(name: str, language_positions: bool) -> bool:
     """Whether the parameter `name` belongs to the language module, in a model with positions per language or not."""
     return name in (TOKENS, BIAS, LANGUAGES) or "_adapter." in name or (language_positions and name == POSITIONS)
 
 
-def split(state, language_positions):
+def split(state: State, language_positions: bool) -> tuple[State, State]:
     """A model's state dict -> the part of the language module, and the rest with special symbols and heads."""
     module = {name: value for name, value in state.items() if in_module(name, language_positions)}
     return module, {name: value for name, value in state.items() if name not in module}
 
 
-def body_digest(state, language_positions):
+def body_digest(state: State, language_positions: bool) -> str:
     """SHA-256 of the body: the parameters of the encoder that are in no language module, without special symbols.
 
     Special symbols are left out because fine-tuning changes them; a fine-tuned checkpoint keeps the pretrained body's
@@ -89,23 +94,23 @@ def body_digest(state, language_positions):
     for name, value in sorted(split(state, language_positions)[1].items()):
         if name.startswith("encoder.") and name != SPECIAL:
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.detach().contiguous().view(torch.uint8).numpy())
+            digest.update(value.detach().contiguous().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def special_rows(state, languages):
+def special_rows(state: State, languages: int) -> list[int]:
     """Rows of the special symbols in token embeddings that end in the symbols of `languages` languages."""
     return [*range(SHARED), len(state[TOKENS]) - languages - 1]
 
 
-def with_special(state, languages):
+def with_special(state: State, languages: int) -> State:
     """A state dict with a table of the special symbols, copied from the token embeddings if it has none."""
     if SPECIAL in state:
         return state
     return state | {SPECIAL: state[TOKENS][special_rows(state, languages)]}
 
 
-def without_special(state, languages):
+def without_special(state: State, languages: int) -> State:
     """A state dict without a table of the special symbols: their embeddings are in the token embeddings."""
     if SPECIAL not in state:
         return state
@@ -114,7 +119,7 @@ def without_special(state, languages):
     return {name: value for name, value in state.items() if name != SPECIAL} | {TOKENS: tokens}
 
 
-def from_embeddings(module, vectors, dictionary, std):
+def from_embeddings(module: LanguageModule, vectors: Vectors, dictionary: XLDictionary, std: float) -> LanguageModule:
     """Makes a language module with embeddings of a dictionary, for the body of a checkpoint's `module`.
 
     Embeddings have length 1; one factor scales them. The output bias is 0: it predicts masked tokens, and
@@ -151,7 +156,7 @@ def from_embeddings(module, vectors, dictionary, std):
 # --- files -----------------------------------------------------------------------------------------------------
 
 
-def extract(content, path):
+def extract(content: Any, path: File) -> LanguageModule:
     """The language module of a checkpoint, the content of the file `path`.
 
     Raises `UserError` for a checkpoint of another model, and as `open_checkpoint`.
@@ -171,7 +176,7 @@ def extract(content, path):
     )
 
 
-def read(path, language=None):
+def read(path: File, language: str | None = None) -> LanguageModule:
     """Reads a language module.
 
     Args:
@@ -193,7 +198,7 @@ def read(path, language=None):
     return module
 
 
-def write(module, path):
+def write(module: LanguageModule, path: File) -> None:
     """Writes a language module to a file of its own."""
     check_replaceable(path, module)
     content = {field.name: getattr(module, field.name) for field in fields(module)}
@@ -201,7 +206,7 @@ def write(module, path):
     logger.info("%s is the language module of %s", path, module.name)
 
 
-def pack(archive, paths):
+def pack(archive: File, paths: Sequence[File]) -> None:
     """Adds files of language modules to an archive and makes it if it is missing; its members stay as they are.
 
     Raises `UserError` for a module of another body, and for a language whose module in the archive differs.
@@ -219,7 +224,7 @@ def pack(archive, paths):
             both = sorted(set(module.languages) & set(packed.split("+")))
             if both and (packed, contents[packed]) != (module.name, content):
                 raise UserError(f"{path}: {archive} has another language module of {both[0]} already")
-        bodies.setdefault(module.body, path)
+        bodies.setdefault(module.body, str(path))
         if len(bodies) > 1:
             raise UserError(f"{path} was learned with another body than {next(iter(bodies.values()))}")
         contents[module.name] = content
@@ -229,7 +234,7 @@ def pack(archive, paths):
     logger.info("%s has language modules of %s", archive, ", ".join(contents))
 
 
-def copy(archive, language, path):
+def copy(archive: File, language: str, path: File) -> None:
     """Writes the module of a language to a file of its own, as it was packed; `UserError` if the archive has none."""
     members = _members(archive)
     if members is None:
@@ -241,7 +246,7 @@ def copy(archive, language, path):
     logger.info("%s is the language module of %s", path, name.removesuffix(SUFFIX))
 
 
-def check_replaceable(path, module):
+def check_replaceable(path: File, module: LanguageModule) -> None:
     """Raises `UserError` if writing a language module to `path` would destroy anything but another version of it.
 
     A version has the same languages, dictionary, body, positions and adapters.
@@ -261,7 +266,7 @@ def check_replaceable(path, module):
         )
 
 
-def describe(path):
+def describe(path: File) -> dict[str, dict[str, Any]]:
     """{languages: sizes, dictionary and body} of every language module in a file."""
     members, descriptions = _members(path), {}
     for module in [read(path)] if members is None else [_member(path, name) for name in members.values()]:
@@ -277,12 +282,12 @@ def describe(path):
     return descriptions
 
 
-def is_archive(path):
+def is_archive(path: File) -> bool:
     """Whether a file is an archive of language modules."""
     return _members(path) is not None
 
 
-def _members(path):
+def _members(path: File) -> dict[str, str] | None:
     """{languages: name of the file in the archive}, or None if the file is not an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
@@ -298,7 +303,7 @@ def _members(path):
     return members
 
 
-def _find(path, members, language):
+def _find(path: File, members: Mapping[str, str], language: str | None) -> str:
     """The file in an archive of the module that has a language, that of de+fr for de; of the first one for None."""
     for languages, name in members.items():
         if language in (None, languages, *languages.split("+")):
@@ -306,7 +311,7 @@ def _find(path, members, language):
     raise UserError(f"{path} has language modules of {', '.join(members)}, not of {language}")
 
 
-def _bytes(path, name):
+def _bytes(path: File, name: str) -> bytes:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
@@ -314,19 +319,19 @@ def _bytes(path, name):
         raise UserError(f"{path} is damaged: {name} cannot be read ({error})") from error
 
 
-def _member(path, name):
+def _member(path: File, name: str) -> LanguageModule:
     """Reads a language module from an archive."""
-    stream = io.BytesIO(_bytes(path, name))
+    stream: Any = io.BytesIO(_bytes(path, name))
     stream.name = f"{path}, {name}"
     return _check(load_plain(stream), stream.name)
 
 
-def _check(content, path):
+def _check(content: Any, path: object) -> LanguageModule:
     """Makes a `LanguageModule` of a file's content; raises `UserError` for any other content."""
     if not isinstance(content, dict) or content.get("kind") != KIND:
         raise UserError(f"{path} is not a language module; `fairseq-xl language-module extract` extracts one")
     check_format("language module", content, path)
-    kinds = {field.name: field.type for field in fields(LanguageModule)}
+    kinds: dict[str, Any] = {field.name: field.type for field in fields(LanguageModule)}
     wrong = [name for name, kind in kinds.items() if not isinstance(content.get(name), kind)]
     state = {} if "state" in wrong else content["state"]
     strange = [name for name, value in state.items() if not (isinstance(name, str) and torch.is_tensor(value))]

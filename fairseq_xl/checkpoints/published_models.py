@@ -103,7 +103,7 @@ def read(path: Any, values: bool = True) -> Published | Any:
     return content
 
 
-def check_symbols(model: Published, symbols: list[str], origin) -> None:
+def check_symbols(model: Published, symbols: list[str], origin: object) -> None:
     """Raises `UserError` if our `symbols`, of the file `origin`, differ from the model's, with the first difference."""
     for row, (expected, actual) in enumerate(zip_longest(model.symbols, symbols)):
         if expected != actual:
@@ -153,7 +153,7 @@ def _transformers(weights: State, file: Path) -> Published:
     """A model of transformers, with its config.json."""
     config = check_settings(json_object(published_files.beside(file, published_files.CONFIG)))
     layouts = {model_type: layout for layout in LAYOUTS.values() for model_type in layout.model_types}
-    layout = layouts.get(config.get("model_type"))
+    layout = layouts.get(config.get("model_type") or "")
     if layout is None:
         types = ", ".join(sorted(layouts))
         raise UserError(f"config.json has model_type {config.get('model_type')!r}; {types} can be converted")

@@ -2,18 +2,23 @@
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from torch import Tensor
 
 from fairseq_xl.errors import UserError
 
 #: which layers of a deeper stack are copied
 LAYERS = ("all", "first", "last")
+State = dict[str, Tensor]
 
 _IN_LAYER = re.compile(r"\blayers\.(\d+)\.")
 
 
-def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
+def copy_stack(
+    model: State, pretrained: State, stack: str, origin: object, only: str | None = None, layers: str = "all"
+) -> tuple[State, list[str]]:
     """Copies an encoder or a decoder into a new model's; a decoder can come from a pretrained encoder.
 
     A pretrained model without a decoder gives its encoder and its output layer to the new decoder (Lample & Conneau
@@ -50,7 +55,7 @@ def copy_stack(model, pretrained, stack, origin, only=None, layers="all"):
     return {keys[name]: value for name, value in copied.items()}, new
 
 
-def unused_parameters(pretrained, copied):
+def unused_parameters(pretrained: State, copied: Iterable[Tensor]) -> list[str]:
     """Lists the parts of a state dict without any of the tensors `copied`, each by its shortest prefix.
 
     A part missing from all layers is one entry, ``layers.*.cross_attention``; one missing from some layers lists them:
@@ -71,7 +76,7 @@ def unused_parameters(pretrained, copied):
     ]
 
 
-def choose_layers(state, count, which, origin):
+def choose_layers(state: State, count: int, which: str, origin: object) -> State:
     """Keeps the ``first`` or ``last`` `count` layers of a stack, renumbered from 0, and all keys outside of layers.
 
     ``layers.11.ffn.up.weight`` is a parameter of layer 11. Raises `UserError` if there are fewer than `count` layers.
@@ -97,17 +102,17 @@ def count_layers(state: Mapping[str, Any], stack: str | None = None) -> int:
     return max(map(_layer, state), default=-1) + 1
 
 
-def shares_token_embeddings(state):
+def shares_token_embeddings(state: Iterable[str]) -> bool:
     """Whether encoder and decoder of an encoder-decoder share one embedding matrix."""
     return not any(key.startswith("decoder.token_embeddings.") for key in state)
 
 
-def has_streams(state):
+def has_streams(state: Mapping[str, Any]) -> bool:
     """Whether a model's decoder predicts several tokens at each position, with a stream for each (ProphetNet)."""
     return "decoder.stream_embeddings.weight" in state
 
 
-def _stack(state, stack):
+def _stack(state: Mapping[str, Any], stack: str) -> dict[str, str]:
     """{name in the stack: key of the state dict}"""
     names = {key.removeprefix(f"{stack}."): key for key in state if key.startswith(f"{stack}.")}
     if names and not any(name.startswith("token_embeddings.") for name in names):  # shared with the encoder
@@ -115,7 +120,7 @@ def _stack(state, stack):
     return names
 
 
-def copy_common(model, pretrained, origin, part="model"):
+def copy_common(model: State, pretrained: State, origin: object, part: str = "model") -> tuple[State, list[str]]:
     """Copies every parameter that two encoder models, or two stacks, have under the same name.
 
     Args:
@@ -138,11 +143,11 @@ def copy_common(model, pretrained, origin, part="model"):
     return {key: pretrained[key] for key in common}, [key for key in model if key not in pretrained]
 
 
-def _parts(key):
+def _parts(key: str) -> list[str]:
     """``a.b.c`` -> ``a``, ``a.b``, ``a.b.c``"""
     return list(itertools.accumulate(key.split("."), "{}.{}".format))
 
 
-def _layer(key):
+def _layer(key: str) -> int:
     parts = key.removeprefix("encoder.").split(".")
     return int(parts[1]) if parts[0] == "layers" else -1

@@ -6,7 +6,7 @@ the configs of both models: metadata of a config's fields says which of them cha
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class Report:
     new: dict[str, list[str]]  # names of the new model's tensors that the checkpoint lacks, by part
     unused: list[str]  # parts of the checkpoint that the new model does not take, as `unused_parameters` names them
 
-    def log(self):
+    def log(self) -> None:
         """Logs a line for each part, and one for the unused parts."""
         path = self.pretrained.path
         for part, count in self.copied.items():
@@ -108,7 +108,9 @@ def transfer_weights(
     return state, Report(pretrained, copied, new, unused_parameters(pretrained.state, taken))
 
 
-def _copy(pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: str):
+def _copy(
+    pretrained: Pretrained, model: dict[str, Tensor], part: str, layers: str
+) -> tuple[dict[str, Tensor], list[str]]:
     """Returns the tensors of one part by their keys in the model, and the part's keys that the checkpoint lacks."""
     weights, path = pretrained.state, pretrained.path
     if part == "model":
@@ -144,26 +146,26 @@ def initialize(
 
     Raises `UserError` for checkpoints that do not fit the run, the model or each other.
     """
-    files = {part: path for part, path in files.items() if path}
+    paths = {part: path for part, path in files.items() if path}
     state = model.state_dict()
     option = "--share-embeddings" if hasattr(model.cfg, "share_embeddings") else f"--arch {model.cfg._name}"
-    both = {"encoder", "decoder"} <= files.keys() and shares_token_embeddings(state)
-    if both and files["encoder"] != files["decoder"]:
+    both = {"encoder", "decoder"} <= paths.keys() and shares_token_embeddings(state)
+    if both and paths["encoder"] != paths["decoder"]:
         raise UserError(f"{option}: encoder and decoder must be initialized from the same checkpoint")
-    most = {path: part for part, path in sorted(files.items(), key=lambda item: PARTS[item[0]])}
-    checkpoints = {path: adapt(read(path, model, most[path], requirements)) for path in dict.fromkeys(files.values())}
-    if both and not shares_token_embeddings(checkpoints[files["decoder"]].state):
-        raise UserError(f"{option}: encoder and decoder of {files['decoder']} have token embeddings of their own")
-    if "decoder" in files and has_streams(state) and not has_streams(checkpoints[files["decoder"]].state):
-        decoder = files.pop("decoder")
-        if "encoder" not in files:
+    most = {path: part for part, path in sorted(paths.items(), key=lambda item: PARTS[item[0]])}
+    checkpoints = {path: adapt(read(path, model, most[path], requirements)) for path in dict.fromkeys(paths.values())}
+    if both and not shares_token_embeddings(checkpoints[paths["decoder"]].state):
+        raise UserError(f"{option}: encoder and decoder of {paths['decoder']} have token embeddings of their own")
+    if "decoder" in paths and has_streams(state) and not has_streams(checkpoints[paths["decoder"]].state):
+        decoder = paths.pop("decoder")
+        if "encoder" not in paths:
             raise UserError(
                 f"{decoder} has no decoder with streams as that of {option} has: take its encoder (--init-encoder-from)"
             )
         logger.warning("%s has no decoder with streams as that of %s has: only its encoder is taken", decoder, option)
     reports = []
     for path, pretrained in checkpoints.items():
-        parts = [part for part, file in files.items() if file == path]
+        parts = [part for part, file in paths.items() if file == path]
         state, report = transfer_weights(pretrained, state, parts, layers)
         report.log()
         reports.append(report)
@@ -237,7 +239,7 @@ def check_fits(
         current: identity of the run.
         dictionary, dictionary_file: as in `check_identity`.
     """
-    identity = (state.get("task_state") or {}).get("fairseq_xl")
+    identity: Any = (state.get("task_state") or {}).get("fairseq_xl")
     check_identity(identity, path, dictionary, dictionary_file)
     check_backbone(path, (state.get("cfg") or {}).get("model") or {}, model_class)
     if identity["heads"] != current["heads"]:
@@ -249,21 +251,21 @@ def check_fits(
         raise UserError(f"{path} was trained with --framing {identity['framing']}, this run has {current['framing']}")
 
 
-def check_backbone(path: str, options: dict, model_class: type) -> None:
+def check_backbone(path: str, options: dict, model_class: Any) -> None:
     """Raises `UserError` for a model with `options` of another kind of network than `model_class`, such as a DAN."""
     trained, _ = registered_model(options.get("_name"))
     if trained is not None and trained.backbone != model_class.backbone:
         raise UserError(f"{path} holds {trained.backbone}, this model is {model_class.backbone}")
 
 
-def transfer_fields(architecture: str | None) -> dict[str, dict]:
+def transfer_fields(architecture: str | None) -> dict[str, Mapping[str, Any]]:
     """{field of an architecture's config that changes the meaning of weights: its metadata}"""
     _, config = registered_model(architecture)
     return {} if config is None else {f.name: f.metadata for f in fields(config) if TRANSFER in f.metadata}
 
 
 def _check_fields(
-    path: str, options: dict, declared: dict[str, dict], model: Any, part: str, requirements: Requirements
+    path: str, options: dict, declared: Mapping[str, Any], model: Any, part: str, requirements: Requirements
 ) -> None:
     """Raises `UserError` listing the options that a new model needs for weights of a model with `options`."""
     model_fields = transfer_fields(model.cfg._name)

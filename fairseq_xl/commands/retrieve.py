@@ -38,7 +38,7 @@ def main(options: Options) -> dict[str, Any]:
     choices = embed.choices(options.layer, options.pooling)
     result = {}
     if dev:
-        dev_scores = retrieve(embed, dev, choices).items()
+        dev_scores: Any = retrieve(embed, dev, choices).items()
         table = [{"layer": layer, "pooling": pooling, **averages(scores)} for (layer, pooling), scores in dev_scores]
         best = max(range(len(choices)), key=lambda index: table[index]["margin"])  # the first of equals
         choices, result["dev"] = [choices[best]], table

@@ -1,6 +1,8 @@
 """Baselines without a pre-trained model, for classification, title generation and retrieval."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,7 @@ NGRAMS = {"analyzer": "char_wb", "ngram_range": (2, 4)}  # within words, with th
 MOST_WORDS = 20  # maximum number of words of a title
 
 
-def similarity(source, target):
+def similarity(source: list[str], target: list[str]) -> np.ndarray:
     """Sentences (N) and (M) -> cosines (N, M) of the tf-idf of their character n-grams, counted over both sides."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -22,7 +24,7 @@ def similarity(source, target):
     return (vectorizer.transform(source) @ vectorizer.transform(target).T).toarray()
 
 
-def overlap_and_lengths(pairs):
+def overlap_and_lengths(pairs: Sequence[Sequence[str]]) -> np.ndarray:
     """(n) pairs of texts -> (n, 3): share of the first one's n-grams that the second has, log lengths in characters."""
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -33,7 +35,7 @@ def overlap_and_lengths(pairs):
     return np.hstack([np.asarray(shared).reshape(-1, 1), lengths])
 
 
-def tfidf_classifier():
+def tfidf_classifier() -> Any:
     """An untrained classifier of rows of texts: logistic regression on tf-idf of character n-grams."""
     from sklearn import feature_extraction, linear_model, pipeline, preprocessing
 
@@ -46,7 +48,7 @@ def tfidf_classifier():
     )
 
 
-def pair_classifier():
+def pair_classifier() -> Any:
     """An untrained classifier of pairs of texts: logistic regression on `overlap_and_lengths`."""
     from sklearn import linear_model, pipeline, preprocessing
 
@@ -60,7 +62,9 @@ def pair_classifier():
 CLASSIFIERS = {"classification": tfidf_classifier, "pairs": pair_classifier}
 
 
-def labels_and_texts(name, folders, split, languages):
+def labels_and_texts(
+    name: str, folders: Sequence[Any], split: str, languages: Iterable[str]
+) -> tuple[list[str], list[list[str]]]:
     """Labels and texts of the lines of a split; raises `UserError` for lines without two texts if `name` is `pairs`."""
     examples = [
         example for code in languages for example in read_examples(file_in(folders, f"{split}.{code}.tsv"), code)
@@ -70,7 +74,9 @@ def labels_and_texts(name, folders, split, languages):
     return [example.label for example in examples], [list(example.texts) for example in examples]
 
 
-def classify(name, folders, languages, train_languages, split):
+def classify(
+    name: str, folders: Sequence[Any], languages: list[str], train_languages: list[str], split: str
+) -> dict[str, tuple[list[str], list[str], list[float]]]:
     """{language: labels, predictions and probabilities of its test lines} of the baseline `name` of `CLASSIFIERS`.
 
     `train_languages`: languages to train one classifier on; if empty, each language gets a classifier.
@@ -91,17 +97,17 @@ def classify(name, folders, languages, train_languages, split):
     return predictions
 
 
-def title_unit(language):
+def title_unit(language: str) -> str:
     """`words`, or `characters` if sacreBLEU has a tokenizer for the language (Chinese)."""
     return "words" if tokenizer_name(language) == "13a" else "characters"
 
 
-def first_words(text, count, language):
+def first_words(text: str, count: int, language: str) -> str:
     """The first words of a text, or its first characters (`title_unit`)."""
     return " ".join(text.split()[:count]) if title_unit(language) == "words" else text[:count]
 
 
-def titles(folder, language, split):
+def titles(folder: str | Path, language: str, split: str) -> tuple[list[str], int]:
     """Returns the first words of each source of a split as titles, and their number: the best by validation ROUGE-L."""
     sources, references = (read_lines(Path(folder) / f"valid.{language}.{side}") for side in ("src", "tgt"))
     if not sources or len(sources) != len(references):
@@ -109,7 +115,7 @@ def titles(folder, language, split):
             f"{folder}/valid.{language}: expected as many titles as sources, found {len(references)} of {len(sources)}"
         )
 
-    def score(count):
+    def score(count: int) -> float:
         return rouge_l([first_words(text, count, language) for text in sources], references, language)["score"]
 
     count = max(range(1, MOST_WORDS + 1), key=score)

@@ -3,8 +3,12 @@
 import html
 import re
 import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
 from fairseq_xl.errors import UserError
@@ -30,7 +34,7 @@ LANGUAGES = frozenset(
 GENERATED = re.compile(r"(?:([ST])-(\d+)(?:\t(.*))?|D-(\d+)\t[^\t]*\t(.*))", re.DOTALL)
 
 
-def read_generated(path):
+def read_generated(path: str | Path) -> tuple[list[str], dict[int, str]]:
     """Best hypotheses of a fairseq-generate output (``D-`` lines), in the order of the test lines, and its target text.
 
     Returns: the hypotheses, and {number of the test line, from 0 on: target text}, which is empty without ``T-`` lines.
@@ -64,7 +68,7 @@ def read_generated(path):
     return [best[index] for index in range(count)], targets
 
 
-def read_pair(generated, references):
+def read_pair(generated: str | Path, references: str | Path) -> tuple[list[str], list[str]]:
     """Best hypotheses of a fairseq-generate output, and the lines of the file of their references.
 
     Raises the errors of `read_generated`, and `UserError` for another number of references, or if less than half of
@@ -83,18 +87,18 @@ def read_pair(generated, references):
     return hypotheses, expected
 
 
-def fold_letters(text):
+def fold_letters(text: str) -> str:
     """The letters and digits of a text without accents and case, as sub-words, Moses and XLM's text preserve them."""
     text = unicodedata.normalize("NFKD", html.unescape(re.sub(r"@@|[\s▁]", "", text)))
     return "".join(filter(str.isalnum, text.casefold()))
 
 
-def primary_code(language):
+def primary_code(language: str) -> str:
     """The language of a code that may also name a region: `zh_CN` -> `zh`."""
     return re.split("[-_]", language)[0].lower()
 
 
-def tokenizer_name(language):
+def tokenizer_name(language: str) -> str:
     """sacreBLEU's tokenizer for a language, by its code (`zh_CN` as `zh`): 13a if spaces separate its words."""
     name = TOKENIZERS.get(primary_code(language), "13a")
     if name.endswith("mecab"):
@@ -105,7 +109,7 @@ def tokenizer_name(language):
     return name
 
 
-def bleu_metric(tokenize, lowercase=False, smoothing="exp"):
+def bleu_metric(tokenize: str, lowercase: bool = False, smoothing: str = "exp") -> BLEU:
     """sacreBLEU's BLEU; raises `UserError` if the tokenizer lacks its package or a file that is downloaded."""
     try:
         return BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
@@ -115,12 +119,18 @@ def bleu_metric(tokenize, lowercase=False, smoothing="exp"):
         raise UserError(f"sacreBLEU's tokenizer {tokenize} needs a file that cannot be downloaded: {error}") from None
 
 
-def bleu(hypotheses, references, lowercase=False, tokenize="13a", bootstrap=0):
+def bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+    bootstrap: int = 0,
+) -> dict[str, Any]:
     """Corpus BLEU of n hypotheses: {"score", "signature"} and, with resamples, "interval": half the width at 95 %."""
     return _score(bleu_metric(tokenize, lowercase), hypotheses, references, bootstrap)
 
 
-def chrf(hypotheses, references, bootstrap=0):
+def chrf(hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0) -> dict[str, Any]:
     """chrF2 (Popović 2015) of n hypotheses against n references: returns the same as `bleu`."""
     return _score(_CHRF(), hypotheses, references, bootstrap)
 
@@ -128,13 +138,13 @@ def chrf(hypotheses, references, bootstrap=0):
 class _CHRF(CHRF):
     """sacreBLEU's chrF with Python floats as scores: its bootstrap fails on a mix of 0.0 and numpy's float32."""
 
-    def _compute_score_from_stats(self, stats):
+    def _compute_score_from_stats(self, stats: list[int]) -> Any:
         score = super()._compute_score_from_stats(stats)
         score.score = float(score.score)
         return score
 
 
-def _score(metric, hypotheses, references, bootstrap=0):
+def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str], bootstrap: int = 0) -> dict[str, Any]:
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses)} hypotheses but {len(references)} references")
     score = metric.corpus_score(hypotheses, [references], n_bootstrap=bootstrap or 1)
@@ -142,7 +152,13 @@ def _score(metric, hypotheses, references, bootstrap=0):
     return result | ({"interval": round(float(score._ci), 2)} if bootstrap else {})
 
 
-def paired(hypotheses, baseline, references, tokenize="13a", resamples=1000):
+def paired(
+    hypotheses: Sequence[str],
+    baseline: Sequence[str],
+    references: Sequence[str],
+    tokenize: str = "13a",
+    resamples: int = 1000,
+) -> dict[str, Any]:
     """sacreBLEU's paired bootstrap (Koehn 2004) of n hypotheses against those of a `baseline`.
 
     It resamples test lines and does not test the variation over training seeds.
@@ -151,7 +167,8 @@ def paired(hypotheses, baseline, references, tokenize="13a", resamples=1000):
     """
     systems = [("against", baseline), ("generated", hypotheses)]
     signatures, scores = PairedTest(systems, {"BLEU": bleu_metric(tokenize)}, [references], "bs", resamples)()
-    against, generated = scores["BLEU"]
+    results: Any = scores["BLEU"]
+    against, generated = results
     difference = generated.score - against.score
     return {
         "against": round(against.score, 2),
@@ -161,7 +178,7 @@ def paired(hypotheses, baseline, references, tokenize="13a", resamples=1000):
     }
 
 
-def tokenized_bleu(hypotheses, references, language):
+def tokenized_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
     """BLEU of Moses-tokenized text without smoothing, as multi-bleu.perl computes it.
 
     Luo et al. 2020 report it case-insensitive, Lample & Conneau 2019 with case.
@@ -174,11 +191,11 @@ def tokenized_bleu(hypotheses, references, language):
     except ImportError:
         raise UserError("tokenized BLEU needs the package sacremoses: pip install sacremoses") from None
     moses = MosesTokenizer(lang=language)
-    sides = [
+    hypotheses, references = (
         [moses.tokenize(line, return_str=True, escape=False) for line in side] for side in (hypotheses, references)
-    ]
+    )
     tokenizer = {"tokenizer": f"sacremoses {version('sacremoses')} {language}"}
     return {
-        name: _score(bleu_metric("none", lowercase, "none"), *sides) | tokenizer
+        name: _score(bleu_metric("none", lowercase, "none"), hypotheses, references) | tokenizer
         for name, lowercase in (("tokenized", True), ("tokenized_cased", False))
     }

@@ -2,6 +2,9 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +19,7 @@ class UnlabeledError(UserError):
     """Predictions of text without labels, which cannot be scored."""
 
 
-def read_rows(path):
+def read_rows(path: str | Path) -> list[list[str]]:
     """The lines of a prediction file: (line, label, prediction, probability), four strings each.
 
     Raises `UserError` unless there is one prediction for each line, with a probability; and for scores of ranking.
@@ -40,7 +43,7 @@ def read_rows(path):
     return rows
 
 
-def parse_number(text):
+def parse_number(text: str) -> float:
     """The number in a text; NaN for other text."""
     try:
         return float(text)
@@ -48,7 +51,7 @@ def parse_number(text):
         return math.nan
 
 
-def read_predictions(path):
+def read_predictions(path: str | Path) -> tuple[list[str], list[str]]:
     """A prediction file -> labels and predictions, two lists in the order of the lines.
 
     Raises the errors of `read_rows`, `UnlabeledError` if no line has a label, and `UserError` if only some have one.
@@ -62,7 +65,7 @@ def read_predictions(path):
     return [row[1] for row in rows], [row[2] for row in rows]
 
 
-def score(labels, predictions):
+def score(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, Any]:
     """Accuracy with its interval, macro-F1, and the shares of the most frequent label and the most predicted one.
 
     All in percent; macro-F1 is over all classes that occur. `majority` is the accuracy of always predicting the most
@@ -79,7 +82,7 @@ def score(labels, predictions):
     }
 
 
-def mcnemar(right, baseline):
+def mcnemar(right: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
     """McNemar's exact test of the accuracies of two classifiers; arguments (n,) bool: item answered correctly.
 
     If accuracies are equal, an item that only one classifier answers correctly is equally likely to be either's: `p` is
@@ -95,7 +98,7 @@ def mcnemar(right, baseline):
     return {"difference": difference, "only_here": only_here, "only_there": only_there, "p": float(f"{p:.3g}")}
 
 
-def compare(first, second):
+def compare(first: str | Path, second: str | Path) -> dict[str, Any]:
     """`mcnemar` of two prediction files of the same items; raises `UserError` if their labels differ."""
     (labels, predictions), (second_labels, second_predictions) = read_predictions(first), read_predictions(second)
     if labels != second_labels:

@@ -3,8 +3,10 @@
 import copy
 import functools
 import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics.bleu import BLEU
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.bleu import bleu, primary_code, tokenizer_name
@@ -23,16 +25,16 @@ class WordTokenizer:
     spaces between words is split by sacreBLEU's tokenizer first.
     """
 
-    def __init__(self, language):
+    def __init__(self, language: str):
         self.name = tokenizer_name(language)
         self.divide = str if self.name == "13a" else BLEU(tokenize=self.name).tokenizer
 
-    def tokenize(self, text):
+    def tokenize(self, text: str) -> list[str]:
         text = self.divide(text).lower()
         return "".join(c if c.isalnum() or unicodedata.category(c).startswith("M") else " " for c in text).split()
 
 
-def rouge_l(hypotheses, references, language, resamples=0):
+def rouge_l(hypotheses: Sequence[str], references: Sequence[str], language: str, resamples: int = 0) -> dict[str, Any]:
     """Mean F1 of longest common subsequences, in percent, of n hypotheses and references (Liang et al. 2020, table 12).
 
     Returns: {"score", "signature"} and, with `resamples`, the 95 % bootstrap "interval".
@@ -43,7 +45,7 @@ def rouge_l(hypotheses, references, language, resamples=0):
     return mean(values, resamples) | {"signature": f"rouge-score {version('rouge-score')} rougeL F1 {words}"}
 
 
-def rouge_l_by_example(hypotheses, references, language):
+def rouge_l_by_example(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[float]:
     """F1 of the longest common subsequence of each of n hypotheses with its reference, in percent."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
@@ -55,7 +57,7 @@ def rouge_l_by_example(hypotheses, references, language):
 
 
 @functools.cache
-def identifier(candidates):
+def identifier(candidates: tuple[str, ...]) -> Callable[[str], str]:
     """Returns a deterministic function text -> the most probable of `candidates`, codes of languages."""
     model = copy.copy(language_model())
     unknown = [code for code in candidates if code not in model.labels]
@@ -65,7 +67,9 @@ def identifier(candidates):
     return lambda text: model.classify(text)[0]
 
 
-def wrong_language(texts, language, candidates, resamples=0):
+def wrong_language(
+    texts: Sequence[str], language: str, candidates: Sequence[str], resamples: int = 0
+) -> dict[str, Any]:
     """Share, in percent, of texts in a wrong language: identified as another of `candidates` than `language`.
 
     Texts without a letter are not counted.
@@ -83,7 +87,9 @@ def wrong_language(texts, language, candidates, resamples=0):
     return {"score": share["accuracy"]} | ({"interval": share["interval"]} if resamples else {}) | details
 
 
-def score(hypotheses, references, language, candidates, resamples=0):
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], language: str, candidates: Sequence[str], resamples: int = 0
+) -> dict[str, Any]:
     """All scores of one language's n hypotheses, and the share of references identified as another language."""
     tokenize = tokenizer_name(language)
     both = {
@@ -100,7 +106,7 @@ def score(hypotheses, references, language, candidates, resamples=0):
     }
 
 
-def averages(scores):
+def averages(scores: Mapping[str, Any]) -> dict[str, float]:
     """{language: scores} -> {name: mean over the languages}. Names with a missing score are left out."""
     columns = {name: [entry[name]["score"] for entry in scores.values()] for name in AVERAGED}
     return {name: round(sum(values) / len(values), 2) for name, values in columns.items() if None not in values}

@@ -1,7 +1,9 @@
 """Test pairs and scores of sentence retrieval. Shapes: N source sentences, M target sentences, C channels."""
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,44 +18,44 @@ logger = logging.getLogger(__name__)
 NEIGHBORS = 4  # of the margin (Artetxe & Schwenk 2019)
 
 
-def cosine(source, target):
+def cosine(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Cosines (N, M) of rows (N, C) and (M, C); 0 for a row of zeros."""
     source, target = (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in (source, target))
     return source @ target.T
 
 
-def margin(similarity, neighbors=NEIGHBORS):
+def margin(similarity: np.ndarray, neighbors: int = NEIGHBORS) -> np.ndarray:
     """Similarities (N, M) -> ratio margin (N, M) of Artetxe & Schwenk (2019, eq. 1 and 2).
 
     The similarity over the mean of both sentences' mean similarity to their `neighbors` nearest ones: sentences that
     are near to everything score lower.
     """
 
-    def nearest(axis):
+    def nearest(axis: int) -> np.ndarray:
         count = min(neighbors, similarity.shape[axis])
         return np.partition(similarity, -count, axis).take(range(-count, 0), axis).mean(axis, keepdims=True)
 
     return ratio(similarity, (nearest(1) + nearest(0)) / 2)
 
 
-def ratio(similarity, neighborhood):
+def ratio(similarity: np.ndarray, neighborhood: np.ndarray) -> np.ndarray:
     """Ratio margin from similarities and the means of their neighborhoods; -inf for a mean that is not above 0."""
     return np.divide(similarity, neighborhood, out=np.full_like(neighborhood, -np.inf), where=neighborhood > 0)
 
 
-def best_matches(similarity):
+def best_matches(similarity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Similarities (N, M) -> (N,) the best target of each source by margin, and (M,) the best source of each target."""
     scores = margin(similarity)
     return scores.argmax(1), scores.argmax(0)
 
 
-def write_best_matches(similarity, path):
+def write_best_matches(similarity: np.ndarray, path: str | Path) -> None:
     """Writes the `best_matches` of n pairs (n, n), a line for each pair, ``pair TAB target TAB source``, from 1 on."""
     rows = 1 + np.stack([np.arange(len(similarity)), *best_matches(similarity)], axis=1)
     write_lines(Path(path), ("\t".join(map(str, row)) for row in rows))
 
 
-def evaluate_similarity(similarity):
+def evaluate_similarity(similarity: np.ndarray) -> dict[str, dict[str, Any]]:
     """Similarities of n pairs (n, n) -> {score: {direction: {"accuracy", "interval"}}}, in percent.
 
     score: `cosine`, by the similarity as it is, or `margin`; direction: `forward` finds the target of each source,
@@ -66,7 +68,7 @@ def evaluate_similarity(similarity):
     }
 
 
-def read_pairs(prefix, source, target):
+def read_pairs(prefix: str | Path, source: str, target: str) -> list[list[str]]:
     """Aligned files PREFIX.source and PREFIX.target -> two lists of sentences.
 
     Lines with an empty or repeated sentence on either side are left out, so that each sentence has one translation.
@@ -89,7 +91,7 @@ def read_pairs(prefix, source, target):
     return [list(side) for side in zip(*pairs)]
 
 
-def read_named_pairs(arguments):
+def read_named_pairs(arguments: Sequence[str]) -> dict[str, list[list[str]]]:
     """Arguments XX-YY=PREFIX -> {"XX-YY": the two lists of `read_pairs`}."""
     expected = "XX-YY=PREFIX for the files PREFIX.XX and PREFIX.YY"
     return {
@@ -98,7 +100,7 @@ def read_named_pairs(arguments):
     }
 
 
-def averages(results):
+def averages(results: Mapping[str, Any]) -> dict[str, float]:
     """Mean accuracies over pairs and both directions, in percent: {"cosine", "margin"}."""
     means = {}
     for score in ("cosine", "margin"):

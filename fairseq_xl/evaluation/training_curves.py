@@ -4,7 +4,9 @@ import json
 import logging
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
@@ -15,7 +17,7 @@ ENTRY = re.compile(r"\{\"epoch\": .*\}$")
 SPREAD = 10  # the axis is logarithmic if the highest value is more than this many times the lowest
 
 
-def read_log(path):
+def read_log(path: str | Path) -> dict[str, list[dict[str, float]]]:
     """Log file -> {"train_inner" | "train" | "valid": [entries]}, each entry a dict of floats with its num_updates."""
     if not Path(path).is_file():
         raise UserError(f"{path}: no such log")
@@ -34,14 +36,16 @@ def read_log(path):
     return entries
 
 
-def _number(value):
+def _number(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):  # null: a metric without a value, such as that of a corpus that was not sampled
         return float("nan")
 
 
-def validation_curves(logs, metric="loss", over="updates"):
+def validation_curves(
+    logs: Mapping[str, str | Path], metric: str = "loss", over: str = "updates"
+) -> dict[str, dict[str, Any]]:
     """{name: path of a log} -> {name: {"values": {x: validation value}, "last": value}}; x as in `curves`."""
     valid_curves = {name: curves(path, metric, over)["valid"] for name, path in logs.items()}
     for name, path in logs.items():
@@ -50,7 +54,7 @@ def validation_curves(logs, metric="loss", over="updates"):
     return {name: {"values": dict(curve), "last": curve[-1][1]} for name, curve in valid_curves.items()}
 
 
-def curves(path, metric, over="updates"):
+def curves(path: str | Path, metric: str, over: str = "updates") -> dict[str, list[tuple[int, float]]]:
     """The curves of a log: {"train_inner" | "train" | "valid": [(x, value)]}; infinities and NaN are left out.
 
     x is a number of updates or of tokens: updates times the mean number of tokens of an update, `wpb`, in the training
@@ -73,7 +77,13 @@ def curves(path, metric, over="updates"):
     }
 
 
-def draw(logs, output, metric="loss", over="updates", lines=None):
+def draw(
+    logs: Mapping[str, str | Path],
+    output: str | Path,
+    metric: str = "loss",
+    over: str = "updates",
+    lines: Mapping[str, float] | None = None,
+) -> None:
     """Draws `metric` over updates or tokens, training thin and validation thick, as a picture at `output`.
 
     `logs` is {name: path}; a log without the metric is left out, with a warning. `lines`, {name: value}, are
@@ -90,7 +100,7 @@ def draw(logs, output, metric="loss", over="updates", lines=None):
     if format_name not in figure.canvas.get_supported_filetypes():
         raise UserError(f"--output {output}: {format_name!r} is not a picture format; .png, .pdf or .svg are")
     handles, values = {}, []  # a line of each run; all values shown
-    kinds = {
+    kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
         "train_inner": ("training", "thin", {"alpha": 0.4, "linewidth": 1}),
         "valid": ("validation", "thick", {"marker": ".", "linewidth": 2}),
     }

@@ -4,11 +4,15 @@
 """
 
 import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, truncate
@@ -23,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 POOLINGS = ("mean", "first")
 BATCH_TOKENS = 4096
+Choice = tuple[int, str]  # layer and pooling
 
 
 class Embedder:
@@ -32,19 +37,19 @@ class Embedder:
     the task name another language module than the checkpoint's. If `fp16`, weights have 16 bits.
     """
 
-    def __init__(self, checkpoint, data, fp16=False, **options):
+    def __init__(self, checkpoint: str, data: str, fp16: bool = False, **options: Any):
         model, task = load_model(checkpoint, data, **options)
         self._use(model, task, checkpoint)
         self.model.to("cuda" if torch.cuda.is_available() else "cpu", torch.float16 if fp16 else None)
 
     @classmethod
-    def from_model(cls, model, task):
+    def from_model(cls, model: Any, task: Any) -> "Embedder":
         """Returns the encoder of a loaded model, on the model's device."""
         embedder = cls.__new__(cls)
         embedder._use(model, task, "the model")
         return embedder
 
-    def _use(self, model, task, name):
+    def _use(self, model: Any, task: Any, name: str) -> None:
         self.model, self.task = model, task
         if not isinstance(getattr(model, "encoder", None), Encoder):
             raise UserError(f"{name}: expected a model with an encoder, found {type(model).__name__}")
@@ -56,10 +61,10 @@ class Embedder:
         self.choices = [(layer, pooling) for layer in range(len(self.encoder.layers) + 1) for pooling in POOLINGS]
 
     @property
-    def device(self):
+    def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 
-    def choice(self, layer=None, pooling=POOLINGS[0]):
+    def choice(self, layer: int | None = None, pooling: str = POOLINGS[0]) -> Choice:
         """(layer, pooling), the last layer by default; raises `UserError` for one that the model lacks."""
         choice = len(self.encoder.layers) if layer is None else layer, pooling
         if choice not in self.choices:
@@ -67,7 +72,7 @@ class Embedder:
             raise UserError(f"layer {layer}, pooling {pooling!r}: expected {layers} and {' or '.join(POOLINGS)}")
         return choice
 
-    def rows(self, sentences, language):
+    def rows(self, sentences: Iterable[str], language: str) -> list[Numbers]:
         """Sentences of a language -> framed token sequences, truncated to the model's positions."""
         ended = [self.encode(sentence, language) for sentence in sentences]
         self.encode.warn_of_unknown(f"text of {language}")
@@ -78,7 +83,9 @@ class Embedder:
         return [self.task.framing.sentence(truncate(tokens, self.longest - 1), language_id) for tokens in ended]
 
     @torch.no_grad()
-    def hidden_states(self, rows, language, batch_tokens=BATCH_TOKENS, causal=False):
+    def hidden_states(
+        self, rows: Sequence[Numbers], language: str, batch_tokens: int = BATCH_TOKENS, causal: bool = False
+    ) -> Iterator[tuple[list[int], Any, Tensor]]:
         """Yields the indices, hidden states and padding (B, T) of batches of framed texts of similar length.
 
         The hidden states are a list of (B, T, C): the embeddings, then the output of each layer. If `causal`, a
@@ -101,14 +108,16 @@ class Embedder:
             )
             yield batch, states, padding
 
-    def __call__(self, sentences, language, choices, batch_tokens=BATCH_TOKENS):
+    def __call__(
+        self, sentences: Sequence[str], language: str, choices: Iterable[Choice], batch_tokens: int = BATCH_TOKENS
+    ) -> dict[Choice, np.ndarray]:
         """n sentences of one language -> {(layer, pooling): (n, C) float32} for each of `choices`.
 
         Layer 0 is the embeddings. The mean is over all tokens but padding. A blank sentence has a row of zeros, whose
         cosine is 0.
         """
         filled = np.flatnonzero([not is_blank(sentence) for sentence in sentences])
-        rows = self.rows([sentences[index] for index in filled], language)
+        rows = self.rows([sentences[index] for index in filled.tolist()], language)
         embeddings = {choice: np.zeros((len(sentences), self.channels), np.float32) for choice in choices}
         for batch, states, padding in self.hidden_states(rows, language, batch_tokens):
             for layer, pooling in choices:
@@ -117,7 +126,7 @@ class Embedder:
         return embeddings
 
 
-def embedder_of(options, fp16=False):
+def embedder_of(options: Any, fp16: bool = False) -> Embedder:
     """The encoder of a command's arguments `checkpoint`, `data`, `language_module` and `lang`."""
     module = {"language_module": options.language_module, "lang": options.lang} if options.language_module else {}
     embedder = Embedder(options.checkpoint, options.data, fp16, **module)
@@ -133,7 +142,9 @@ class Embedders:
     modules that the model cannot have.
     """
 
-    def __init__(self, checkpoint, data, languages, modules=(), fp16=False):
+    def __init__(
+        self, checkpoint: str, data: str, languages: Collection[str], modules: Iterable[str] = (), fp16: bool = False
+    ):
         replacements = _language_modules(modules, set(languages))
         self.default = Embedder(checkpoint, data, fp16)
         if self.default.has_language_modules:
@@ -150,19 +161,19 @@ class Embedders:
             for language, (folder, module) in replacements.items()
         }
 
-    def choices(self, layer=None, pooling=None):
+    def choices(self, layer: int | None = None, pooling: str | None = None) -> list[Choice]:
         """The choices (layer, pooling) of the model, only those with this `layer` and `pooling` unless None."""
         matching = [pair for pair in self.default.choices if layer in (None, pair[0]) and pooling in (None, pair[1])]
         if not matching:
             raise UserError(f"--layer {layer}: the model has the layers 0 to {len(self.default.encoder.layers)}")
         return matching
 
-    def __call__(self, sentences, language, choices):
+    def __call__(self, sentences: Sequence[str], language: str, choices: Iterable[Choice]) -> dict[Choice, np.ndarray]:
         """As `Embedder`, with the language module of the language."""
         return self.by_language.get(language, self.default)(sentences, language, choices)
 
 
-def _language_modules(arguments, languages):
+def _language_modules(arguments: Iterable[str], languages: Collection[str]) -> dict[str, tuple[str, str]]:
     """XX=DATA:MODULE -> {language: (data folder, language module's file)}, each of one of `languages`."""
     modules = {}
     for argument in arguments:
@@ -180,7 +191,7 @@ def _language_modules(arguments, languages):
     return modules
 
 
-def batches(lengths, most_tokens):
+def batches(lengths: Sequence[int] | Numbers, most_tokens: int) -> Iterator[list[int]]:
     """Indices of sentences of similar length, in lists of at most `most_tokens` tokens with padding, or of one."""
     batch = []
     for index in np.argsort(lengths, kind="stable").tolist():
@@ -192,21 +203,26 @@ def batches(lengths, most_tokens):
         yield batch
 
 
-def pool(hidden, padding, pooling):
+def pool(hidden: Tensor, padding: Tensor, pooling: str) -> Tensor:
     """Hidden states (B, T, C), padding (B, T) bool -> (B, C)"""
     if pooling == "first":
         return hidden[:, 0]
     return hidden.masked_fill(padding[..., None], 0).sum(1) / (~padding).sum(1, keepdim=True)
 
 
-def retrieve(embed, texts, choices, found_to=None):
+def retrieve(
+    embed: Embedder | Embedders,
+    texts: Mapping[str, Sequence[Sequence[str]]],
+    choices: Collection[Choice],
+    found_to: str | Path | None = None,
+) -> dict[Choice, dict[str, Any]]:
     """Sentences {pair: two lists} -> {choice: {pair: scores of `evaluate_similarity`, with "pairs", their number}}.
 
     Args:
         embed: an `Embedder` or `Embedders`.
         found_to: folder for a file PAIR.tsv (`write_best_matches`) of each pair of languages. For a single choice.
     """
-    results = {choice: {} for choice in choices}
+    results: dict[Choice, dict[str, Any]] = {choice: {} for choice in choices}
     for pair, sides in texts.items():
         source, target = (embed(side, language, choices) for side, language in zip(sides, pair.split("-")))
         for choice in choices:

@@ -11,6 +11,7 @@ import math
 import re
 import types
 import typing
+from collections.abc import Mapping
 
 import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
@@ -36,7 +37,15 @@ IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name files to write: taken from the command line, never from a checkpoint
 OUTPUTS = {"corrupted_to", "predictions_to", "results_path"}
 #: options of models that say how many parameters they have
-SIZES = ("layers", "encoder_layers", "decoder_layers", "embed_dim", "ffn_dim", "adapters", "max_positions")
+SIZES: tuple[str, ...] = (
+    "layers",
+    "encoder_layers",
+    "decoder_layers",
+    "embed_dim",
+    "ffn_dim",
+    "adapters",
+    "max_positions",
+)
 SIZES += ("position_offset", "predicting_streams", "relative_buckets", "heads")
 #: parameters with a row for each symbol
 OF_SYMBOLS = re.compile(r"(token_embeddings\.table|words)\.weight$")
@@ -44,7 +53,7 @@ MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice
 OUR_PACKAGE = __package__.split(".")[0]
 
 
-def check_configuration(state: dict, path) -> dict:
+def check_configuration(state: dict, path: object) -> dict:
     """Returns a checkpoint, read from the file `path`, with a configuration that is safe to build from.
 
     Its classes are those of this package or `FAIRSEQ_CRITERIONS`. Its options have the types of their dataclass fields
@@ -63,7 +72,7 @@ def check_configuration(state: dict, path) -> dict:
     if type(state["cfg"]) is not dict:
         content = quoted(state["cfg"])
         raise UserError(f"{path} is not a fairseq checkpoint: 'cfg' is expected to be a dict, found {content}")
-    checked = {}
+    checked: dict[str, typing.Any] = {}
     for field in dataclasses.fields(FairseqConfig):
         section, key = state["cfg"].get(field.name), f"cfg.{field.name}"
         if field.name in IGNORED_SECTIONS or section is None:
@@ -87,7 +96,7 @@ def check_configuration(state: dict, path) -> dict:
     return {**state, "cfg": {name: section for name, section in checked.items() if name in state["cfg"]}}
 
 
-def check_size(options, parameters, path) -> None:
+def check_size(options: Mapping[str, typing.Any], parameters: object, path: object) -> None:
     """Raises `UserError` for a model that is larger than the file's parameters: it would be built before they are read.
 
     Args:
@@ -111,7 +120,7 @@ def check_size(options, parameters, path) -> None:
         raise UserError(f"{path} was refused: it has {weights:,} weights, and a model of {sizes} has {least:,} or more")
 
 
-def check_values(values: dict, kinds: dict, key: str, path) -> None:
+def check_values(values: dict, kinds: dict, key: str, path: object) -> None:
     """Raises `UserError` for a value that is not of the type that `kinds` lists for its name.
 
     Args:
@@ -124,7 +133,7 @@ def check_values(values: dict, kinds: dict, key: str, path) -> None:
             raise _refusal(path, f"{key}.{name}", _type_name(kinds[name]), values[name])
 
 
-def registered_model(architecture) -> tuple:
+def registered_model(architecture: str | None) -> tuple[typing.Any, typing.Any]:
     """The model class and the config dataclass that are registered as an architecture; None, None for another name."""
     return ARCH_MODEL_REGISTRY.get(architecture), MODEL_DATACLASS_REGISTRY.get(architecture)
 
@@ -136,7 +145,7 @@ def section_of(kind: type) -> str | None:
     return next((name for name, kinds in sections.items() if kind in kinds.values()), None)
 
 
-def _options_dataclass(section, part: str, path):
+def _options_dataclass(section: typing.Any, part: str, path: object) -> typing.Any:
     """The options dataclass of the class that a section names; `UserError` unless files may name this class."""
     classes, options = BUILT[part]
     name = section.get("_name") if type(section) is dict else None
@@ -149,7 +158,7 @@ def _options_dataclass(section, part: str, path):
     return options[name]
 
 
-def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict:
+def _known_options(section: typing.Any, kind: typing.Any, key: str, path: object, or_none: bool = False) -> dict:
     """The options of a section that its dataclass `kind` has, with their types checked."""
     if type(section) is not dict:
         raise _refusal(path, key, "a dict", section)
@@ -169,13 +178,13 @@ def _known_options(section, kind, key: str, path, or_none: bool = False) -> dict
     return options
 
 
-def _refusal(path, key: str, expected: str, value) -> UserError:
+def _refusal(path: object, key: str, expected: str, value: object) -> UserError:
     return UserError(
         f"{path} was refused: {key} is expected to be {expected}, found {quoted(value)} (nothing in the file was run)"
     )
 
 
-def _type_name(kind) -> str:
+def _type_name(kind: typing.Any) -> str:
     """A field's type in words, such as "a list of float" or "str or None"."""
     inner = typing.get_args(kind)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -189,7 +198,7 @@ def _type_name(kind) -> str:
     return "None" if kind is type(None) else kind.__name__
 
 
-def _has_type(value, kind, default=None) -> bool:
+def _has_type(value: typing.Any, kind: typing.Any, default: object = None) -> bool:
     """Whether a value has the form in which checkpoints store a field of type `kind`."""
     inner = typing.get_args(kind)
     if kind is typing.Any:
@@ -209,7 +218,7 @@ def _has_type(value, kind, default=None) -> bool:
     return type(value) in ((int, float) if kind is float else (kind,))
 
 
-def _is_text(value) -> bool:
+def _is_text(value: object) -> bool:
     """Whether a value is a string that omegaconf does not interpret: no ``${...}``, not ``???`` (missing)."""
     return type(value) is str and "${" not in value and value != "???"
 
@@ -223,7 +232,7 @@ def _is_literal(text: str) -> bool:
     return _is_text(text)
 
 
-def _is_plain(value) -> bool:
+def _is_plain(value: typing.Any) -> bool:
     """Whether a value consists of numbers, strings, None, and lists and dicts of them, `MAX_VALUES` at most."""
     values = [value]
     for item in values:  # which grows
@@ -236,7 +245,7 @@ def _is_plain(value) -> bool:
     return True
 
 
-def _check_meters(state: dict, path) -> None:
+def _check_meters(state: dict, path: object) -> None:
     """Raises `UserError` for stored metrics that name anything but fairseq's meters, which fairseq would call."""
     metrics = (state.get("extra_state") or {}).get("metrics") or {}
     try:

@@ -3,6 +3,8 @@
 import errno
 import re
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import NO_PLACE, NO_ROOM, SIZE_LIMIT
@@ -21,10 +23,10 @@ def install() -> None:
         sys.excepthook = showing_messages(sys.excepthook)
 
 
-def showing_messages(previous):
+def showing_messages(previous: Callable[..., Any]) -> Callable[..., None]:
     """An excepthook that shows `message` of an exception, or that Ctrl-C ended the command, or calls `previous`."""
 
-    def show(kind, error, trace):
+    def show(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         ended = isinstance(error, RuntimeError) and isinstance(error.__cause__, (KeyboardInterrupt, SystemExit))
         sentence = "interrupted" if ended or isinstance(error, KeyboardInterrupt) else message(error)
         if sentence is None:
@@ -35,7 +37,7 @@ def showing_messages(previous):
     return show
 
 
-def message(error) -> "str | None":
+def message(error: BaseException | None) -> "str | None":
     """The sentence that describes a user's error; None for a defect of the program."""
     raised = error
     while error is not None and type(error).__name__ != "ProcessRaisedException":  # torch's, of a spawned process
@@ -49,7 +51,7 @@ def message(error) -> "str | None":
     return str(error) if isinstance(error, UserError) else _system_message(raised)
 
 
-def _system_message(error) -> "str | None":
+def _system_message(error: Any) -> "str | None":
     """The message of a full disk or memory, an unreadable file or input that is not text; None for other errors."""
     if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
         return (

@@ -8,7 +8,8 @@ import os
 import re
 import zipfile
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io import bounds
@@ -22,10 +23,11 @@ NO_PLACE |= {errno.ENAMETOOLONG}
 #: the last record of a zip file without a comment: its signature and size
 END, END_BYTES = b"PK\x05\x06", 22
 SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which no encoding of text has
+File = str | os.PathLike[str]
 
 
 @contextlib.contextmanager
-def replacing(path, make_folder: bool = False):
+def replacing(path: File, make_folder: bool = False) -> Iterator[BinaryIO]:
     """Opens a file for binary writing that replaces ``path`` at the end, whole, or not at all.
 
     Args:
@@ -65,7 +67,7 @@ def replacing(path, make_folder: bool = False):
             os.unlink(temporary)
 
 
-def sync(path) -> None:
+def sync(path: File) -> None:
     """Writes a file or the entries of a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -74,7 +76,7 @@ def sync(path) -> None:
         os.close(descriptor)
 
 
-def room_problem(error) -> "str | None":
+def room_problem(error: BaseException | None) -> "str | None":
     """The reason if an error is, or was caused by, a full disk or a limit on file sizes; None for another error.
 
     torch's writer fails a second time while it closes the file, and hides the first error in the context.
@@ -86,19 +88,19 @@ def room_problem(error) -> "str | None":
     return None
 
 
-def write_json(path, content) -> None:
+def write_json(path: File, content: Any) -> None:
     """Writes JSON, whole or not at all; raises the errors of `replacing`."""
     with replacing(path) as file:
         file.write(json.dumps(content, ensure_ascii=False, indent=1).encode("utf-8") + b"\n")
 
 
-def write_lines(path, lines) -> None:
+def write_lines(path: File, lines: Iterable[str]) -> None:
     """Writes lines of text, and the folder of the file; raises the errors of `replacing`."""
     with replacing(path, make_folder=True) as file:
         file.writelines(f"{line}\n".encode() for line in lines)
 
 
-def parsed_json(text: str, path):
+def parsed_json(text: str, path: object) -> Any:
     """The content of JSON text of the file `path`.
 
     Raises `UserError` for other text, a key that occurs twice in an object, numbers that are not finite, and more than
@@ -107,14 +109,14 @@ def parsed_json(text: str, path):
     if sum(map(text.count, ",:[{")) > bounds.MOST_VALUES:  # an upper bound: text in strings counts as well
         raise UserError(f"{path}: more than {bounds.MOST_VALUES:,} values, which are too many to be read at once")
 
-    def checked(pairs):
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
             repeated = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
             raise UserError(f"{path}: the key {quoted(repeated)} occurs twice in one object")
         return content
 
-    def finite(value):
+    def finite(value: str) -> float:
         if not math.isfinite(float(value)):
             raise UserError(f"{path}: {value} is not a finite number")
         return float(value)
@@ -129,7 +131,7 @@ def parsed_json(text: str, path):
         raise UserError(f"{path}: not JSON that can be read: a number is too long or the nesting too deep") from None
 
 
-def json_object(path) -> dict[str, Any]:
+def json_object(path: File) -> dict[str, Any]:
     """The object in a JSON file.
 
     Raises `UserError` for a file that is missing, is not JSON, holds anything else, or text that is not Unicode.
@@ -146,7 +148,7 @@ def json_object(path) -> dict[str, Any]:
     return content
 
 
-def read_whole(path, vocabulary: bool = False) -> bytes:
+def read_whole(path: File, vocabulary: bool = False) -> bytes:
     """The content of a file that is not compressed.
 
     Raises `OSError`, and `UserError` above `bounds.LARGEST_FILE`, and for a `vocabulary`, which has a symbol on a line,
@@ -161,7 +163,7 @@ def read_whole(path, vocabulary: bool = False) -> bytes:
     return content
 
 
-def read_json(path):
+def read_json(path: File) -> Any:
     """The content of a JSON file that can be written again; None for a missing or damaged one."""
     try:
         return json.loads(read_whole(path).decode("utf-8"))

@@ -49,9 +49,9 @@ def kept_table(path: str, digest: bytes, blocks: Blocks, columns: int | None) ->
             stack.enter_context(locked(Path(path).with_name(".tables.lock"), None))
         except (UserError, OSError):
             logger.warning("%s cannot be written: each process computes a temporary copy", path)
-            file = stack.enter_context(tempfile.NamedTemporaryFile())
-            _write(file, digest, blocks, columns)
-            return _mapped(file.name, columns)
+            temporary = stack.enter_context(tempfile.NamedTemporaryFile())
+            _write(temporary, digest, blocks, columns)
+            return _mapped(temporary.name, columns)
         if not _is_of(path, digest):
             logger.info("computing %s from the text (once)", path)
             with replacing(path) as file:

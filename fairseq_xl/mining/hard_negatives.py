@@ -14,11 +14,14 @@ file for each 131,072 pairs, all in a folder beside the result until it is compl
 
 import logging
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.negatives import (
     LengthRange,
     RandomNegatives,
@@ -26,8 +29,9 @@ from fairseq_xl.data.corpora.negatives import (
     negatives_file,
     read_negatives,
 )
+from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import pad_rows
-from fairseq_xl.data.store.binarized_text import is_begun
+from fairseq_xl.data.store.binarized_text import Text, is_begun
 from fairseq_xl.data.store.cached_tables import table
 from fairseq_xl.data.store.manifest import read_note
 from fairseq_xl.data.store.shards import data_folders
@@ -39,6 +43,7 @@ from fairseq_xl.io.arrays import new_array, read_arrays
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.mapped_files import Blocks
 from fairseq_xl.mining.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.mining.nearest_neighbors import import_faiss
 from fairseq_xl.models.dan import XLDANModel
@@ -58,7 +63,7 @@ class SentenceVectors:
     The data folder has the network's dictionary; `pairs` are joined by commas, by default those of its training.
     """
 
-    def __init__(self, checkpoint, data, pairs=None):
+    def __init__(self, checkpoint: str, data: str, pairs: str | None = None):
         model, self.task = load_model(checkpoint, data, **({"pairs": pairs} if pairs else {}))
         if not isinstance(model, XLDANModel):
             raise UserError(f"{checkpoint}: mining needs {XLDANModel.description}")
@@ -67,7 +72,7 @@ class SentenceVectors:
         self.model = model.to(self.device)
 
     @torch.no_grad()
-    def __call__(self, side, lines):
+    def __call__(self, side: Text, lines: Numbers) -> np.ndarray:
         """Sentence embeddings (n, C) float32 of these `lines` (n,) of a binarized text."""
         result = np.empty((len(lines), self.channels), dtype=np.float32)
         for batch in batches(np.asarray(side.sizes)[lines], BATCH_TOKENS):
@@ -76,7 +81,7 @@ class SentenceVectors:
         return result
 
 
-def build_index(vectors, side, lines, exact_below, folder):
+def build_index(vectors: SentenceVectors, side: Text, lines: Numbers, exact_below: int, folder: Path) -> Any:
     """Builds an index of the sentences of a side in m `lines`, in their order, for inner products.
 
     It is exact for fewer sentences than `exact_below`; otherwise it has cells, of which a search visits some, and its
@@ -99,12 +104,12 @@ class Pool:
     left out.
     """
 
-    def __init__(self, pairs, longest, folder):
+    def __init__(self, pairs: SentencePairs, longest: int, folder: Path):
         self.candidates, self.side = pairs.candidates, pairs.sides[1]
         pairs.measured(longest)  # raises `UserError` if all are longer
         self.length_bits = np.uint64((longest + 1).bit_length())
 
-        def sorted_keys(name, blocks):  # in a file of the folder if the text is long
+        def sorted_keys(name: str, blocks: Blocks) -> Numbers:
             return table(str(folder / f"{name}.table"), pairs.table_prefixes, pairs.lines, blocks, None)
 
         sentences = sorted_keys("sentences", lambda: self._pair_keys(pairs, longest))
@@ -114,17 +119,17 @@ class Pool:
         bounds = [self._keys(bound, np.zeros(1, np.uint64)) for bound in (lengths.least, lengths.most + 1)]
         self.bounds = np.searchsorted(self.hashes, np.stack(bounds, axis=1))  # of sentences in the range of each length
 
-    def _keys(self, lengths, hashes):
+    def _keys(self, lengths: Numbers, hashes: Numbers) -> Numbers:
         """Keys (n,) uint64 of sentences: the length (n,) in the high bits, then the high bits of the hash (n,)."""
         return lengths.astype(np.uint64) << (np.uint64(64) - self.length_bits) | hashes >> self.length_bits
 
-    def _pair_keys(self, pairs, longest):
+    def _pair_keys(self, pairs: SentencePairs, longest: int) -> Iterator[Numbers]:
         """Yields the `_keys` (b,) of the second sentences of all pairs with sides of at most `longest` tokens."""
         for first, sizes in pairs.blocks():
             fits = ((sizes > 1) & (sizes <= longest)).all(axis=1)
             yield self._keys(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
 
-    def _lines(self, pairs, longest, folder):
+    def _lines(self, pairs: SentencePairs, longest: int, folder: Path) -> Numbers:
         """The first line of each sentence, (m,), of any pair; a mapped file."""
         result = new_array(folder / "lines.npy", np.int64, (len(self.hashes),))
         for start in range(0, len(result), BLOCK_ROWS):
@@ -139,7 +144,7 @@ class Pool:
         return result
 
 
-def _distinct_keys(keys):
+def _distinct_keys(keys: Numbers) -> Iterator[Numbers]:
     """Yields the distinct keys among sorted keys (n,), in blocks."""
     for start in range(0, len(keys), BLOCK_ROWS):
         block = np.asarray(keys[max(0, start - 1) : start + BLOCK_ROWS])
@@ -147,7 +152,9 @@ def _distinct_keys(keys):
         yield block[new] if start else np.append(block[:1], block[new])
 
 
-def nearest_negatives(index, queries, lines, pool, count):
+def nearest_negatives(
+    index: Any, queries: np.ndarray, lines: Numbers, pool: Pool, count: int
+) -> tuple[Numbers, np.ndarray]:
     """The `count` most similar negatives of the pairs `lines` (b,) with source vectors `queries` (b, C).
 
     Their lengths are in the `LengthRange` of the translation's length, or any if no sentence in range is a negative.
@@ -171,7 +178,9 @@ def nearest_negatives(index, queries, lines, pool, count):
     return negatives, similarities
 
 
-def _nearest_within(index, queries, lines, pool, bounds, count):
+def _nearest_within(
+    index: Any, queries: np.ndarray, lines: Numbers, pool: Pool, bounds: tuple[int, int], count: int
+) -> tuple[Numbers, np.ndarray]:
     """`nearest_negatives` among the sentences of the pool within `bounds` (first, end)."""
     negatives = np.full((len(lines), count), -1, dtype=np.int64)
     similarities = np.full((len(lines), count), -np.inf, dtype=np.float32)
@@ -193,7 +202,14 @@ def _nearest_within(index, queries, lines, pool, bounds, count):
     return negatives, similarities
 
 
-def mine(vectors, pairs, count, exact_below, longest, made_with):
+def mine(
+    vectors: SentenceVectors,
+    pairs: SentencePairs,
+    count: int,
+    exact_below: int,
+    longest: int,
+    made_with: dict[str, Any],
+) -> dict[str, Any]:
     """Mines the negatives of one language pair and split, writes them beside it, and returns their statistics.
 
     Args:
@@ -235,7 +251,7 @@ def mine(vectors, pairs, count, exact_below, longest, made_with):
     return result
 
 
-def _empty_negatives(folder, lines, count):
+def _empty_negatives(folder: Path, lines: int, count: int) -> Numbers:
     """A mapped file of negatives (lines, count), all -1."""
     result = new_array(folder / "negatives.npy", np.int32 if lines < 2**31 else np.int64, (lines, count))
     for start in range(0, lines, BLOCK_ROWS):
@@ -243,7 +259,7 @@ def _empty_negatives(folder, lines, count):
     return result
 
 
-def _chunks(pairs, longest):
+def _chunks(pairs: SentencePairs, longest: int) -> Iterator[Numbers]:
     """Yields the lines (c,) of each part file: of pairs with sides of at most `longest` tokens."""
     size = PART_CHUNKS * LINES_AT_ONCE
     pending = np.zeros(0, np.int64)
@@ -257,13 +273,15 @@ def _chunks(pairs, longest):
         yield pending
 
 
-def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
+def _mine_parts(
+    vectors: SentenceVectors, pairs: SentencePairs, count: int, exact_below: int, longest: int, folder: Path, pool: Pool
+) -> Iterator[tuple[Numbers, dict[str, np.ndarray]]]:
     """Yields lines and results of `_mine_part` for each part of the pairs, from its file if it has one."""
     random, index, start = RandomNegatives(pairs, longest), None, 0
     total = sum(int(((sizes > 1) & (sizes <= longest)).all(axis=1).sum()) for _, sizes in pairs.blocks())
     for lines in _chunks(pairs, longest):
         path = folder / f"{start:012}-{len(lines)}.npz"  # parts of another size have other names
-        part = read_arrays(path)
+        part: Any = read_arrays(path)
         if part is None:
             if index is None:
                 index = build_index(vectors, pairs.sides[1], pool.lines, exact_below, folder / "index")
@@ -281,7 +299,15 @@ def _mine_parts(vectors, pairs, count, exact_below, longest, folder, pool):
         start += len(lines)
 
 
-def _mine_part(vectors, pairs, lines, pool, random, index, count):
+def _mine_part(
+    vectors: SentenceVectors,
+    pairs: SentencePairs,
+    lines: Numbers,
+    pool: Pool,
+    random: RandomNegatives,
+    index: Any,
+    count: int,
+) -> dict[str, np.ndarray]:
     """Mined (b, count) and random (b,) negatives of the pairs `lines` (b,), and similarities (b,)."""
     queries = vectors(pairs.sides[0], lines)
     negatives, similarities = nearest_negatives(index, queries, lines, pool, count)
@@ -298,14 +324,14 @@ class Statistics:
     A folder has a mapped file of 8 bytes per line.
     """
 
-    def __init__(self, pairs, longest, folder):
+    def __init__(self, pairs: SentencePairs, longest: int, folder: Path):
         self.sides, self.pairs, self.nearer = pairs.sides, 0, 0
         self.similarity = dict.fromkeys(("translations", "mined", "random"), 0.0)
         #: counts of pairs by the lengths of the source and of the target sentence
         self.lengths = {name: np.zeros((longest + 1, longest + 1), np.int64) for name in self.similarity}
         self.uses = new_array(folder / "uses.npy", np.int64, (pairs.lines,))  # zeros
 
-    def add(self, lines, part):
+    def add(self, lines: Numbers, part: dict[str, np.ndarray]) -> None:
         """Adds pairs `lines` (b,) with the result of `_mine_part`."""
         self.pairs += len(lines)
         self.nearer += int((part["mined"] > part["translations"]).sum())
@@ -316,7 +342,7 @@ class Statistics:
             self.similarity[name] += float(part[name].sum(dtype=np.float64))
             np.add.at(self.lengths[name], (sources, self.sides[1].sizes[target_lines]), 1)
 
-    def result(self, candidates):
+    def result(self, candidates: int) -> dict[str, Any]:
         """The statistics; `candidates` is the number of distinct second sentences."""
         uses = [self.uses[start : start + BLOCK_ROWS] for start in range(0, len(self.uses), BLOCK_ROWS)]
         translations = self.lengths["translations"]
@@ -333,7 +359,7 @@ class Statistics:
         }
 
 
-def length_separability(translations, negatives):
+def length_separability(translations: Numbers, negatives: Numbers) -> float:
     """Accuracy, in percent, of the best threshold on |log(length / source's length)| for negatives; 50 is guessing.
 
     There are as many translations and negatives, counts of pairs by lengths of the source and of the target, (L, L).
@@ -346,7 +372,7 @@ def length_separability(translations, negatives):
     return round(50 + 50 * float(np.abs(lead).max()) / int(translations.sum()), 2)
 
 
-def prefixes(task, data, split):
+def prefixes(task: Any, data: str, split: str) -> list[Path]:
     """Prefixes of a split's language pairs in all shards; raises `UserError` without any."""
     names = task.first_folder.pairs(split)
     if not names:

@@ -45,7 +45,8 @@ class TaskLanguageModule:
 
     def __init__(self, cfg: Any, dictionary: Any, folder: Path, new: bool = False):
         self.file, self.new = cfg.language_module, new
-        self.body = None  # SHA-256 of the body that the module was learned with; None if both are trained together
+        #: SHA-256 of the body that the module was learned with; None if both are trained together
+        self.body: str | None = None
         self.trains_body = False
         self.replacement: Any = read(cfg.language_module, cfg.lang) if cfg.language_module else None
         if self.replacement is not None and self.replacement.dictionary != dictionary.digest():

@@ -11,7 +11,6 @@ from pathlib import Path
 from fairseq_xl import register
 from fairseq_xl.checkpoints import language_modules
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.checkpoints import load_checkpoint
 from recipes.entry_point import call
 
@@ -22,8 +21,10 @@ def check(classifier: str, body: str) -> None:
     A body without a language module, such as published weights, is not compared.
     """
     register()
+    from fairseq_xl.objectives.labelled import labelled_objectives
+
     content = load_checkpoint(classifier)
-    if content.get("task_state", {}).get("fairseq_xl", {}).get("head") not in TASK_TYPES:
+    if content.get("task_state", {}).get("fairseq_xl", {}).get("head") not in labelled_objectives():
         raise UserError(f"CHECKPOINT {classifier} is not a classifier of finetune.sh")
     try:
         expected = language_modules.read(body).body

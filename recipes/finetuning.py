@@ -68,7 +68,6 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
     register()
     from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
-    from fairseq_xl.finetuning import TASK_TYPES
     from fairseq_xl.objectives import OBJECTIVES
 
     tasks, flags = parse(words)
@@ -82,7 +81,7 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
         values |= {"task_files": tasks[name][1], "train_langs": train, "eval_langs": evaluated}
         values |= {"valid_langs": validation_languages(name, evaluated, flags)}
         settings += [f"{name}.{key}={value}" for key, value in values.items()]
-    main_metric = f"{TASK_TYPES[kinds[name]].main_metric}_{name}"
+    main_metric = f"{OBJECTIVES[kinds[name]].main_metric}_{name}"
     run = {"--updates-per-epoch": "auto"} | {flag: flags[flag] for flag in flags if flag not in task_flags}
     run |= {"--task": "xl_pretraining", "--criterion": "xl_pretraining"}
     run["--best-checkpoint-metric"] = "score" if len(tasks) > 1 else main_metric

@@ -31,19 +31,18 @@ LAYERS = {
     "data": set(),
     "modules": set(),
     "models": {"modules", "checkpoints"},
-    "finetuning": {"data", "modules", "evaluation"},
-    "objectives": {"data", "modules", "models", "finetuning", "evaluation"},
-    "criterions": {"objectives", "finetuning"},
+    "objectives": {"data", "modules", "models", "evaluation"},
+    "criterions": {"objectives"},
     "engine": {"modules", "optimizers", "checkpoints", "register"},
     "patches": {"engine"},
     "tasks": {
-        *("data", "modules", "models", "finetuning", "objectives", "criterions", "engine"),
+        *("data", "modules", "models", "objectives", "criterions", "engine"),
         *("checkpoints", "evaluation", "patches"),
     },
     "inference": {"data", "modules", "models", "objectives", "tasks", "checkpoints", "evaluation", "register"},
     "mining": {"data", "models", "inference", "evaluation"},
     "serving": {"data", "modules", "models"},
-    "rehearsal": {"data", "modules", "finetuning", "objectives", "engine", "optimizers", "register"},
+    "rehearsal": {"data", "modules", "objectives", "engine", "optimizers", "register"},
     "commands": {
         *("data", "inference", "mining", "serving", "rehearsal", "embeddings", "checkpoints", "evaluation", "register"),
     },
@@ -320,17 +319,18 @@ def test_every_option_has_help():
 
 
 def test_every_setting_of_an_objective_is_explained():
-    """A comment beside it in the source, or above it and its neighbours, says what it is."""
+    """Its help, or a comment beside it in the source or above it and its neighbours, says what it is."""
     unexplained = []
     every = {config for objective in OBJECTIVES.values() for config in objective.Config.__mro__[:-1]}
-    for config in {each for each in every if issubclass(each, ObjectiveConfig)}:  # options of task types have help
+    for config in {each for each in every if issubclass(each, ObjectiveConfig)}:
         own = inspect.get_annotations(config)  # none of a class that joins others
         source = [line.strip() for line in inspect.getsource(config).splitlines()] if own else []
         for field in own:
             number = next(number for number, line in enumerate(source) if line.startswith(f"{field}:"))
             while number and source[number] and "# " not in source[number]:
                 number -= 1
-            unexplained += [] if "# " in source[number] else [f"{config.__qualname__}.{field}"]
+            explained = "# " in source[number] or config.__dataclass_fields__[field].metadata.get("help")
+            unexplained += [] if explained else [f"{config.__qualname__}.{field}"]
     assert not unexplained
 
 

@@ -15,10 +15,9 @@ from omegaconf import II
 from torch import Tensor
 
 from fairseq_xl.errors import UserError, check_number
-from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Objective, Term
+from fairseq_xl.objectives.labelled import camel_case, labelled_objectives
 from fairseq_xl.objectives.log_values import log_values, ppl_terms
 from fairseq_xl.objectives.sequence import with_whole_batch
 
@@ -149,10 +148,10 @@ class XLTranslationCriterion(XLGenerationCriterion):
 
 
 def define_criterions() -> None:
-    """Defines and registers the criterion `xl_{name}` of each task type that has none yet."""
-    for name in TASK_TYPES:
+    """Defines and registers the criterion `xl_{name}` of each labelled objective that has none yet."""
+    for name in labelled_objectives():
         if f"xl_{name}" not in CRITERION_REGISTRY:
-            namespace = {"__doc__": "The loss of a task type, per prediction."}
+            namespace = {"__doc__": "The loss of a labelled objective, per prediction."}
             criterion = type(f"XL{camel_case(name)}Criterion", (CombinedCriterion,), namespace)
             register_criterion(f"xl_{name}", dataclass=FairseqDataclass)(criterion)
 

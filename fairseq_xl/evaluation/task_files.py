@@ -5,12 +5,12 @@ Files of questions are in SQuAD's format (`fairseq_xl.evaluation.squad`).
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.lines import read_lines
@@ -21,6 +21,7 @@ ANY_LABELED = "label TAB text, with up to three texts"
 RANKED = "relevance TAB query TAB text, with up to two texts"
 WITHOUT = f"text without labels has {UNLABELED} in their place"  # for messages
 NO_RELEVANCE = -1.0  # of an unlabeled text
+MANY_LABELS = 10  # number of labels from which on it is compared with the number of texts
 LEAST_REPEATED = 20  # different lines of a file that is called doubled
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,21 @@ def labeled_lines(path: Any, language: str) -> Iterator[tuple[int, str]]:
     if lines[:half] == lines[half:] and len(set(lines)) >= LEAST_REPEATED:
         logger.warning("%s: lines %d to %d repeat the lines before: is the file doubled?", path, half + 1, 2 * half)
     yield from enumerate(lines, start=1)
+
+
+def split_fields(line: str, expected: Sequence[str], file: str, line_number: int) -> list[str]:
+    """The fields of a line, separated by tabs; raises `UserError` unless it has those `expected`, none empty."""
+    fields = line.split("\t")
+    if len(fields) != len(expected) or any(map(is_blank, fields)):
+        raise UserError(f"{file}, line {line_number}: expected {' TAB '.join(expected)}, found {quoted(line)}")
+    return fields
+
+
+def check_columns(path: Any, labels: Collection[str], texts: Collection[str], expected: str) -> None:
+    """Raises `UserError` if a task's file has many more different labels than different texts."""
+    if len(labels) >= MANY_LABELS and len(labels) > 2 * len(texts):
+        counts = f"{len(labels)} different labels and {len(texts)} different texts"
+        raise UserError(f"{path}: expected {expected}, found {counts}: are the columns swapped?")
 
 
 def read_examples(path: Any, language: str) -> list[LabeledExample]:

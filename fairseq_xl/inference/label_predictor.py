@@ -12,7 +12,7 @@ from fairseq_xl.tasks.planned_batches import PlannedBatches
 
 
 class LabelPredictor(Predictor):
-    """An encoder with the head of a task type, as a function from lines of text in a language to predictions.
+    """An encoder with a fine-tuned head, as a function from lines of text in a language to predictions.
 
     `objective` names one of several labelled objectives; raises `UserError` for a wrong name, or if it is missing.
     """
@@ -27,14 +27,13 @@ class LabelPredictor(Predictor):
             problem = f"--objective {objective}" if objective else "--objective is missing"
             raise UserError(f"{problem}: expected one of {', '.join(task.labelled)}")
         self.objective, self.language = task.labelled[objective], language
-        self.type = self.objective.type
         self.objective.cfg.batch_tokens = self.objective.cfg.batch_sentences = None  # those of the command apply
         task.dictionary.language_id(language)
 
     @torch.no_grad()
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
-        examples = [self.type.from_line(line, self.language, self.name, n) for line, n in zip(lines, numbers)]
-        inputs = [self.type.inputs(example, self.encode) for example in examples]
+        examples = [self.objective.from_line(line, self.language, self.name, n) for line, n in zip(lines, numbers)]
+        inputs = [self.objective.inputs(example, self.encode) for example in examples]
         truncated = [n for n, group in zip(numbers, inputs) if any(item.truncated for item in group)]
         self.warn_of_truncation(truncated, f"{self.objective.truncation_limit} tokens")
         corpus = LabelledExamples(examples, inputs)
@@ -44,9 +43,9 @@ class LabelPredictor(Predictor):
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
         for sample in map(self.on_device, epochs.next_epoch_itr(shuffle=False)):
             outputs, ids = self.model(self.objective.outputs, sample["batch"]), sample["id"].cpu().numpy()
-            predictions = self.type.predict(outputs, sample["batch"], corpus.inputs_of(ids))
+            predictions = self.objective.predictions(outputs, sample["batch"], corpus.inputs_of(ids))
             predicted |= zip(ids.tolist(), predictions, strict=True)
-        return [self.type.to_record(example, predicted[index]) for index, example in enumerate(examples)]
+        return [self.objective.to_record(example, predicted[index]) for index, example in enumerate(examples)]
 
     def to_line(self, record: Record) -> str:
-        return self.type.to_line(record)
+        return self.objective.to_line(record)

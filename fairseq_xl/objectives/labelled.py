@@ -1,15 +1,17 @@
-"""Objectives whose corpus is labelled: classification, ranking, tagging, question answering and further task types.
+"""The base of objectives on labelled examples: task types such as classification, ranking and tagging.
 
-B: inputs, T: time, S: statistics, L: languages.
+The file of a task type says how its files are read, what it predicts, and how predictions are scored
+(`fairseq_xl/README.md`). B: inputs, T: time, C: channels, S: statistics, L: languages.
 """
 
 import itertools
 import logging
-from collections import defaultdict
+from abc import ABC, abstractmethod
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 import torch
@@ -21,14 +23,15 @@ from fairseq_xl.data.labelled.labelled_examples import Input, LabelledExamples, 
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, Lengths
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError, check_ranges
-from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.finetuning.base import TaskType, camel_case
-from fairseq_xl.finetuning.file_checks import TaskFile, count, warn_of_files
 from fairseq_xl.io.compressed import without_suffix
+from fairseq_xl.io.configuration import check_values
 from fairseq_xl.io.fingerprints import text_fingerprint
+from fairseq_xl.io.options import option
+from fairseq_xl.modules.initialization import init_weights
 from fairseq_xl.modules.packing import find_packing
 from fairseq_xl.objectives.base import OBJECTIVES, STATISTICS, Batch, Sums, Term
 from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.task_file_checks import TaskFile, count, warn_of_files
 from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
 
 logger = logging.getLogger(__name__)
@@ -36,11 +39,15 @@ logger = logging.getLogger(__name__)
 SHORTEST = 8  # minimum length of an input, in tokens
 COLLAPSED = 98.0  # percent of the predictions in one class from which on a model counts as collapsed
 UNKNOWN = 0.1  # share of <unk> among the tokens of a language above which there is a warning
+NO_CLASS = -100  # class of unlabeled text, which torch's cross-entropy ignores
+Encode = Any  # `fairseq_xl.data.vocabulary.text_encoder.TextEncoder`
+#: maps a language's summed statistics, with "examples", to a value, or to None if it has none
+Metric = Callable[[dict[str, float]], float | None]
 
 
 @dataclass
 class LabelledConfig(FilesConfig):
-    """Options of labelled objectives in addition to those of their task type."""
+    """Options of labelled objectives."""
 
     head_dropout: float = 0.1  # dropout in front of the output layer
 
@@ -51,30 +58,209 @@ class LabelledConfig(FilesConfig):
         check_ranges(type(self), self, field_name=str)
 
 
-class LabelledObjective(FilesObjective):
-    """The loss of a task type, and the statistics of its metrics.
+@dataclass
+class FirstTokenConfig(LabelledConfig):
+    """Options of labelled objectives whose head reads the first token."""
 
-    Args: as of `Objective`; the options are those of `LabelledConfig` and of the task type.
+    pooler: bool = option(
+        False,
+        "BERT's linear layer and tanh before the output layer; its weights are those of next-sentence "
+        "prediction if the checkpoint of --init-from has them",
+    )
+
+
+class LabelledObjective(FilesObjective, ABC):
+    """Reads labelled examples, computes the loss, predictions and metrics; the task and criterion are `xl_{name}`.
+
+    Args: as of `Objective`.
     """
 
+    Config: type[LabelledConfig] = LabelledConfig
     corpus_class = LabelledExamples
-    #: class of the task type
-    type_class: type[TaskType]
+    #: the metric that `score` averages over labelled objectives; of an instance, its name in the log
+    main_metric: str
+    #: ending of its files
+    suffix = "tsv"
+    #: names and format of its files, for messages
+    files: str
+    #: the part of an example that must fit into --max-tokens, for messages
+    example_name = "an input"
+    #: the option with the maximum length of a text, for messages about truncated examples
+    truncation_option = "length"
+    #: whether some examples of a file may lack labels
+    partly_labeled = False
+    #: attributes learned from the training files, which checkpoints store, with their types
+    state: ClassVar[dict[str, Any]] = {}
+    #: the statistics that training logs too, enough for all metrics; None: training logs no metric
+    training_statistics: tuple[str, ...] | None = None
+    #: name of the outputs in an exported graph, `logits` of classes or other `scores`; None: they are not exported
+    graph_output: str | None = None
+    #: whether the graph's outputs are those of every token, (B, T, outputs); otherwise (B, outputs), or (B,) of one
+    reads_every_token = False
 
     def __init__(
         self, cfg: Any, dictionary: XLDictionary, framing: Framing, name: Optional[str] = None, named: bool = True
     ):
         super().__init__(cfg, dictionary, framing, name, named)
-        self.type = self.type_class(cfg, framing, self.name)
-        self.suffix = f"_{self.name}" if named else ""
-        self.training_examples: dict[str, list[Any]] = {}  # by language, from `learn` to `open`
-        self.files: list[TaskFile] = []  # of the training files
+        self.metric_suffix = f"_{self.name}" if named else ""
+        self.main_metric += self.metric_suffix
+        self.training_examples: dict[str, list[Any]] = {}  # by language, from `learn_files` to `open`
+        self.training_files: list[TaskFile] = []
         self.evaluated: dict[str, dict[str, LabelledExamples]] = {}  # by split and language
         #: is called with sample, indices (n,) and predictions of each evaluated batch; None: they are only counted
         self.collect: Optional[Callable[[dict[str, Any], np.ndarray, list[Any]], None]] = None
-        trained = self.type.training_statistics
-        if trained is not None and self.statistics[: 1 + len(trained)] != ("examples", *trained):
-            raise ValueError(f"{self.type.name}: `statistics` must begin with `training_statistics`")
+        trained = self.training_statistics
+        if trained is not None and self.summed_statistics[: 1 + len(trained)] != ("examples", *trained):
+            raise ValueError(f"{type(self).name}: `statistics` must begin with `training_statistics`")
+
+    # --- examples ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, path: Any, language: str) -> list[Any]:
+        """The examples of a file; each has `language` and `location`. Raises `UserError` that names file and line."""
+
+    def classes(self, example: Any) -> Iterable[tuple[str, int]]:
+        """Yields the classes of a labeled example with their lines, to compare files; by default, none."""
+        return ()
+
+    def text(self, example: Any) -> str:
+        """The text of an example, to check its language; by default, none."""
+        return ""
+
+    def learn(self, examples: list[Any]) -> None:
+        """Sets the attributes of `state` from the training examples."""
+        assert not self.state, "an objective with a state learns it"
+
+    def check_examples(self, examples: list[Any]) -> None:
+        """Raises `UserError` for the first example that does not fit the training examples; by default, all fit."""
+        return None
+
+    @abstractmethod
+    def inputs(self, example: Any, encode: Encode) -> list[Input]:
+        """The inputs of an example, of at most `length` tokens."""
+
+    def training_items(self, examples: list[Any], inputs: list[list[Input]]) -> tuple[list[Any], list[list[Input]]]:
+        """The examples that training shuffles, and their inputs."""
+        return examples, inputs
+
+    @abstractmethod
+    def targets(self, inputs: list[Input]) -> dict[str, Any]:
+        """The targets of a batch: tensors."""
+
+    @abstractmethod
+    def is_labeled(self, example: Any) -> bool:
+        """Whether the label of an example is known; otherwise it can only be predicted."""
+
+    # --- outputs and loss --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def num_outputs(self) -> int:
+        """Number of outputs of the head for a hidden state."""
+
+    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
+        """{name: dropout and a linear layer, (…, C) -> (…, outputs)}; with `pooler` (C, C) and tanh before."""
+        channels, dropout = model_cfg.embed_dim, nn.Dropout(self.cfg.head_dropout)
+        head = nn.Sequential(dropout, nn.Linear(channels, self.num_outputs()))
+        if getattr(self.cfg, "pooler", False):
+            layers = {"pooler": nn.Linear(channels, channels), "tanh": nn.Tanh(), "dropout": dropout, "output": head[1]}
+            head = nn.Sequential(OrderedDict(layers))
+        head.apply(lambda module: init_weights(module, model_cfg.init_std))
+        return {self.name: head}
+
+    def encode(self, model: Any, batch: Batch, **inputs: Any) -> Tensor:
+        """Hidden states (B, T, C) of a batch."""
+        names = ("segments", "languages", "padding_mask", "packing")
+        hidden: Tensor = model.encode(batch["tokens"], **{name: batch[name] for name in names if name in batch})
+        return hidden
+
+    @abstractmethod
+    def outputs(self, model: Any, batch: Batch) -> Tensor:
+        """Runs the model; returns the head's outputs, such as (B, classes), (N, tags) or (B, T, 2).
+
+        Called inside `model.forward`.
+        """
+
+    @abstractmethod
+    def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
+        """The sum of the losses in nats, and their number."""
+
+    # --- predictions and scores --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Any]:
+        """Predictions of the examples of a batch, with the inputs of each."""
+
+    @property
+    @abstractmethod
+    def statistics(self) -> tuple[str, ...]:
+        """Names of the values of `count`, which may also return "examples" (default 1)."""
+
+    @abstractmethod
+    def count(self, example: Any, prediction: Any) -> dict[str, float]:
+        """`statistics` of a labeled example: numbers that are summed over a language."""
+
+    def count_in_training(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Counts "examples" and `training_statistics` of each of B inputs: (1 + S, B), on the batch's device."""
+        raise NotImplementedError(f"{type(self).__name__}.count_in_training")
+
+    @abstractmethod
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics by name."""
+
+    def class_shares(self, sums: dict[str, float]) -> Iterable[tuple[str, float, float]]:
+        """Yields (class, percent of the predictions, percent of the gold labels), to warn of a collapsed model."""
+        return ()
+
+    @abstractmethod
+    def format_prediction(self, example: Any, prediction: Any) -> str:
+        """Text of an example in the file of --predictions-to."""
+
+    def prediction_file(self, rows: list[tuple[Any, Any]]) -> str:
+        """The file of --predictions-to, from (example, prediction) in the order of the examples."""
+        return "".join(self.format_prediction(example, prediction) for example, prediction in rows)
+
+    # --- unlabeled text ----------------------------------------------------------------------------------------
+
+    def from_line(self, line: str, language: str, file: str, line_number: int) -> Any:
+        """The unlabeled example of a line of text, which is not blank.
+
+        Args:
+            line: fields separated by tabs.
+            file, line_number: the file and the line's number in it, from 1 on, for messages.
+
+        Raises `UserError` for other fields, and for an objective that reads no lines.
+        """
+        raise UserError(f"{type(self).name}: this task type reads no lines of unlabeled text, it has no `from_line`")
+
+    def to_record(self, example: Any, prediction: Any) -> dict[str, Any]:
+        """A prediction as a JSON object."""
+        return {"prediction": prediction}
+
+    def to_line(self, record: dict[str, Any]) -> str:
+        """A record of `to_record` as a line of text; by default its values, separated by tabs."""
+        return "\t".join(map(str, record.values()))
+
+    # --- state -------------------------------------------------------------------------------------------------
+
+    @property
+    def learned(self) -> bool:
+        """Whether `state` has been learned, from the training files or a checkpoint."""
+        return all(getattr(self, name) for name in self.state)
+
+    def learned_state(self) -> dict[str, Any]:
+        """`state` with its values: plain Python."""
+        return {name: getattr(self, name) for name in self.state}
+
+    def load_state(self, state: dict[str, Any], path: Any) -> None:
+        """Restores the state from a checkpoint, the file `path`; raises `UserError` for a damaged one."""
+        missing = self.state.keys() - state.keys()
+        if missing:
+            raise UserError(f"{path} is damaged: its identity lacks {', '.join(sorted(missing))}")
+        check_values(state, self.state, "task_state.fairseq_xl.type_state", path)
+        for name in self.state:
+            setattr(self, name, state.get(name))
+
+    # --- batches -----------------------------------------------------------------------------------------------
 
     #: its labels are those of the training files
     reads_training_files = True
@@ -92,10 +278,6 @@ class LabelledObjective(FilesObjective):
             longest = f"--max-positions {model_cfg.max_positions}"
             raise UserError(f"--length {self.cfg.length} is more than the model's {longest}")
 
-    def heads(self, model_cfg: Any) -> dict[str, nn.Module]:
-        """The head of the task type."""
-        return self.type.heads(model_cfg)
-
     def lengths(self, examples: np.ndarray, sizes: np.ndarray, corpus: Any) -> Lengths:
         """The `Lengths` of examples of several inputs each."""
         counts = corpus.input_counts[examples]
@@ -103,7 +285,7 @@ class LabelledObjective(FilesObjective):
         return Lengths(longest, None if (counts == 1).all() else counts, sizes)
 
     def collate(self, batch_spec: BatchSpec, corpus: Any) -> Batch:
-        """The inputs of the examples: tokens, segments, padding_mask (B, T), languages (B, 1) and the type's target."""
+        """The inputs of the examples: tokens, segments, padding_mask (B, T), languages (B, 1) and the `targets`."""
         return self.batch(corpus, batch_spec.examples)
 
     def batch(self, corpus: LabelledExamples, indices: np.ndarray) -> Batch:
@@ -120,14 +302,14 @@ class LabelledObjective(FilesObjective):
             "padding_mask": padding if padding.any() else None,
             "packing": find_packing(tokens, pad),
             "inputs_per_example": counts,
-            "target": self.type.collate(inputs),
+            "target": self.targets(inputs),
         }
 
     # --- files -------------------------------------------------------------------------------------------------
 
     def paths(self, split: str) -> dict[str, Path]:
         """{language: file} of a split."""
-        suffix, description = f".{self.type.suffix}", f"files {self.type.files}"
+        suffix, description = f".{self.suffix}", f"files {self.files}"
         return {code: self.path(split, code, suffix, description) for code in self.languages_of(split)}
 
     def files_of(self, split: str) -> list[Path]:
@@ -137,31 +319,31 @@ class LabelledObjective(FilesObjective):
     def _read(self, folder: DataFolder, split: str) -> Iterator[tuple[str, Path, list[Any]]]:
         """Yields language, path and examples of each file of a split, and adds the files to the run's inputs."""
         for language, path in self.paths(split).items():
-            yield language, path, self.type.read(path, language)
+            yield language, path, self.read(path, language)
             name = without_suffix(self.input_name(path))
             folder.inputs.add(split, name, path, text_fingerprint(path))
 
     def _task_file(self, split: str, path: Path, examples: list[Any]) -> TaskFile:
-        return count(split, path, examples, self.type, self.suffix.removeprefix("_"))
+        return count(split, path, examples, self, self.name if self.named else "")
 
-    def learn(self, folder: DataFolder) -> None:
-        """Reads the training files, and sets the task type's state from them."""
-        self.training_examples, self.files = {}, []
+    def learn_files(self, folder: DataFolder) -> None:
+        """Reads the training files, and sets `state` from them."""
+        self.training_examples, self.training_files = {}, []
         for language, path, examples in self._read(folder, "train"):
-            self.files.append(self._task_file("train", path, examples))
+            self.training_files.append(self._task_file("train", path, examples))
             self.training_examples[language] = examples
-        self.type.learn([example for examples in self.training_examples.values() for example in examples])
+        self.learn([example for examples in self.training_examples.values() for example in examples])
 
     def check_files(self, folder: DataFolder, splits: Iterable[str]) -> None:
         """Reads the files of other splits, and compares all files. Test files may be missing."""
-        files = list(self.files)
+        files = list(self.training_files)
         for split in dict.fromkeys((*splits, "test")):
             for language, path in self.paths(split).items():
                 if split == "test" and not path.is_file():
                     continue
-                examples = self.type.read(path, language)
+                examples = self.read(path, language)
                 if split == "test":  # the rest is checked when it is opened
-                    self.type.check(examples)
+                    self.check_examples(examples)
                 files.append(self._task_file(split, path, examples))
         warn_of_files(files)
 
@@ -171,11 +353,11 @@ class LabelledObjective(FilesObjective):
         by_language = stored or {language: examples for language, _, examples in self._read(folder, split)}
         self.training_examples = {} if stored else self.training_examples
         examples = [example for language_examples in by_language.values() for example in language_examples]
-        self.type.check(examples)
-        inputs = [self.type.inputs(example, folder.encode) for example in examples]
+        self.check_examples(examples)
+        inputs = [self.inputs(example, folder.encode) for example in examples]
         self._warn_of_inputs(split, examples, inputs)
         if trains:
-            examples, inputs = self.type.training_items(examples, inputs)
+            examples, inputs = self.training_items(examples, inputs)
             return {MIXED if len(by_language) > 1 else next(iter(by_language)): LabelledExamples(examples, inputs)}
         ends = np.cumsum([0, *map(len, by_language.values())]).tolist()
         parts = zip(by_language, itertools.pairwise(ends), strict=True)
@@ -202,7 +384,7 @@ class LabelledObjective(FilesObjective):
     @property
     def truncation_limit(self) -> str:
         """The option that truncates texts, with its value, for messages."""
-        key = self.type.truncation_option
+        key = self.truncation_option
         return f"{self.option(key)}{'=' if self.named else ' '}{getattr(self.cfg, key)}"
 
     def check_longest(self, corpus: LabelledExamples, max_tokens: Optional[int]) -> None:
@@ -210,20 +392,16 @@ class LabelledObjective(FilesObjective):
         longest = int((corpus.longest * corpus.input_counts).max())
         if max_tokens is not None and longest > max_tokens:
             advice = f"more than --max-tokens {max_tokens}: raise --max-tokens or lower {self.option('length')}"
-            raise UserError(f"{self.type.example_name} needs {longest} tokens with padding, {advice}")
+            raise UserError(f"{self.example_name} needs {longest} tokens with padding, {advice}")
 
     # --- loss --------------------------------------------------------------------------------------------------
 
-    def outputs(self, model: Any, batch: Batch) -> Tensor:
-        """The outputs of the head, inside `model.forward`."""
-        return self.type.outputs(model, batch)
-
     def loss(self, model: Any, batch: Batch) -> dict[str, Term]:
-        """{name: `Term` over the type's losses}, and the statistics that training logs."""
+        """{name: `Term` over the losses}, and the statistics that training logs."""
         outputs = self.outputs(model, batch)
         terms = self.terms_of(outputs, batch)
-        if self.type.training_statistics is not None:
-            values = self.type.count_in_training(outputs.detach(), batch)
+        if self.training_statistics is not None:
+            values = self.count_in_training(outputs.detach(), batch)
             sums = values.new_zeros(len(values), len(self.dictionary.languages))
             terms[STATISTICS] = Term(sums.index_add_(1, batch["languages"][:, 0], values).flatten(), 0, 0.0)
         return terms
@@ -234,26 +412,26 @@ class LabelledObjective(FilesObjective):
         corpus = self.evaluated[sample["split"]][sample["corpus"]]
         outputs = model(compute=self.outputs, batch=batch)
         terms = self.terms_of(outputs, batch)
-        predictions = self.type.predict(outputs, batch, corpus.inputs_of(indices))
+        predictions = self.predictions(outputs, batch, corpus.inputs_of(indices))
         if self.collect is not None:
             self.collect(sample, indices, predictions)
         return terms | {STATISTICS: self.statistics_term(corpus, indices, predictions, outputs.device)}
 
     def terms_of(self, outputs: Tensor, batch: Batch) -> dict[str, Term]:
         """{name: `Term`} from the outputs of the head."""
-        return {self.name: Term(*self.type.loss(outputs, batch))}
+        return {self.name: Term(*self.output_loss(outputs, batch))}
 
     def statistics_term(
         self, corpus: LabelledExamples, indices: np.ndarray, predictions: list[Any], device: Any
     ) -> Term:
         """The statistics of labelled examples (n,) with their predictions, by language: (S · L,)."""
-        rows = {name: row for row, name in enumerate(self.statistics)}
+        rows = {name: row for row, name in enumerate(self.summed_statistics)}
         sums = np.zeros((len(rows), len(self.dictionary.languages)))
         for index, prediction in zip(indices.tolist(), predictions, strict=True):
             example = corpus.examples[index]
-            if self.type.is_labeled(example):
+            if self.is_labeled(example):
                 column = self.dictionary.language_id(example.language)
-                for name, value in ({"examples": 1} | self.type.count(example, prediction)).items():
+                for name, value in ({"examples": 1} | self.count(example, prediction)).items():
                     sums[rows[name], column] += value
         return Term(torch.from_numpy(sums.ravel()).to(device), 0, 0.0)
 
@@ -265,19 +443,19 @@ class LabelledObjective(FilesObjective):
         return ()
 
     @property
-    def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics, which are summed by language: "examples" and the type's."""
-        return tuple(dict.fromkeys(("examples", *self.type.statistics)))
+    def summed_statistics(self) -> tuple[str, ...]:
+        """Names of the numbers that are summed by language: "examples" and `statistics`."""
+        return tuple(dict.fromkeys(("examples", *self.statistics)))
 
     def logged_keys(self, corpora: Iterable[str]) -> list[tuple[str, str]]:
         """(statistic, language) of all languages, statistics of training first; the loss of each corpus."""
-        counted = [(name, code) for name in self.statistics for code in self.dictionary.languages]
+        counted = [(name, code) for name in self.summed_statistics for code in self.dictionary.languages]
         return [*counted, *((self.name, corpus) for corpus in corpora)]
 
     def by_language(self, sums: Sums) -> Iterator[tuple[str, dict[str, float]]]:
         """(language, its statistics) of each language with examples."""
         for code in self.dictionary.languages:
-            statistics = {name: sums.get(name, {}).get(code, (0.0, 0.0))[0] for name in self.statistics}
+            statistics = {name: sums.get(name, {}).get(code, (0.0, 0.0))[0] for name in self.summed_statistics}
             if statistics["examples"]:
                 yield code, statistics
 
@@ -287,45 +465,36 @@ class LabelledObjective(FilesObjective):
         if self.name in sums:
             logged = super().values({self.name: sums[self.name]})
         by_language = dict(self.by_language(sums))
-        for name, function in self.type.metrics().items():
+        for name, function in self.metrics().items():
             values = {code: function(statistics) for code, statistics in by_language.items()}
             rounded = {code: round(value, 2) for code, value in values.items() if value is not None}
-            logged |= {f"{name}{self.suffix}_{code}": value for code, value in rounded.items()}
+            logged |= {f"{name}{self.metric_suffix}_{code}": value for code, value in rounded.items()}
             if rounded:
-                logged[name + self.suffix] = round(sum(rounded.values()) / len(rounded), 3)
+                logged[name + self.metric_suffix] = round(sum(rounded.values()) / len(rounded), 3)
         return logged
 
     def metric_names(self, languages: Iterable[str]) -> list[str]:
         """Names of the metrics in the log: of all languages together, then of each."""
-        names = [name + self.suffix for name in self.type.metrics()]
+        names = [name + self.metric_suffix for name in self.metrics()]
         return names + [f"{name}_{code}" for name in names for code in languages]
-
-    @property
-    def main_metric(self) -> str:  # type: ignore[override]
-        """The name of the main metric in the log."""
-        return self.type.main_metric + self.suffix
 
     def warn_of_collapse(self, sums: Sums) -> None:
         """Warns of languages in which nearly all predictions are the same class."""
         for code, statistics in self.by_language(sums):
-            for label, predicted, gold in self.type.class_shares(statistics):
+            for label, predicted, gold in self.class_shares(statistics):
                 if predicted >= COLLAPSED > gold:
                     logger.warning(
                         "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
                         "a lower --lr, more updates or a warm-up that is shorter than the training may help",
-                        *(code, predicted, f"{self.name}: {label}" if self.suffix else label, gold),
+                        *(code, predicted, f"{self.name}: {label}" if self.named else label, gold),
                     )
 
 
-def define_objectives() -> None:
-    """Registers an objective for each task type that has none yet."""
-    for name, task_type in TASK_TYPES.items():
-        if name not in OBJECTIVES:
-            namespace = {"__doc__": f"Options of `{name}`.", "__module__": __name__}
-            bases = (LabelledConfig, task_type.Config)
-            config = make_dataclass(f"{camel_case(name)}ObjectiveConfig", [], bases=bases, namespace=namespace)
-            members = {"__doc__": task_type.__doc__, "name": name, "Config": config, "type_class": task_type}
-            OBJECTIVES[name] = type(camel_case(name), (LabelledObjective,), members)
+def labelled_objectives() -> dict[str, type[LabelledObjective]]:
+    """{name: class} of the registered objectives on labelled examples."""
+    return {name: kind for name, kind in OBJECTIVES.items() if issubclass(kind, LabelledObjective)}
 
 
-define_objectives()
+def camel_case(name: str) -> str:
+    """The name of an objective as in names of classes: question_answering -> QuestionAnswering."""
+    return "".join(part.capitalize() for part in name.split("_"))

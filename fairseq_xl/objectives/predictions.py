@@ -31,7 +31,7 @@ class Predictions:
         self.predictions: dict[str, dict[tuple[str, str, int], Any]] = {}
         for name, objective in objectives.items():
             objective.collect = self.collect
-            check_replaceable(self._folder(name), origin._replace(task=objective.type.name), self._prefixes(objective))
+            check_replaceable(self._folder(name), origin._replace(task=type(objective).name), self._prefixes(objective))
 
     def _folder(self, name: str) -> Path:
         return Path(self.folder, name if self.objectives[name].named else "")
@@ -63,8 +63,8 @@ class Predictions:
                 texts = {}
                 for language, corpus in objective.evaluated[split].items():
                     rows = [(example, predictions[name, language, n]) for n, example in enumerate(corpus.examples)]
-                    texts |= objective.type.files_of(split, language, rows)
-                origin = self.origin._replace(task=objective.type.name)
+                    texts[f"{split}.{language}.{objective.suffix}"] = objective.prediction_file(rows)
+                origin = self.origin._replace(task=type(objective).name)
                 write_predictions(self._folder(name), origin, texts, self._prefixes(objective))
         except OSError as error:
             raise UserError(f"--predictions-to {self.folder}: {error.strerror}") from error

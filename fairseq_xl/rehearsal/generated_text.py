@@ -14,6 +14,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK
+from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_lines
 
 WORDS = [f"w{number}" for number in range(200)]  # each is a piece
@@ -113,7 +114,9 @@ def _labeled_lines(task: str, rng: random.Random, words: int, count: int, texts:
             query = f"{WORDS[index % len(WORDS)]} {text(3)}"
             rows += [f"{relevance}\t{query}\t{text(words)}" for relevance in range(texts)]
         return {"tsv": rows}
-    paragraphs: list[dict[str, Any]] = []  # xl_question_answering, in SQuAD's format
+    if task != "xl_question_answering":
+        raise UserError(f"--task {task} cannot be rehearsed: rehearse each of its tasks")
+    paragraphs: list[dict[str, Any]] = []  # in SQuAD's format
     for index in range(count):
         context = text(words)
         answer = context.split(" ")[words // 2]

@@ -16,7 +16,6 @@ from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.io.flags import merge_objective_options, split_warmup_share
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
@@ -109,8 +108,6 @@ def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
     write_text(folder, _size(cfg, dictionary, languages, pairs, setting))
     if "task_files" in task:
         kind = str(task._name)
-        if kind.removeprefix("xl_") not in (*TASK_TYPES, "generation"):
-            raise UserError(f"--task {kind} cannot be rehearsed: rehearse each of its tasks")
         length = int(task.length or cfg.model.max_positions)
         batch, tokens = cfg.dataset.batch_size or 8, cfg.dataset.max_tokens
         most = 2 if small else (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit

@@ -13,7 +13,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
-from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph, only_type
+from fairseq_xl.serving.graphs import Axes, EncoderGraph, Graph, SourceGraph, StepGraph, only_objective
 from fairseq_xl.serving.runtime import INT8
 
 #: bytes of parameters from which on they are in a file FILE.data beside FILE: a protobuf has at most 2 GB
@@ -21,10 +21,6 @@ LARGEST_FILE = 1_800_000_000
 
 #: sizes of the tensors that the exporter traces; none is 0 or 1, which it would take for constants
 TRACED = {"batch": 3, "time": 7, "past": 5}
-#: task types whose head reads the first token, with the name and the axes of the output; None: one for each label
-FIRST_TOKEN = {"classification": ("logits", None), "ranking": ("scores", ())}
-#: task types whose head reads every token, with the name of the output: of answers, start and end of each token
-EVERY_TOKEN = {"tagging": "logits", "question_answering": "scores"}
 OUTPUTS = ("hidden", "logits", "head")  # of an encoder
 
 
@@ -60,25 +56,22 @@ def build_graphs(model: Any, task: Any, output: str | None = None) -> tuple[str,
             f"several heads, {', '.join(labelled)}, cannot be exported: expected --output hidden or --output logits"
         )
     (objective,) = labelled.values()
-    task_type = objective.type
-    return task_type.name, {"model": _head_graph(model, task_type)}
+    return type(objective).name, {"model": _head_graph(model, objective)}
 
 
-def _head_graph(model: Any, task_type: Any) -> Graph:
+def _head_graph(model: Any, objective: Any) -> Graph:
     """The graph of a fine-tuned head: outputs (B, K) or (B,) of the first token, or (B, T, K) of every token."""
-    if task_type.name in FIRST_TOKEN:
-        name, axes = FIRST_TOKEN[task_type.name]
-        last = (task_type.num_outputs(),) if axes is None else axes
-        return EncoderGraph(model, lambda model, batch: task_type.outputs(model, batch), {name: ("batch", *last)})
-    if task_type.name in EVERY_TOKEN:
-        head = model.heads[task_type.head_name]
-        outputs: dict[str, Axes] = {EVERY_TOKEN[task_type.name]: ("batch", "time", task_type.num_outputs())}
+    name, count = objective.graph_output, objective.num_outputs()
+    if name is None:
+        raise UserError(
+            f"a head of {type(objective).name} cannot be exported: it has no `graph_output`; expected --output hidden "
+            "or --output logits for the encoder alone"
+        )
+    if objective.reads_every_token:
+        head = model.heads[objective.name]
+        outputs: dict[str, Axes] = {name: ("batch", "time", count)}
         return EncoderGraph(model, lambda model, batch: head(model.encode(**batch)), outputs)
-    expected = ", ".join((*FIRST_TOKEN, *EVERY_TOKEN))
-    raise UserError(
-        f"a head of {task_type.name} cannot be exported: expected {expected}, or --output hidden or --output logits "
-        "for the encoder alone"
-    )
+    return EncoderGraph(model, objective.outputs, {name: ("batch",) if count == 1 else ("batch", count)})
 
 
 def write_graph(graph: Graph, path: Path, ranges: dict[str, int]) -> None:
@@ -158,7 +151,7 @@ def describe(kind: str, graphs: dict[str, Graph], model: Any, task: Any) -> dict
         description["directions"] = directions
     if kind == "encoder-decoder":
         description |= {"decoder_layers": len(model.decoder.layers), "longest_output": model.decoder.max_positions()}
-    if labels := getattr(only_type(task), "labels", None):
+    if labels := getattr(only_objective(task), "labels", None):
         description["labels"] = list(labels)
     return description
 

@@ -18,7 +18,7 @@ from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.labelled.labelled_examples import frame, segments
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.text import is_blank
-from fairseq_xl.serving.graphs import Graph, only_type
+from fairseq_xl.serving.graphs import Graph, only_objective
 from fairseq_xl.serving.runtime import Arrays, OnnxGraph
 
 #: sizes (batch, time, past) of the random inputs that are compared
@@ -90,7 +90,7 @@ def text_batches(texts: dict[str, tuple[str, list[str]]], encode: Callable, task
     a fine-tuned model reads, and for a file without text.
     """
     pad, end = task.dictionary.pad(), task.dictionary.eos()
-    parts = getattr(only_type(task), "num_texts", None)
+    parts = getattr(only_objective(task), "num_texts", None)
     batches = []
     for language, (path, lines) in texts.items():
         language_id, rows = task.dictionary.language_id(language), []

@@ -18,10 +18,10 @@ SEGMENTS = 2
 KINDS = ("past", "memory")  # caches of self-attention and of cross-attention, in the order of `LayerCache`
 
 
-def only_type(task: Any) -> Any:
-    """The task type of a model with one fine-tuned head; None if there is none, or several."""
+def only_objective(task: Any) -> Any:
+    """The labelled objective of a model with one fine-tuned head; None if there is none, or several."""
     labelled = [*getattr(task, "labelled", {}).values()]
-    return labelled[0].type if len(labelled) == 1 else None
+    return labelled[0] if len(labelled) == 1 else None
 
 
 class Graph(nn.Module):

@@ -1,17 +1,16 @@
 """Fine-tuning of encoders in any language: classification, ranking, tagging and question answering."""
 
 import logging
-from dataclasses import dataclass, make_dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, get_type_hints
 
 from fairseq.tasks import TASK_REGISTRY, register_task
 
 from fairseq_xl.engine.initial_weights import needs_initial_weights, transfer_weights
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.finetuning.base import camel_case
 from fairseq_xl.io.options import option, option_name
 from fairseq_xl.objectives.base import OBJECTIVES
+from fairseq_xl.objectives.labelled import LabelledConfig, camel_case, labelled_objectives
 from fairseq_xl.objectives.objective_options import config_of
 from fairseq_xl.objectives.task_file_objectives import FilesOptions, named_languages
 from fairseq_xl.tasks.training import TrainingConfig, TrainingTask
@@ -32,17 +31,17 @@ class FineTuningConfig(FilesOptions, TrainingConfig):
 
 
 class FineTuningTask(TrainingTask):
-    """An encoder with the head of a task type, whose objective has the options of the command line.
+    """An encoder with the head of a labelled objective, which has the options of the command line.
 
     Batches of training mix languages.
     """
 
     named = False
-    #: name of the task type and of its objective
+    #: name of the objective
     task_type: str
 
     def build_objectives(self) -> None:
-        """Makes the objective of the task type."""
+        """Makes the objective."""
         cfg, owners = self.cfg, self.language_module.languages
         self.reset_plans()
         if cfg.lang or len(owners) == 1:
@@ -75,9 +74,9 @@ class FineTuningTask(TrainingTask):
             raise UserError(f"{path} has no head of {self.cfg._name}: fine-tune its encoder with --init-from {path}")
 
     def metrics(self) -> list[str]:
-        """Names of the validation metrics: the task type's metrics, `loss`, and each metric by language."""
+        """Names of the validation metrics: the objective's metrics, `loss`, and each metric by language."""
         objective = self.labelled[self.task_type]
-        names, count = objective.metric_names(objective.languages_of("valid")), len(objective.type.metrics())
+        names, count = objective.metric_names(objective.languages_of("valid")), len(objective.metrics())
         return [*names[:count], "loss", *names[count:]]
 
     def initialize(self, model: Any, from_checkpoint: bool) -> None:
@@ -90,13 +89,19 @@ class FineTuningTask(TrainingTask):
 
 
 def define_tasks() -> None:
-    """Defines and registers the task `xl_{name}` of each task type that has none yet."""
-    for name, task_type in TASK_TYPES.items():
+    """Defines and registers the task `xl_{name}` of each labelled objective that has none yet."""
+    for name, kind in labelled_objectives().items():
         if f"xl_{name}" not in TASK_REGISTRY:
             namespace = {"__doc__": f"Options of `xl_{name}`.", "__module__": __name__}
-            bases = (task_type.Config, FineTuningConfig)
-            config = make_dataclass(f"XL{camel_case(name)}Config", [], bases=bases, namespace=namespace)
-            members = {"__doc__": task_type.__doc__, "criterion": f"xl_{name}", "task_type": name}
+            types, common = get_type_hints(kind.Config), LabelledConfig.__dataclass_fields__
+            options = [
+                (item.name, types[item.name], field(default=item.default, metadata=item.metadata))
+                for item in fields(kind.Config)
+                if item.name not in common
+            ]
+            bases = (FineTuningConfig,)
+            config = make_dataclass(f"XL{camel_case(name)}Config", options, bases=bases, namespace=namespace)
+            members = {"__doc__": kind.__doc__, "criterion": f"xl_{name}", "task_type": name}
             register_task(f"xl_{name}", dataclass=config)(type(f"XL{camel_case(name)}Task", (FineTuningTask,), members))
 
 

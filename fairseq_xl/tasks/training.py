@@ -85,11 +85,11 @@ class TrainingTask(PlannedTask, XLTask):
             objective.training_examples = {}
 
     def learn(self) -> None:
-        """Reads the training files of labelled objectives, once, and sets the state of their task types."""
+        """Reads the training files of labelled objectives, once, and sets their state."""
         if "train" not in self.datasets:
             for objective in self.labelled.values():
                 if not objective.training_examples:
-                    objective.learn(self.first_folder)
+                    objective.learn_files(self.first_folder)
 
     def validation_limit(self, objective: str, dataset: PlannedBatches) -> int:
         """As the base class; files are read in full for predictions and in evaluations."""
@@ -115,12 +115,12 @@ class TrainingTask(PlannedTask, XLTask):
 
     def type_state(self) -> dict[str, Any]:
         """The learned state of labelled objectives: {name: {key: value}}; in fine-tuning {key: value}."""
-        states = {name: objective.type.learned_state() for name, objective in self.labelled.items()}
+        states = {name: objective.learned_state() for name, objective in self.labelled.items()}
         return states if self.named else next(iter(states.values()))
 
     def _load_type_state(self, state: dict[str, Any], path: str) -> None:
         for name, objective in self.labelled.items():
-            objective.type.load_state(state.get(name, {}) if self.named else state, path)
+            objective.load_state(state.get(name, {}) if self.named else state, path)
 
     def identity(self) -> dict[str, Any]:
         """The base identity with the language module's body and what the labelled objectives learned."""
@@ -173,7 +173,7 @@ class TrainingTask(PlannedTask, XLTask):
         if self.named and not from_checkpoint and run_config(self.cfg) is not None:
             readers = [objective for objective in self.objectives.values() if isinstance(objective, FilesObjective)]
             check_files_exist(readers, ("train", *self.validated_splits))
-        if not from_checkpoint or not all(objective.type.learned for objective in self.labelled.values()):
+        if not from_checkpoint or not all(objective.learned for objective in self.labelled.values()):
             self.learn()
         for objective in self.objectives.values():
             objective.check_model(cfg)

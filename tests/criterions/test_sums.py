@@ -10,9 +10,8 @@ import fairseq_xl
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.engine.metrics import Metrics
-from fairseq_xl.objectives.base import ObjectiveConfig
+from fairseq_xl.objectives.classification import Classification
 from fairseq_xl.objectives.generation import Generation, GenerationConfig
-from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.objectives.translation import Translation, TranslationConfig
 from tests.waits import no_waits
 
@@ -97,14 +96,9 @@ def test_scores_of_translations_are_logged_without_a_sync(dictionary):
 
 def test_fine_tuning_is_logged_without_a_sync(dictionary):
     """English: 3 of 4 right in two updates; German: none of 2. A batch without a label counts as no loss."""
-    kind = SimpleNamespace(
-        main_metric="accuracy",
-        statistics=("correct", "of no use"),
-        training_statistics=None,
-        metrics=lambda: {"accuracy": lambda sums: 100 * sums["correct"] / sums["examples"]},
-    )
-    made = type("Any", (LabelledObjective,), {"name": "any", "type_class": lambda *_: kind})
-    objective = made(ObjectiveConfig(), dictionary, Framing.of("xl", dictionary), named=False)
+    made = type("Any", (Classification,), {"name": "any", "statistics": ("correct", "of no use")})
+    made.training_statistics = None
+    objective = made(Classification.Config(), dictionary, Framing.of("xl", dictionary), named=False)
     zeros = [0] * 9
     updates = [
         [output(bits, size, [*examples, *correct, 0, 0, 0], zeros)]  # de, en, fr

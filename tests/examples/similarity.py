@@ -7,14 +7,13 @@ import torch
 
 from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.task_files import labeled_lines
-from fairseq_xl.finetuning import TaskType, TypeConfig
-from fairseq_xl.finetuning.base import split_fields
+from fairseq_xl.evaluation.task_files import labeled_lines, split_fields
 from fairseq_xl.io.options import option
+from fairseq_xl.objectives.labelled import LabelledConfig, LabelledObjective
 
 
 @dataclass
-class SimilarityConfig(TypeConfig):
+class SimilarityConfig(LabelledConfig):
     """Options of similarity."""
 
     largest: float = option(5.0, "largest similarity; 0 is the smallest")
@@ -27,11 +26,11 @@ class Pair:
     similarity: float
     texts: tuple
     language: str
-    place: str
+    location: str
 
 
-@TaskType.register
-class Similarity(TaskType):
+@LabelledObjective.register
+class Similarity(LabelledObjective):
     """Predicts the similarity of two texts from the first token's last hidden state."""
 
     Config = SimilarityConfig
@@ -39,6 +38,7 @@ class Similarity(TaskType):
     main_metric = "pearson"
     files = "SPLIT.LANGUAGE.tsv: similarity TAB text TAB text"
     statistics = ("x", "y", "xx", "yy", "xy")
+    graph_output = "scores"
 
     def read(self, path, language):
         """The pairs of a file."""
@@ -56,13 +56,13 @@ class Similarity(TaskType):
 
     def inputs(self, example, encode):
         """One input: both texts, of which the longer is truncated first."""
-        made = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
-        made.target["similarity"] = example.similarity / self.cfg.largest
-        return [made]
+        framed = frame([encode(text, example.language) for text in example.texts], self.framing, self.cfg.length)
+        framed.target["similarity"] = example.similarity / self.cfg.largest
+        return [framed]
 
-    def collate(self, inputs):
+    def targets(self, inputs):
         """{"similarity": (B,), from 0 to 1}."""
-        return {"similarity": torch.tensor([each.target["similarity"] for each in inputs])}
+        return {"similarity": torch.tensor([item.target["similarity"] for item in inputs])}
 
     def num_outputs(self):
         """One number."""
@@ -70,13 +70,13 @@ class Similarity(TaskType):
 
     def outputs(self, model, batch):
         """Similarities (B,) from 0 to 1."""
-        return model.heads[self.head_name](self.encode(model, batch)[:, 0]).squeeze(-1).sigmoid()
+        return model.heads[self.name](self.encode(model, batch)[:, 0]).squeeze(-1).sigmoid()
 
-    def loss(self, outputs, batch):
+    def output_loss(self, outputs, batch):
         """Squared error."""
         return ((outputs.float() - batch["target"]["similarity"]) ** 2).sum(), len(outputs)
 
-    def predict(self, outputs, batch, inputs):
+    def predictions(self, outputs, batch, inputs):
         """The similarity of each pair."""
         return (self.cfg.largest * outputs.float()).tolist()
 

@@ -7,9 +7,7 @@ from fairseq_xl.data.framing import Framing, InputLength
 from fairseq_xl.data.labelled.labelled_examples import Input, LabelledExamples, frame, segments
 from fairseq_xl.data.plan.epoch_plan import ObjectiveSampler
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.task_files import LabeledExample, TaggedSentence, read_examples
-from fairseq_xl.finetuning.classification import Classification
-from fairseq_xl.finetuning.tagging import Tagging
+from fairseq_xl.evaluation.task_files import LabeledExample, read_examples
 from fairseq_xl.objectives import OBJECTIVES
 
 S, PAD, END = 0, 1, 2
@@ -56,7 +54,7 @@ def test_a_triple_is_truncated_to_equal_lengths(framing):
 @pytest.fixture
 def objective(dictionary, framing):
     made = OBJECTIVES["classification"](OBJECTIVES["classification"].Config(), dictionary, framing, named=False)
-    made.type.learn([LabeledExample(label, ("text",), "en", "file", 1) for label in "ab"])
+    made.learn([LabeledExample(label, ("text",), "en", "file", 1) for label in "ab"])
     return made
 
 
@@ -136,24 +134,3 @@ def test_files_that_are_wrong(tmp_path, content, sentence):
     path.write_bytes(content)
     with pytest.raises(UserError, match=f"{path}, {sentence}"):
         read_examples(path, "en")
-
-
-def test_columns_that_are_swapped():
-    rows = [(f"text {number}", "ab"[number % 2]) for number in range(20)]
-    examples = [LabeledExample(text, (label,), "en", "train.en.tsv", 1) for text, label in rows]
-    tags = [(f"w{number}", f"x{number}") for number in range(9)]
-    sentences = [TaggedSentence(("O", "B"), words, "en", "train.en.tsv", 1) for words in tags]
-    for task, data in ((Classification(None, None), examples), (Tagging(None, None), sentences)):
-        with pytest.raises(UserError, match="train.en.tsv: .*are the columns swapped?"):
-            task.learn(data)
-    task = Classification(None, None)
-    task.learn([LabeledExample(label, (text,), "en", "train.en.tsv", 1) for text, label in rows])
-    with pytest.raises(UserError, match="valid.en.tsv, line 1: label 'text 0' .*are the columns swapped?"):
-        task.check([LabeledExample("text 0", ("a",), "en", "valid.en.tsv", 1)])
-
-
-def test_a_label_that_was_not_trained():
-    task = Classification(None, None)
-    task.learn([LabeledExample(label, ("x",), "en", "train.en.tsv", 1) for label in "ab"])
-    with pytest.raises(UserError, match="valid.en.tsv, line 4: label 'c' is not one of the classes a, b"):
-        task.check([LabeledExample("c", ("x",), "en", "valid.en.tsv", 4)])

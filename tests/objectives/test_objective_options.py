@@ -13,8 +13,8 @@ from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES
 from fairseq_xl.objectives import OBJECTIVES, Objective, build_objectives
+from fairseq_xl.objectives.labelled import labelled_objectives
 
 NEW = """
 from fairseq_xl.data.corpora.token_stream import TokenStream
@@ -49,7 +49,7 @@ def test_which_terms_predict_no_words(build):
     built = build(",".join(OBJECTIVES)).values()
     assert all(set(objective.language_modeling) <= set(objective.terms) for objective in built)
     others = {term for objective in built for term in set(objective.terms) - set(objective.language_modeling)}
-    assert others == {"nsp", "paraphrase", "paraphrase_similarity", "generation", "translation", *TASK_TYPES}
+    assert others == {"nsp", "paraphrase", "paraphrase_similarity", "generation", "translation", *labelled_objectives()}
 
 
 def test_a_new_file_is_found_by_itself(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES, load_all
+from fairseq_xl.objectives import OBJECTIVES, load_all
 from recipes import best_of_grid, experiment
 from recipes.experiment_file import Experiment
 from tests.commands import MAX_POSITIONS
@@ -106,7 +106,7 @@ def test_the_grid_of_every_type(tmp_path, kind):
     """Only the type, its metric and, in question answering, references and their normalization differ."""
     steps = {step.name: step for step in Experiment(SWEEP.with_name(f"sweep-{kind}.yaml"), (), tmp_path).select([])}
     load_all()
-    name = TASK_TYPES[kind.replace("-", "_")].main_metric
+    name = OBJECTIVES[kind.replace("-", "_")].main_metric
     assert len([step for step in steps if step.startswith("grid/")]) == 27
     assert f"recipes/finetune.sh {kind} " in " ".join(steps["grid/1e-5/3/16"].commands[0])
     assert f"--task xl_{kind.replace('-', '_')} " in " ".join(steps["test"].commands[0])

@@ -18,12 +18,12 @@ from fairseq_xl.serving.runtime import Exported
 SIZES = dict(embed_dim=16, ffn_dim=32, heads=2, max_positions=24)
 
 
-def make_task(folder, task_type=None):
+def make_task(folder, objective=None):
     """What the export needs of a task: 16 pieces with ids 4 … 19, <mask> 20, [de] 21, [en] 22, [fr] 23."""
     path = write_dictionary(folder / "dict.txt", {f"p{number}": 1 for number in range(16)}, ["de", "en", "fr"])
     dictionary = XLDictionary.load(path)
     framing = Framing.of("xl", dictionary)
-    labelled = {} if task_type is None else {task_type.name: SimpleNamespace(type=task_type)}
+    labelled = {} if objective is None else {objective.name: objective}
     identity = {"lang_pairs": ["de-en", "en-fr"]}
     return SimpleNamespace(dictionary=dictionary, framing=framing, labelled=labelled, identity=lambda: identity)
 

@@ -8,12 +8,12 @@ import torch
 
 from fairseq_xl.data.labelled.labelled_examples import segments
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning.ranking import Ranking
-from fairseq_xl.finetuning.tagging import Tagging
 from fairseq_xl.models.config import EncoderConfig, NgramDecoderConfig
 from fairseq_xl.models.encoder import XLEncoderModel
 from fairseq_xl.models.monotrans import MonoTransConfig, XLMonoTransModel
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
+from fairseq_xl.objectives.ranking import Ranking
+from fairseq_xl.objectives.tagging import Tagging
 from fairseq_xl.serving.export import build_graphs
 from tests.serving.conftest import SIZES, export, make_task, randomized
 
@@ -80,9 +80,10 @@ def test_an_encoder(task, tmp_path, make, output, inputs):
     check(exported, lambda batch: read(model.encode(**batch)))
 
 
-def with_head(task_type, folder):
-    """An encoder with the head of a task type, and its task."""
-    head = task_type(SimpleNamespace(head_dropout=0.1, pooler=True), None)
+def with_head(kind, folder):
+    """An encoder with the head of an objective, and its task."""
+    head = kind(kind.Config(), None, None)
+    head.cfg.pooler = True
     head.labels = ["B", "I", "O"]
     task = make_task(folder, head)
     model = xlmr(task.dictionary)
@@ -155,9 +156,9 @@ def test_outputs_that_are_not_there(task, translator):
         build_graphs(encoder, task, "head")
     with pytest.raises(UserError, match="--output logits: an encoder-decoder has no choice of outputs"):
         build_graphs(translator[0], task, "logits")
-    similarity = SimpleNamespace(type=SimpleNamespace(name="similarity"))
-    other = SimpleNamespace(dictionary=task.dictionary, labelled={"sts": similarity})
-    with pytest.raises(UserError, match="a head of similarity cannot be exported: expected classification, ranking"):
+    unnamed = type("Unnamed", (Ranking,), {"name": "similarity", "graph_output": None})
+    other = SimpleNamespace(dictionary=task.dictionary, labelled={"sts": unnamed(unnamed.Config(), None, None, "sts")})
+    with pytest.raises(UserError, match="a head of similarity cannot be exported: it has no `graph_output`"):
         build_graphs(encoder, other)
     several = SimpleNamespace(dictionary=task.dictionary, labelled={"nc": None, "ner": None})
     with pytest.raises(UserError, match="several heads, nc, ner, cannot be exported: expected --output hidden"):

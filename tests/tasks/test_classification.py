@@ -14,8 +14,8 @@ from fairseq_xl.commands import score_classification, score_ranking, score_taggi
 from fairseq_xl.criterions.combined import CombinedCriterion
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import classification_scores as scores
-from fairseq_xl.finetuning.classification import Classification
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
+from fairseq_xl.objectives.classification import Classification
 from fairseq_xl.objectives.predictions import Predictions
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
@@ -190,19 +190,6 @@ def test_a_language_that_was_not_trained(data_bin, learned, tmp_path):
     assert float(found["accuracy_fr"]) == scores.score(labels, predictions)["accuracy"]
 
 
-def test_the_head_reads_the_first_token():
-    class Model:
-        heads = {"classification": torch.nn.Linear(2, 3, bias=False)}
-
-        def encode(self, tokens):
-            return hidden
-
-    hidden = torch.tensor([[[1.0, 2.0], [50.0, 60.0]], [[3.0, 4.0], [70.0, 80.0]]])
-    Model.heads["classification"].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    task = Classification(None, None)
-    assert task.outputs(Model(), {"tokens": None}).tolist() == [[1, 2, 3], [3, 4, 7]]
-
-
 @pytest.mark.parametrize("sides", [1, 2])
 def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, learned, tmp_path, sides):
     """The lines are encoded, framed and scored one by one, without padding."""
@@ -229,9 +216,11 @@ def test_predictions_are_those_of_lines_by_themselves(data_bin, task_files, lear
 
 def test_predictions_in_16_bits(data_bin, learned, tmp_path, monkeypatch):
     """fairseq-validate --fp16: classes are the same and probabilities agree within ten times the type's rounding."""
-    found, types, loss = [], [], Classification.loss
+    found, types, loss = [], [], Classification.output_loss
     monkeypatch.setattr(
-        Classification, "loss", lambda task, outputs, sample: types.append(outputs.dtype) or loss(task, outputs, sample)
+        Classification,
+        "output_loss",
+        lambda task, outputs, sample: types.append(outputs.dtype) or loss(task, outputs, sample),
     )
     for more in ([], ["--fp16"]):
         to = tmp_path / f"with{''.join(more)}"
@@ -308,9 +297,11 @@ def test_training_logs_the_accuracy_of_its_updates(data_bin, task_files, tmp_pat
     for code in ("en", "de"):
         for split in ("train", "valid"):
             (files / f"{split}.{code}.tsv").write_bytes((task_files[1] / f"train.{code}.tsv").read_bytes())
-    logs, predict, predicted = [], Classification.predict, []
+    logs, predict, predicted = [], Classification.predictions, []
     log = CombinedCriterion.log
-    monkeypatch.setattr(Classification, "predict", lambda task, *given: predicted.append(1) or predict(task, *given))
+    monkeypatch.setattr(
+        Classification, "predictions", lambda task, *given: predicted.append(1) or predict(task, *given)
+    )
     monkeypatch.setattr(
         CombinedCriterion, "log", lambda self, metrics, found: logs.extend(found) or log(self, metrics, found)
     )

@@ -13,8 +13,8 @@ from fairseq_xl.evaluation.question_answering_scores import scores
 from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_queries, read_sentences
-from fairseq_xl.finetuning.tagging import Tagging
 from fairseq_xl.io.checkpoints import load_plain
+from fairseq_xl.objectives.tagging import Tagging
 from tests.command_line import cli
 from tests.commands import equal_parameters, labeled, load, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples

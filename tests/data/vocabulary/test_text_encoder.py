@@ -14,14 +14,14 @@ from fairseq_xl.data.vocabulary.subwords import FILES, Source, in_folder
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder, in_raw
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question
-from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens
 from fairseq_xl.io import bounds
 from fairseq_xl.io.text import is_blank
+from fairseq_xl.objectives.question_answering import QuestionAnswering, answer_tokens
 from preprocess import encode as encoding
 from preprocess.config import NORMALIZATIONS, Vocabulary
 from preprocess.vocabulary import train_model
-from tests.finetuning.test_question_answering import options
 from tests.hostile_text import LINES
+from tests.objectives.test_question_answering import options
 from tests.published_text import write_wordpiece, write_xlm
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.tiny_text import write
@@ -98,7 +98,7 @@ def test_equal_texts_share_what_cannot_be_changed(encode):
 
 def test_a_text_that_the_tokenizer_changes_is_named(encode):
     """Moses removes control characters."""
-    task = QuestionAnswering(options(), None)
+    task = QuestionAnswering(options(), None, None)
     example = Question("q1", "wo?", "der Fl\x07uss", (), "de", "valid.de.json")
     message = "question 'q1': the tokenizer 'moses' of de changes characters .*'.x07uss' becomes 'uss'., so answers"
     with pytest.raises(UserError, match=message):

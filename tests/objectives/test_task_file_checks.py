@@ -5,17 +5,16 @@ import json
 import pytest
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.finetuning.file_checks import count, warn_of_files
+from fairseq_xl.objectives import OBJECTIVES
+from fairseq_xl.objectives.task_file_checks import count, warn_of_files
 
 ENGLISH = "the committee has published its annual report on the roads of the north"
 GERMAN = "der Ausschuss hat seinen Bericht über die Straßen im Norden veröffentlicht"
 
 
 def checked(tmp_path, kind, files):
-    """Counts files {name: text} of a task type, and warns of them."""
-    task_type, counted = TASK_TYPES[kind], []
-    reader = task_type.__new__(task_type)
+    """Counts files {name: text} of an objective, and warns of them."""
+    counted, reader = [], OBJECTIVES[kind](OBJECTIVES[kind].Config(), None, None)
     for name, text in files.items():
         path = tmp_path / name
         path.write_text(text, encoding="utf-8")

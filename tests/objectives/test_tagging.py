@@ -1,7 +1,5 @@
 """Tagging: reading, division of long sentences, loss, statistics."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -10,8 +8,8 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation import spans
 from fairseq_xl.evaluation.task_files import TaggedSentence, read_sentences
-from fairseq_xl.finetuning.base import NO_CLASS
-from fairseq_xl.finetuning.tagging import Tagging
+from fairseq_xl.objectives.labelled import NO_CLASS
+from fairseq_xl.objectives.tagging import Tagging
 
 END = 2
 
@@ -23,7 +21,7 @@ def spelled(word, language):
 
 @pytest.fixture
 def task():
-    made = Tagging(SimpleNamespace(length=8), Framing("xl", 0, END, 200))
+    made = Tagging(Tagging.Config(length=8), None, Framing("xl", 0, END, 200))
     made.learn([sentence("x y", "B-A O"), sentence("x", "I-A")])
     return made
 
@@ -76,7 +74,7 @@ def test_long_sentences_are_divided_between_words_and_none_is_lost(task):
 def test_a_batch_and_its_loss_by_hand(task):
     """Logits are 0 except for one: cross-entropies log 3 and log(e + 2) - 1 or log(e + 2)."""
     inputs = [*task.inputs(sentence("ab c", "B-A O"), spelled), *task.inputs(sentence("c", "X"), spelled)]
-    target = task.collate(inputs)
+    target = task.targets(inputs)
     assert target["positions"].tolist() == [1, 3, 6] and target["labeled"] == 2
     assert target["tags"].tolist() == [task.labels.index("B-A"), task.labels.index("O"), NO_CLASS]
 
@@ -91,9 +89,9 @@ def test_a_batch_and_its_loss_by_hand(task):
     assert task.outputs(Model(), sample)[:, 0].tolist() == [1, 3, 6]
     logits = torch.zeros(3, 3)
     logits[1, task.labels.index("O")] = 1.0
-    loss, count = task.loss(logits, sample)
+    loss, count = task.output_loss(logits, sample)
     assert count == 2 and loss.item() == pytest.approx(np.log(3) + np.log(np.e + 2) - 1)
-    assert task.predict(torch.eye(3), sample, [inputs[:1], inputs[1:]]) == [task.labels[:2], task.labels[2:]]
+    assert task.predictions(torch.eye(3), sample, [inputs[:1], inputs[1:]]) == [task.labels[:2], task.labels[2:]]
 
 
 def test_statistics_by_hand(task):
@@ -124,10 +122,10 @@ def test_white_space_around_tags_is_no_tag(tmp_path):
 
 
 def test_tags_without_training_sentence_are_named(task, caplog):
-    task.check([sentence("a b", "O Z"), sentence("a", "Y"), sentence("a b c", "Z Z Y")])
+    task.check_examples([sentence("a b", "O Z"), sentence("a", "Y"), sentence("a b c", "Z Z Y")])
     assert "file: no training sentence has the tags Y (line 1), Z (line 2); they count as errors" in caplog.text
     tags = [f"T{number:02}" for number in range(LISTED + 2)]
-    task.check([sentence("a", tag) for tag in tags])
+    task.check_examples([sentence("a", tag) for tag in tags])
     assert (
         f"{tags[LISTED - 1]} (line 1) and 2 more; they count as errors" in caplog.text
         and tags[LISTED] not in caplog.text

@@ -16,8 +16,10 @@ from fairseq_xl.data.vocabulary.text_encoder import truncate
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS, scores
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.base import Batch, Encode, Metric, TaskType, TypeConfig, split_fields
+from fairseq_xl.evaluation.task_files import split_fields
 from fairseq_xl.io.options import option
+from fairseq_xl.objectives.base import Batch
+from fairseq_xl.objectives.labelled import Encode, LabelledConfig, LabelledObjective, Metric
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ Prediction = tuple[int, int, float]  # start character, end character (exclusive
 
 
 @dataclass
-class QuestionAnsweringConfig(TypeConfig):
+class QuestionAnsweringConfig(LabelledConfig):
     """Options of question answering."""
 
     question_length: int = option(
@@ -47,8 +49,8 @@ class QuestionAnsweringConfig(TypeConfig):
     )
 
 
-@TaskType.register
-class QuestionAnswering(TaskType):
+@LabelledObjective.register
+class QuestionAnswering(LabelledObjective):
     """Predicts the start and the end token of the answer from the last hidden states (Devlin et al. 2019, section 4.2).
 
     A long context has several overlapping windows. In a window without the answer, start and end are <s>. Training
@@ -61,12 +63,13 @@ class QuestionAnswering(TaskType):
     suffix = "json"
     files = "SPLIT.LANGUAGE.json in SQuAD's format"
     example_name = "a question with its context"
+    graph_output, reads_every_token = "scores", True
     truncation_option = "question_length"
     partly_labeled = True  # SQuAD 2.0 has questions without an answer
     statistics = ("f1", "exact")
 
-    def __init__(self, cfg: Any, framing: Any, head_name: str | None = None):
-        super().__init__(cfg, framing, head_name)
+    def __init__(self, cfg: Any, *args: Any, **kwargs: Any):
+        super().__init__(cfg, *args, **kwargs)
         needed = cfg.question_length + SYMBOLS + SHORTEST
         if cfg.length < needed:
             small = f"length {cfg.length} is too small for question-length {cfg.question_length}"
@@ -140,7 +143,7 @@ class QuestionAnswering(TaskType):
         pairs = [(example, [window]) for example, windows in zip(examples, inputs) for window in windows]
         return [example for example, _ in pairs], [windows for _, windows in pairs]
 
-    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+    def targets(self, inputs: list[Input]) -> dict[str, Any]:
         """{"start": (B,), "end": (B,), "context": (B, T) bool}.
 
         `context` is True at tokens of the context and at <s>, which stands for no answer.
@@ -159,10 +162,10 @@ class QuestionAnswering(TaskType):
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Logits (B, T, 2) of the start and the end of the answer; -inf outside of the context and <s>."""
-        logits = model.heads[self.head_name](self.encode(model, batch)).float()
+        logits = model.heads[self.name](self.encode(model, batch)).float()
         return logits.masked_fill(~batch["target"]["context"][..., None], -torch.inf)
 
-    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
+    def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Mean of the cross-entropies of start and end, summed over windows."""
         names = ("start", "end")
         losses = [
@@ -171,7 +174,7 @@ class QuestionAnswering(TaskType):
         ]
         return torch.stack(losses).mean(), len(outputs)
 
-    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
+    def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """For each question: start and end character of the answer, and its score."""
         logits = iter(outputs.cpu().numpy())
         return [
@@ -208,7 +211,7 @@ class QuestionAnswering(TaskType):
         answer = self.answer(example, prediction)
         return ": ".join(json.dumps(text, ensure_ascii=False) for text in (example.id, answer))
 
-    def file_of(self, rows: list[tuple[Question, Prediction]]) -> str:
+    def prediction_file(self, rows: list[tuple[Question, Prediction]]) -> str:
         """One JSON object {id: answer}, the input of SQuAD's program."""
         return "{\n" + ",\n".join(self.format_prediction(example, prediction) for example, prediction in rows) + "\n}\n"
 

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import json
 import random
 import re
 import statistics
@@ -9,52 +10,56 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
 
-from fairseq_xl import finetuning
-from fairseq_xl.commands import predict
+from fairseq_xl import objectives
+from fairseq_xl.commands import convert, export_onnx, predict
 from fairseq_xl.criterions.combined import define_criterions
+from fairseq_xl.data.corpora.base import BREAK_MODES
+from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from fairseq_xl.finetuning import TASK_TYPES
-from fairseq_xl.finetuning.classification import Classification
-from fairseq_xl.finetuning.ranking import Ranking
 from fairseq_xl.objectives import OBJECTIVES
-from fairseq_xl.objectives.labelled import define_objectives
+from fairseq_xl.objectives.labelled import LabelledObjective
+from fairseq_xl.objectives.ranking import Ranking
+from fairseq_xl.serving.runtime import Exported
 from fairseq_xl.tasks.finetuning import define_tasks
 from tests.command_line import cli
-from tests.commands import labeled, load, run_train, run_validate
+from tests.commands import labeled, load, pretraining, run_train, run_validate
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "tests/examples/similarity.py"
+EXAMPLE, BLOCKS = ROOT / "tests/examples/similarity.py", ROOT / "tests/examples/document_blocks.py"
 NAME = "similarity"
 
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """The example as an installed package, whose entry point names its module."""
+    """The examples of a task type and of a corpus as an installed package, whose entry points name the modules."""
     site = tmp_path / "site-packages"
     (site / "my_types-1.0.dist-info").mkdir(parents=True)
     (site / "my_types.py").write_text(EXAMPLE.read_text(encoding="utf-8"), encoding="utf-8")
     (site / "my_types-1.0.dist-info/METADATA").write_text("Name: my-types\nVersion: 1.0\n")
-    entry = f"[fairseq_xl.finetuning]\n{NAME} = my_types\nwrong = no_such_module\n"
+    (site / "my_blocks.py").write_text(BLOCKS.read_text(encoding="utf-8"), encoding="utf-8")
+    entry = f"[fairseq_xl.objectives]\n{NAME} = my_types\nwrong = no_such_module\n"
+    entry += "[fairseq_xl.data.corpora]\ndocument_blocks = my_blocks\n"
     (site / "my_types-1.0.dist-info/entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(site)
-    finetuning.load_all()
-    define_objectives()
+    objectives.load_all()
     define_criterions()
     define_tasks()
     yield
     class_name = TASK_REGISTRY[f"xl_{NAME}"].__name__
-    TASK_TYPES.pop(NAME), OBJECTIVES.pop(NAME)
+    OBJECTIVES.pop(NAME), BREAK_MODES.pop("complete_doc")
     for registry in (TASK_REGISTRY, CRITERION_REGISTRY):
         registry.pop(f"xl_{NAME}")
     TASK_CLASS_NAMES.discard(class_name)
-    sys.modules.pop("my_types")
+    sys.modules.pop("my_types"), sys.modules.pop("my_blocks")
     importlib.invalidate_caches()
 
 
@@ -62,7 +67,7 @@ def test_the_readme_shows_the_example():
     readme = (ROOT / "fairseq_xl/README.md").read_text(encoding="utf-8")
     assert "tests/examples/similarity.py" in readme
     found = re.findall(r"^ +(\[project\.entry-points.*\n.*)$", readme, re.MULTILINE)
-    assert any('"fairseq_xl.finetuning"' in entry and f"{NAME} =" in entry for entry in found)
+    assert any('"fairseq_xl.objectives"' in entry and f"{NAME} =" in entry for entry in found)
     assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) <= 110
 
 
@@ -83,7 +88,7 @@ def write_pairs(folder):
 def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_bin, tmp_path, caplog):  # noqa: F811
     """It is a task and a criterion with an option of its own; a wrong entry point beside it is only named."""
     messages = [record.getMessage() for record in caplog.get_records("setup")]
-    assert any("task type 'wrong' of the installed package my-types cannot be used" in each for each in messages)
+    assert any("objective 'wrong' of the installed package my-types cannot be used" in each for each in messages)
     write_pairs(tmp_path)
     task = cli(task=f"xl_{NAME}", criterion=f"xl_{NAME}", arch="xl_xlm_tiny", layers=1, largest=5.0)
     more = ["--max-epoch", 8, "--lr", 0.01, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
@@ -106,21 +111,55 @@ def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_
     assert list(map(float, printed.getvalue().split())) == pytest.approx(list(predicted), abs=1e-4)
 
 
+@pytest.mark.slow
+def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
+    installed,
+    data_bin,  # noqa: F811
+    tmp_path,
+    capsys,
+    monkeypatch,
+):
+    """One training of both; validation, prediction, conversion and export of its checkpoint."""
+    (tmp_path / "files").mkdir()
+    write_pairs(tmp_path / "files")
+    read, blocks = set(), BREAK_MODES["complete_doc"]
+    rows_of = blocks.rows_of
+    monkeypatch.setattr(blocks, "rows_of", lambda self, length: read.add(self.language) or rows_of(self, length))
+    settings = f"{NAME}.task_files={tmp_path / 'files'} {NAME}.train_langs=en,de {NAME}.eval_langs=en,de"
+    more = ["--arch", "xl_xlmr_tiny", "--max-update", 6, "--updates-per-epoch", 6, "--objective-options"]
+    options = f"mlm.length=32 mlm.sample_break_mode=complete_doc {NAME}.length=32 {settings}"
+    output = run_train([*pretraining(data_bin, tmp_path / "run", objectives=f"mlm,{NAME}"), *more, options])
+    assert output.statistics("mlm_en_loss", "train") and output.statistics(f"pearson_{NAME}_de", "valid")
+    assert read == {"en", "de", "fr"}
+    checkpoint, to = tmp_path / "run/checkpoint_last.pt", tmp_path / "to"
+    evaluated = cli(task="xl_pretraining", path=checkpoint, user_dir="fairseq_xl", batch_size=8, predictions_to=to)
+    scores = run_validate([data_bin, *evaluated])
+    rows = (to / NAME / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
+    gold, written = zip(*(map(float, row.split("\t")) for row in rows), strict=True)
+
+    pairs = [row.partition("\t")[2] for row in (tmp_path / "files/valid.de.tsv").read_text("utf-8").splitlines()]
+    (tmp_path / "text").write_text("".join(f"{pair}\n" for pair in pairs), encoding="utf-8")
+    capsys.readouterr()
+    predict.main([*map(str, (checkpoint, data_bin)), "--lang", "de", "--input", str(tmp_path / "text")])
+    predicted = list(map(float, capsys.readouterr().out.split()))
+    assert predicted == pytest.approx(list(written), abs=1e-4)
+    (score,) = scores.statistics(f"pearson_{NAME}_de", "valid")
+    assert float(score) == pytest.approx(100 * statistics.correlation(gold, predicted), abs=0.006)
+
+    convert.main([str(checkpoint), str(tmp_path / "xlmr"), "--data", str(data_bin)])
+    assert json.loads((tmp_path / "xlmr/config.json").read_text("utf-8"))["model_type"] == "xlm-roberta"
+    export_onnx.main([str(checkpoint), str(tmp_path / "onnx"), "--data", str(data_bin)])
+    exported = Exported(tmp_path / "onnx", threads=1)
+    assert exported.description["kind"] == NAME
+    encode, symbols = TextEncoder(data_bin, XLDictionary.load(data_bin / "dict.txt")), exported.description["symbols"]
+    first, second = (encode(text, "de").tolist() for text in pairs[0].split("\t"))
+    tokens = np.array([[symbols["start"], *first, symbols["end"], *second]])
+    outputs = exported.graphs["model"]({"tokens": tokens, "padding_mask": tokens == symbols["pad"]})
+    assert 5 * outputs["scores"][0] == pytest.approx(predicted[0], abs=1e-4)
+
+
 def test_a_task_type_may_read_no_lines():
     with pytest.raises(
         UserError, match="ranking: this task type reads no lines of unlabeled text, it has no `from_line`"
     ):
-        finetuning.TaskType.from_line(Ranking(None, None), "text", "en", "file", 1)
-
-
-def test_a_name_that_is_taken_is_refused():
-    with pytest.raises(ValueError, match="task type 'classification' is registered twice"):
-        finetuning.TaskType.register(Classification)
-
-
-def test_a_damaged_state_is_one_sentence():
-    task = Classification(None, None)
-    with pytest.raises(UserError, match="x.pt is damaged: its identity lacks labels"):
-        task.load_state({"num_texts": 1}, "x.pt")
-    with pytest.raises(UserError, match=r"fairseq_xl.type_state.num_texts is expected to be int, found 'one'"):
-        task.load_state({"labels": ["a"], "num_texts": "one"}, "x.pt")
+        LabelledObjective.from_line(Ranking(Ranking.Config(), None, None), "text", "en", "file", 1)

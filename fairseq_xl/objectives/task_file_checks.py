@@ -9,7 +9,6 @@ from typing import Any
 
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.language_identification import Languages, LineSample, describe_sample, other_languages
-from fairseq_xl.finetuning.base import TaskType
 
 EXPECTED = 10.0  # minimum number of expected occurrences for a warning about a missing or rare class
 RARE = 0.1  # a class is rare below this share of the expected occurrences
@@ -44,25 +43,25 @@ class TaskFile:
         return self.split == "train"
 
 
-def count(split: str, path: Any, examples: Sequence[Any], task_type: TaskType, objective: str = "") -> TaskFile:
-    """Counts the examples of a file.
+def count(split: str, path: Any, examples: Sequence[Any], objective: Any, name: str = "") -> TaskFile:
+    """Counts the examples of a file of a `LabelledObjective`, by its `name` if there are several.
 
     Raises `UserError` for training text without a label, and for a file in which only some examples have labels.
     """
-    file, texts = TaskFile(split, examples[0].language, str(path), objective), LineSample()
+    file, texts = TaskFile(split, examples[0].language, str(path), name), LineSample()
     for example in examples:
-        if task_type.is_labeled(example):
+        if objective.is_labeled(example):
             file.labeled += 1
-            for name, line in task_type.classes(example):
-                file.classes[name] += 1
-                file.first.setdefault(name, line)
+            for label, line in objective.classes(example):
+                file.classes[label] += 1
+                file.first.setdefault(label, line)
         else:
             file.unlabeled = file.unlabeled or example.location
     if file.unlabeled and file.is_training:
         raise UserError(f"{file.unlabeled}: training text without a label")
-    if file.unlabeled and file.labeled and not task_type.partly_labeled:
+    if file.unlabeled and file.labeled and not objective.partly_labeled:
         raise UserError(f"{file.unlabeled}: no label, but {file.labeled} examples of this file have one")
-    texts.add([task_type.text(example).encode() for example in examples])
+    texts.add([objective.text(example).encode() for example in examples])
     file.languages = texts.languages()
     file.locations = {language: examples[index - 1].location for language, (_, index) in file.languages.items()}
     return file

@@ -8,7 +8,12 @@ import torch
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_queries
-from fairseq_xl.finetuning.ranking import Ranking
+from fairseq_xl.objectives.ranking import Ranking
+
+
+@pytest.fixture
+def task():
+    return Ranking(Ranking.Config(), None, None)
 
 
 def test_reading_joins_the_lines_of_a_query(tmp_path):
@@ -37,34 +42,34 @@ def test_files_that_are_wrong(tmp_path, content, message):
         read_queries(tmp_path / "f.tsv", "en")
 
 
-def test_the_number_of_texts_is_that_of_training(tmp_path):
+def test_the_number_of_texts_is_that_of_training(task, tmp_path):
     (tmp_path / "f.tsv").write_text("2\tq\ta\n0\tq\tb\tc\n", encoding="utf-8")
-    (example,), task, loaded = read_queries(tmp_path / "f.tsv", "en"), Ranking(None, None), Ranking(None, None)
+    (example,), loaded = read_queries(tmp_path / "f.tsv", "en"), Ranking(Ranking.Config(), None, None)
     task.learn([example])
     loaded.load_state(task.learned_state(), "x.pt")
     with pytest.raises(UserError, match="f.tsv, line 2: expected 2 texts as in training, the query included, found 3"):
-        loaded.check([example])
+        loaded.check_examples([example])
     with pytest.raises(UserError, match="line 3: expected query TAB text, found"):
         loaded.from_line("q\ta\tb", "en", "f", 3)
 
 
-def test_the_loss_by_hand():
+def test_the_loss_by_hand(task):
     """Equal scores: log n for a query of n texts, whatever the relevances; then scores that equal the relevances."""
     relevance = torch.tensor([2.0, 0.0, 1.0, 0.0, 3.0])
     sample = {"inputs_per_example": [3, 2], "target": {"relevance": relevance, "labeled": np.ones(5, dtype=bool)}}
-    loss, count = Ranking(None, None).loss(torch.zeros(5), sample)
+    loss, count = task.output_loss(torch.zeros(5), sample)
     assert count == 2 and loss.item() == pytest.approx(math.log(3) + math.log(2))
     shares = [math.exp(value) for value in (2, 0, 1)]
     total = sum(shares)
     expected = math.log(total) - (2 * shares[0] + 1 * shares[2]) / total  # scores equal to the relevances: the entropy
-    loss, _ = Ranking(None, None).loss(torch.tensor([2.0, 0.0, 1.0, 5.0, 5.0]), sample)
+    loss, _ = task.output_loss(torch.tensor([2.0, 0.0, 1.0, 5.0, 5.0]), sample)
     assert loss.item() == pytest.approx(expected + math.log(2))
 
 
-def test_predictions_and_statistics(tmp_path):
+def test_predictions_and_statistics(task, tmp_path):
     (tmp_path / "f.tsv").write_text("2\tq\ta\n0\tr\tb\n0\tq\tc\n", encoding="utf-8")
-    examples, task = read_queries(tmp_path / "f.tsv", "en"), Ranking(None, None)
-    predictions = task.predict(torch.tensor([0.25, 1.0, 7.0]), {"inputs_per_example": [2, 1]}, [])
+    examples = read_queries(tmp_path / "f.tsv", "en")
+    predictions = task.predictions(torch.tensor([0.25, 1.0, 7.0]), {"inputs_per_example": [2, 1]}, [])
     assert [each.tolist() for each in predictions] == [[0.25, 1.0], [7.0]]
     assert task.count(examples[0], predictions[0]) == {"ndcg": pytest.approx(1 / math.log2(3))}
     assert task.count(examples[1], predictions[1]) == {"examples": 0}  # nothing to rank

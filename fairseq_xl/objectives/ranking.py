@@ -11,22 +11,15 @@ from torch.nn.utils.rnn import pad_sequence
 from fairseq_xl.data.labelled.labelled_examples import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.ranking_scores import ndcg
-from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries
-from fairseq_xl.finetuning.base import (
-    Batch,
-    Encode,
-    FirstTokenConfig,
-    Metric,
-    TaskType,
-    split_by_example,
-    split_fields,
-)
+from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries, split_fields
+from fairseq_xl.objectives.base import Batch
+from fairseq_xl.objectives.labelled import Encode, FirstTokenConfig, LabelledObjective, Metric
 
 Prediction = np.ndarray  # a score for each text
 
 
-@TaskType.register
-class Ranking(TaskType):
+@LabelledObjective.register
+class Ranking(LabelledObjective):
     """A score of each text of a query, from the first token's last hidden state, trained on whole queries.
 
     The loss is ListNet's (Cao et al. 2007): the cross-entropy between the softmax of the relevances and the softmax of
@@ -39,6 +32,7 @@ class Ranking(TaskType):
     files = f"SPLIT.LANGUAGE.tsv: {RANKED}"
     example_name = "a query with all its texts"
     statistics = ("ndcg",)
+    graph_output = "scores"
     state: ClassVar[dict[str, Any]] = {"num_texts": int}
     num_texts = 0  # texts of a line, with the query
 
@@ -58,7 +52,7 @@ class Ranking(TaskType):
         """Sets the number of texts from the first line."""
         self.num_texts = 1 + len(examples[0].texts[0])
 
-    def check(self, examples: list[Query]) -> None:
+    def check_examples(self, examples: list[Query]) -> None:
         """Raises `UserError` for a line with another number of texts than in training."""
         for example in examples:
             for line, texts in zip(example.lines, example.texts):
@@ -76,7 +70,7 @@ class Ranking(TaskType):
             Input(item.tokens, {"relevance": value}, item.truncated) for item, value in zip(framed, example.relevance)
         ]
 
-    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+    def targets(self, inputs: list[Input]) -> dict[str, Any]:
         """{"relevance": (B,), "labeled": whether it is known, a NumPy array (B,)}."""
         relevance = torch.tensor([item.target["relevance"] for item in inputs])
         return {"relevance": relevance, "labeled": (relevance != NO_RELEVANCE).numpy()}
@@ -87,9 +81,9 @@ class Ranking(TaskType):
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Scores (B,) from the first token's last hidden state."""
-        return model.heads[self.head_name](self.encode(model, batch)[:, 0]).squeeze(-1)
+        return model.heads[self.name](self.encode(model, batch)[:, 0]).squeeze(-1)
 
-    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
+    def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Sum of the cross-entropies of the labeled queries, in nats, and their number."""
         scores, relevance = (  # (queries, most texts of a query)
             pad_sequence(values.float().split(batch["inputs_per_example"]), batch_first=True, padding_value=-torch.inf)
@@ -100,7 +94,7 @@ class Ranking(TaskType):
         queries = split_by_example(batch["target"]["labeled"], batch["inputs_per_example"])
         return -products.sum(1).masked_fill(~labeled, 0).sum(), sum(bool(is_labeled.all()) for is_labeled in queries)
 
-    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
+    def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The scores of each query's texts."""
         return split_by_example(outputs.float().cpu().numpy(), batch["inputs_per_example"])
 
@@ -132,3 +126,8 @@ class Ranking(TaskType):
     def to_line(self, record: dict[str, Any]) -> str:
         """Score."""
         return f"{record['score']:.6f}"
+
+
+def split_by_example(values: np.ndarray, inputs_per_example: list[int]) -> list[np.ndarray]:
+    """Splits values (B, …) of a batch's inputs into one array (inputs of the example, …) per example."""
+    return np.split(values, np.cumsum(inputs_per_example)[:-1])

@@ -1,7 +1,6 @@
 """Question answering: reading, windows, offsets, the choice of the answer."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,12 @@ from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.labelled.labelled_examples import Input
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question, read_questions
-from fairseq_xl.finetuning.question_answering import QuestionAnswering, answer_tokens, best_span
+from fairseq_xl.objectives.question_answering import (
+    QuestionAnswering,
+    QuestionAnsweringConfig,
+    answer_tokens,
+    best_span,
+)
 
 END = 2
 CONTEXT = "abcdefghijklmnopqrstuvwxyz" * 2
@@ -30,12 +34,12 @@ class Letters:
 
 def options(**changed):
     values = dict(length=30, question_length=8, stride=10, answer_length=30, normalization="squad")
-    return SimpleNamespace(**(values | changed))
+    return QuestionAnsweringConfig(**(values | changed))
 
 
 @pytest.fixture
 def task():
-    return QuestionAnswering(options(), Framing("xl", 0, END, 200))
+    return QuestionAnswering(options(), None, Framing("xl", 0, END, 200))
 
 
 def squad(**changed):
@@ -99,7 +103,7 @@ def test_a_long_question_is_truncated(task):
     (made,) = task.inputs(Question("q", "abcdefghij", "xy", (), "en", "file"), Letters())
     assert made.tokens.tolist() == [0, *range(10, 18), END, END, 33, 34, END] and made.truncated
     with pytest.raises(UserError, match="length 27 is too small for question-length 8: 28 or more is needed"):
-        QuestionAnswering(options(length=27), None)
+        QuestionAnswering(options(length=27), None, None)
 
 
 def test_training_takes_each_window_by_itself(task):
@@ -152,7 +156,7 @@ def test_the_best_answer_is_that_of_all_pairs():
 
 def test_the_loss_by_hand(task):
     inputs = task.inputs(Question("q", "a", "xyz", (("y", 1),), "en", "file"), Letters())
-    target = task.collate(inputs)
+    target = task.targets(inputs)
     assert target["context"].tolist() == [[True, False, False, False, True, True, True, False]]
     assert (target["start"].tolist(), target["end"].tolist()) == ([5], [5])
 
@@ -163,7 +167,7 @@ def test_the_loss_by_hand(task):
             return torch.zeros(1, 8, 2)
 
     logits = task.outputs(Model(), {"tokens": None, "target": target})
-    loss, count = task.loss(logits, {"target": target})
+    loss, count = task.output_loss(logits, {"target": target})
     assert count == 1 and loss.item() == pytest.approx(np.log(4))  # <s> and three letters
 
 
@@ -172,4 +176,4 @@ def test_statistics(task):
     assert task.count(example, (9, 17, 1.0)) == {"f1": 1, "exact": 1}
     assert task.count(example, (3, 17, 1.0)) == {"f1": pytest.approx(0.8), "exact": 0}
     assert task.is_labeled(example) and not task.is_labeled(Question("q", "a", "b", (), "en", "file"))
-    assert json.loads(task.file_of([(example, (9, 17, 1.0))])) == {"q": "in Rome"}
+    assert json.loads(task.prediction_file([(example, (9, 17, 1.0))])) == {"q": "in Rome"}

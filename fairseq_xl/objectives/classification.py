@@ -13,18 +13,17 @@ from torch.nn import functional as F
 from fairseq_xl.data.labelled.labelled_examples import Input, frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.evaluation.task_files import ANY_LABELED, LABELED, LabeledExample, read_examples
-from fairseq_xl.finetuning.base import (
-    NO_CLASS,
-    Batch,
-    Encode,
-    FirstTokenConfig,
-    Metric,
-    TaskType,
+from fairseq_xl.evaluation.task_files import (
+    ANY_LABELED,
+    LABELED,
+    LabeledExample,
     check_columns,
+    read_examples,
     split_fields,
 )
-from fairseq_xl.finetuning.file_checks import plain
+from fairseq_xl.objectives.base import Batch
+from fairseq_xl.objectives.labelled import NO_CLASS, Encode, FirstTokenConfig, LabelledObjective, Metric
+from fairseq_xl.objectives.task_file_checks import plain
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +36,8 @@ class Prediction(NamedTuple):
     probabilities: list[float]  # of all classes
 
 
-@TaskType.register
-class Classification(TaskType):
+@LabelledObjective.register
+class Classification(LabelledObjective):
     """The class of a sentence, pair or triple, from the first token's last hidden state."""
 
     Config = FirstTokenConfig
@@ -47,6 +46,7 @@ class Classification(TaskType):
     files = f"SPLIT.LANGUAGE.tsv: {ANY_LABELED}"
     state: ClassVar[dict[str, Any]] = {"labels": list[str], "num_texts": int}
     training_statistics = ("correct",)
+    graph_output = "logits"
     labels: Sequence[str] = ()  # the classes in order
     num_texts = 0  # texts of an example
 
@@ -78,7 +78,7 @@ class Classification(TaskType):
         counts = Counter(example.label for example in examples)
         logger.info("classes: %s", ", ".join(f"{label} ({counts[label]} examples)" for label in self.labels))
 
-    def check(self, examples: list[LabeledExample]) -> None:
+    def check_examples(self, examples: list[LabeledExample]) -> None:
         """Raises `UserError` for another number of texts than in training, and an unknown label."""
         for example in examples:
             if len(example.texts) != self.num_texts:
@@ -105,7 +105,7 @@ class Classification(TaskType):
         class_index = NO_CLASS if example.label == UNLABELED else self.labels.index(example.label)
         return [Input(framed.tokens, {"class": class_index}, framed.truncated)]
 
-    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+    def targets(self, inputs: list[Input]) -> dict[str, Any]:
         """{"class": (B,), "labeled": number of labeled inputs}."""
         classes = torch.tensor([item.target["class"] for item in inputs])
         return {"class": classes, "labeled": int((classes != NO_CLASS).sum())}
@@ -116,15 +116,15 @@ class Classification(TaskType):
 
     def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Logits (B, classes) of the first token's last hidden state."""
-        return model.heads[self.head_name](self.encode(model, batch)[:, 0])
+        return model.heads[self.name](self.encode(model, batch)[:, 0])
 
-    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
+    def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Cross-entropy of the class."""
         target = batch["target"]
         loss = F.cross_entropy(outputs.float(), target["class"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["labeled"]
 
-    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
+    def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The class of each example."""
         probabilities = outputs.float().softmax(-1)
         best = probabilities.max(-1)

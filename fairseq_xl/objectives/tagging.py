@@ -15,17 +15,18 @@ from fairseq_xl.data.labelled.labelled_examples import Input
 from fairseq_xl.errors import LISTED, UserError
 from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.spans import f1, labeled_words, spans
-from fairseq_xl.evaluation.task_files import TaggedSentence, format_tags, read_sentences
-from fairseq_xl.finetuning.base import NO_CLASS, Batch, Encode, Metric, TaskType, check_columns
+from fairseq_xl.evaluation.task_files import TaggedSentence, check_columns, format_tags, read_sentences
 from fairseq_xl.io.text import is_blank
+from fairseq_xl.objectives.base import Batch
+from fairseq_xl.objectives.labelled import NO_CLASS, Encode, LabelledObjective, Metric
 
 logger = logging.getLogger(__name__)
 
 Prediction = list[str]  # a tag for each word
 
 
-@TaskType.register
-class Tagging(TaskType):
+@LabelledObjective.register
+class Tagging(LabelledObjective):
     """The tag of each word, from the last hidden state of its first piece (Devlin et al. 2019, section 5.3).
 
     A sentence that is too long has several inputs, divided between words.
@@ -35,6 +36,7 @@ class Tagging(TaskType):
     main_metric = "f1"
     files = "SPLIT.LANGUAGE.tsv: word TAB tag, an empty line after each sentence"
     example_name = "a sentence"
+    graph_output, reads_every_token = "logits", True
     partly_labeled = True  # Universal Dependencies has words without a tag
     state: ClassVar[dict[str, Any]] = {"labels": list[str]}
     labels: Sequence[str] = ()  # the tags in order
@@ -60,7 +62,7 @@ class Tagging(TaskType):
         words = {word for example in examples for word in example.words}
         check_columns(examples[0].file, self.labels, words, "word TAB tag")
 
-    def check(self, examples: list[TaggedSentence]) -> None:
+    def check_examples(self, examples: list[TaggedSentence]) -> None:
         """Warns of tags that are not in the training sentences."""
         tags, unknown = {*self.labels, UNLABELED}, {}
         for example in examples:
@@ -94,7 +96,7 @@ class Tagging(TaskType):
         tokens = self.framing.sentence(np.concatenate([*pieces, end]))
         return Input(tokens, {"first": first, "tags": np.array(tags)}, truncated)
 
-    def collate(self, inputs: list[Input]) -> dict[str, Any]:
+    def targets(self, inputs: list[Input]) -> dict[str, Any]:
         """{"positions": first pieces of the words in the flat batch (N,), "tags": (N,), "labeled": tagged words}."""
         longest = max(len(item.tokens) for item in inputs)
         positions = [row * longest + item.target["first"] for row, item in enumerate(inputs)]
@@ -112,15 +114,15 @@ class Tagging(TaskType):
     def outputs(self, model: Any, batch: Batch) -> Tensor:
         """Logits (N, tags) of the words."""
         hidden = self.encode(model, batch)
-        return model.heads[self.head_name](hidden.flatten(0, 1)[batch["target"]["positions"]])
+        return model.heads[self.name](hidden.flatten(0, 1)[batch["target"]["positions"]])
 
-    def loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
+    def output_loss(self, outputs: Tensor, batch: Batch) -> tuple[Tensor, int]:
         """Cross-entropy of the tags, summed over words."""
         target = batch["target"]
         loss = F.cross_entropy(outputs.float(), target["tags"], ignore_index=NO_CLASS, reduction="sum")
         return loss, target["labeled"]
 
-    def predict(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
+    def predictions(self, outputs: Tensor, batch: Batch, inputs: list[list[Input]]) -> list[Prediction]:
         """The tags of each sentence: lists of strings."""
         predicted = iter(outputs.argmax(-1).tolist())
         counts = [sum(len(item.target["tags"]) for item in sentence_inputs) for sentence_inputs in inputs]

@@ -294,10 +294,7 @@ class Objective:
         return torch.tensor([[self.dictionary.language_id(code)] for side in sides for code in side])
 
     def joined(
-        self,
-        pairs: Sequence[tuple[np.ndarray, ...]],
-        codes: Sequence[tuple[str, ...]],
-        orders: Iterable[int],
+        self, pairs: Sequence[tuple[np.ndarray, ...]], codes: Sequence[tuple[str, ...]], orders: Iterable[int]
     ) -> tuple[list[np.ndarray], Tensor, Tensor]:
         """Frames B pairs of sentences as one sequence each (Lample & Conneau 2019, section 3.4).
 

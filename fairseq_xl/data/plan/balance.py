@@ -14,10 +14,7 @@ SIZE_CLASSES = 32
 
 
 def balanced_order(
-    sizes: Numbers,
-    batches_per_update: int,
-    rng: np.random.Generator,
-    largest: int | None = None,
+    sizes: Numbers, batches_per_update: int, rng: np.random.Generator, largest: int | None = None
 ) -> Numbers:
     """Orders batches so that each update, and each micro-step within it, has batches of similar size.
 

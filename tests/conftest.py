@@ -1,12 +1,14 @@
 """Fixtures that every test may ask for, and --slow, with which tests marked slow run too."""
 
 import gc
+import importlib
 import os
 import signal
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
+importlib.import_module("fairseq_cli.interactive")  # registering replaces a function of it if it runs, as it does here
 os.fsync = os.fstat  # a tenth of a training; only a power failure would lose what is not on the disk yet
 
 

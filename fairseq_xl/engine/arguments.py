@@ -156,6 +156,8 @@ def _hint(parser: argparse.ArgumentParser, arguments: list[str], first: str) -> 
         instead = OPTIONS_ELSEWHERE.get(name[2:].replace("-", "_")) or (name if name in names else None)
         instead = instead or next(iter(close), None)
         return instead and f"did you mean {instead}?"
+    if first.startswith("-"):
+        return None
     before = arguments[: arguments.index(first)] if first in arguments else []
     before = [argument for argument in before if argument.startswith("--")]
     action = names.get(before[-1]) if before else None

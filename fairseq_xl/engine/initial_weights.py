@@ -55,7 +55,8 @@ def needs_initial_weights(task: Any, from_checkpoint: bool) -> bool:
     restored = None if run is None else choose_checkpoint(run.checkpoint)[0]
     if restored is None or not os.path.isfile(restored):
         return True
-    logger.info("%s is restored: the weights that --init-* name are not read", restored)
+    if any(getattr(task.cfg, f"init_{part}from", None) for part in ("", "encoder_", "decoder_", "embeddings_")):
+        logger.info("%s is restored: the weights that --init-* name are not read", restored)
     return False
 
 

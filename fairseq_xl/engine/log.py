@@ -147,7 +147,7 @@ class Log:
         statistics = ordered(self.trainer.metrics.values(EPOCH))
         self.trainer.metrics.reset(EPOCH)
         self._write(EPOCH, statistics)
-        title = f"epoch {self.epoch} ends after update {self.trainer.get_num_updates():,}"
+        title = f"epoch {self.epoch} until update {self.trainer.get_num_updates():,}"
         self._show(EPOCH, title, *self._losses(statistics))
 
     def validation(self, split: str, metrics: Metrics, best: dict[str, float]) -> None:

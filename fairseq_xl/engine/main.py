@@ -88,6 +88,8 @@ class Run:
             if not resume.is_finished(self.trainer, self.selection):
                 check_selection(self.cfg, self.task)
                 self._train_epochs()
+            if self.stopping.requested:
+                logger.info("stopped: the same command resumes after update %d", self.trainer.get_num_updates())
             logger.info("done training in %.1f seconds", self.trainer.wall())
         return self.stopping.requested
 

@@ -97,9 +97,9 @@ def _read_and_check(trainer: Trainer, path: str, resets: Mapping[str, bool]) -> 
     if in_save_dir and (changes := other_settings(state["cfg"], cfg)):
         logger.warning("%s is resumed with other settings than before: %s", path, ", ".join(changes))
     _scale_position(state, cfg)
+    task.check_fits(state, path)
     if not resets["optimizer"] and state.get("last_optimizer_state") is not None:
         _check_optimizer(state, trainer, path)
-    task.check_fits(state, path)
     if not (cfg.checkpoint.reset_dataloader or path == cfg.checkpoint.finetune_from_model):  # the epoch goes on
         task.inputs.resume(state["task_state"].get("inputs"), path)
     return state

@@ -29,7 +29,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     """
 
     #: name and example of such a model, for error messages
-    description = "an encoder-decoder: --arch xl_xdae_tiny and the like"
+    description = "an encoder-decoder: --arch xl_xdae_tiny, xl_unmt_tiny and the like"
 
     def __init__(self, cfg: Union[DenoisingConfig, EncoderDecoderConfig], dictionary: Any):
         super().__init__(cfg, dictionary)

@@ -232,9 +232,10 @@ class Objective:
         corpora = {name: folder.open(self.corpus_class, split, name) for name in self.corpora(folder, split)}
         if not corpora and self.is_trained:
             raise UserError(
-                f"{folder.folder}: no {self.corpus_class.described_text} for the split {split!r}, which the objective "
-                f"{self.name} reads: add it to the corpus description and run `python -m preprocess`, or leave the "
-                f"objective out with --objective-options {self.name}.weight=0"
+                f"{folder.folder}: no {self.corpus_class.described_text} for the split {split!r} (it has "
+                f"{', '.join(folder.splits) or 'none'}), which the objective {self.name} reads: add it to the corpus "
+                "description and run `python -m preprocess`, or leave the objective out with --objective-options "
+                f"{self.name}.weight=0"
             )
         for corpus in corpora.values():
             self.check(corpus)

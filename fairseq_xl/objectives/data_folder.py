@@ -105,6 +105,11 @@ class DataFolder:
         return [name for name in usable if split is None or self._has_pair(name, split)]
 
     @property
+    def splits(self) -> list[str]:
+        """The splits of the text of any language or pair."""
+        return sorted({path.name.partition(".")[0] for path in self.folder.glob("*/*.idx")})
+
+    @property
     def _languages(self) -> list[str]:
         return [code for code in self.dictionary.languages if is_begun(self.first / code / "train")]
 

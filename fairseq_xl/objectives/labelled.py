@@ -486,7 +486,7 @@ class LabelledObjective(FilesObjective, ABC):
                     logger.warning(
                         "the model has collapsed in %s: %.1f %% of its predictions are %r, which is right for %.1f %%; "
                         "a lower --lr, more updates or a warm-up that is shorter than the training may help",
-                        *(code, predicted, f"{self.name}: {label}" if self.named else label, gold),
+                        *(f"{code} (objective {self.name})" if self.named else code, predicted, label, gold),
                     )
 
 

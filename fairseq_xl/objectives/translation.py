@@ -78,7 +78,7 @@ class TranslationConfig(DirectionOptions, ObjectiveConfig):
 
 @Objective.register
 class Translation(SourceTargetObjective):
-    """Predicts the translation of a sentence."""
+    """Predicts the translation of a sentence; models of --arch xl_unmt_* translate by `xl_translation`."""
 
     Config = TranslationConfig
     name = "translation"
@@ -158,8 +158,9 @@ class Translation(SourceTargetObjective):
                 continue
             if prefix is None:
                 raise UserError(
-                    f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r}: add "
-                    "it to the corpus description and run `python -m preprocess`"
+                    f"{folder.folder}: no bitext {source}-{target} or {target}-{source} for the split {split!r} (the "
+                    f"folder has {', '.join(folder.splits) or 'none'}): add it to the corpus description and run "
+                    "`python -m preprocess`"
                 )
             corpora[name] = self._pairs(folder, split, prefix, source, target)
             if self.cfg.back_translated and trains:

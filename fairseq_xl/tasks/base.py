@@ -164,7 +164,7 @@ class XLTask(FairseqTask):
         """The identity of the task in checkpoints: plain Python, which loading cannot execute."""
         return {
             "format": FORMATS["checkpoint"],
-            "task": type(self).__name__,
+            "task": self.cfg._name,
             "dictionary": self.dictionary.digest(),
             "languages": list(self.dictionary.languages),
             "framing": self.framing.name,

@@ -133,13 +133,21 @@ class XLTranslationTask(XLSeq2SeqTask):
         pairs = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0).tolist()
         return f"{self.cfg._name} of {','.join(f'{names[source]}-{names[target]}' for source, target in pairs)}"
 
+    def options_without_effect(self, run: Any) -> dict[str, str]:
+        """As the base class; -s and -t name the direction of generation, --lang-pairs those of a training."""
+        unused = super().options_without_effect(run)
+        if self.cfg.lang_pairs and self.cfg.source_lang:
+            unused[f"-s {self.cfg.source_lang} -t {self.cfg.target_lang}"] = "--lang-pairs names the directions"
+        return unused
+
     # --- model -------------------------------------------------------------------------------------------------
 
     def check_architecture(self, cfg: Any) -> None:
         """As the base class; raises `UserError` for an encoder."""
         super().check_architecture(cfg)
         if not hasattr(cfg, "share_embeddings"):
-            raise UserError("--arch: translation needs an encoder-decoder, such as xl_mt_tiny")
+            name = getattr(cfg, "_name", None) or cfg.arch
+            raise UserError(f"--arch {name}: xl_translation runs encoder-decoders of xl_mt_* and xl_unmt_* only")
 
     def adapt_pretrained(self, pretrained: Pretrained, model: Any) -> Pretrained:
         """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""

@@ -187,6 +187,8 @@ class TrainingTask(PlannedTask, XLTask):
         self.language_module.attach(model, self.cfg.init_from, from_checkpoint)
         if not from_checkpoint:
             self.freeze_parameters(model)
+            if not any(parameter.requires_grad for parameter in model.parameters()):
+                raise UserError(f"--freeze {self.cfg.freeze}: no parameter is left to train")
         self.initialize(model, from_checkpoint)
         return model
 

@@ -333,6 +333,7 @@ def test_split_to_train_on_that_is_another(data_bin, tmp_path):
         (["--fp16", "True"], "unrecognized arguments: True: --fp16 takes no value"),
         (["--learning_rate", "1"], r"--learning_rate 1: did you mean --lr\?"),
         (["--save_dir", "x"], r"--save_dir x: did you mean --save-dir\?"),
+        (["--objectives", "mlm", "-s", "en"], "unrecognized arguments: -s en"),
         (["--objectives", "mlm", "tlm"], "tlm: --objectives takes one value; several are joined by commas"),
     ],
 )

@@ -102,7 +102,7 @@ def test_it_learns_and_predicts_every_line(data_bin, task_files, learned, tmp_pa
     for found in seen:
         mean = (float(found["accuracy_en"]) + float(found["accuracy_de"])) / 2
         assert float(found["accuracy"]) == pytest.approx(mean, abs=0.01)
-    assert "has collapsed" not in output.log.split("epoch 11 ends")[1]
+    assert "has collapsed" not in output.log.split("epoch 11 until")[1]
 
 
 def test_only_the_command_line_says_where_predictions_go(data_bin, learned, tmp_path):

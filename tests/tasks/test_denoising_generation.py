@@ -156,7 +156,7 @@ def test_mistakes_are_one_sentence(data_bin, texts, pretrained, tmp_path):
     refused(f"--corrupted-to {tmp_path / 'file'}: File exists", more=["--corrupted-to", tmp_path / "file"])
     files = write_titles(tmp_path / "titles")
     run_train(generation(data_bin, files, tmp_path / "run", "--max-update", 1, "--disable-validation"))
-    refused("was trained by XLGenerationTask, not with xdae", checkpoint=tmp_path / "run/checkpoint_last.pt")
+    refused("was trained by xl_generation, not with xdae", checkpoint=tmp_path / "run/checkpoint_last.pt")
     with pytest.raises(UserError, match="--denoise is for fairseq-generate; the task xl_pretraining trains"):
         run_train(
             generation(

@@ -24,7 +24,7 @@ from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.translation import Translation, TranslationConfig, _shares
 from fairseq_xl.objectives.translation_scores import TranslationScorer
 from tests.command_line import cli
-from tests.commands import denoising, run_generate, run_interactive, run_train, translation
+from tests.commands import denoising, pretraining, run_generate, run_interactive, run_train, translation
 from tests.tasks.resuming import LAST, check_stop
 
 MANY, FEW = 60, 15  # pairs of de-en and of en-fr
@@ -219,6 +219,14 @@ def test_a_direction_without_training_pairs_may_be_tried(data, tmp_path):
 def test_mistakes(data, tmp_path):
     with pytest.raises(UserError, match="--sampling-temperature 0.5: 1 or more"):
         run_train(train(data, tmp_path, *cli(sampling_temperature=0.5)))
+    with pytest.raises(
+        UserError, match="no bitext en-de or de-en for the split 'dev' .the folder has test, train, valid"
+    ):
+        run_train(translation(data, tmp_path, *cli(lang_pairs="en-de", max_tokens=100, valid_subset="dev")))
+    with pytest.raises(UserError, match="--freeze .*: no parameter is left to train"):
+        run_train(pretraining(data, tmp_path, *cli(max_update=1, freeze="*")))
+    output = run_train(train(data, tmp_path, *cli(max_update=1, s="en", t="de")))
+    assert "-s en -t de (--lang-pairs names the directions" in output.log
 
 
 def test_wrong_languages_without_training_text_are_not_logged(data, tmp_path):

@@ -196,13 +196,13 @@ def test_two_tables_do_not_fit_into_one(data_bin, tmp_path, separate):
 
 
 def test_models_and_objectives_that_do_not_go_together(data_bin, tmp_path):
-    with pytest.raises(UserError, match="xdae needs an encoder-decoder: --arch xl_xdae_tiny and the like"):
+    with pytest.raises(UserError, match="xdae needs an encoder-decoder: --arch xl_xdae_tiny, xl_unmt_tiny"):
         run_train(pretraining(data_bin, tmp_path, objectives="xdae"))
     with pytest.raises(UserError, match="xdae predicts one token at a step: --arch xl_xdae_tiny"):
         run_train(denoising(data_bin, tmp_path, "--arch", "xl_xfnp_tiny"))
     with pytest.raises(UserError, match="mlm needs an encoder: --arch xl_xlm_tiny and the like"):
         run_train(denoising(data_bin, tmp_path, objectives="mlm"))
-    with pytest.raises(UserError, match="--arch: translation needs an encoder-decoder, such as xl_mt_tiny"):
+    with pytest.raises(UserError, match="--arch xl_xdae_tiny: xl_translation runs encoder-decoders of xl_mt_"):
         run_train(translation(data_bin, tmp_path, "-s", "en", "-t", "de", "--arch", "xl_xdae_tiny"))
 
 

@@ -36,5 +36,8 @@ def check_direction(trained: Iterable[str], source: str, target: str, origin: An
     trained = list(trained)
     is_source = any(pair.startswith(f"{source}-") for pair in trained)
     if not is_source or not any(pair.endswith(f"-{target}") for pair in trained):
-        raise UserError(f"{origin} was trained for {', '.join(trained)}, not for {source}-{target}")
+        untrained = f"to {target}" if is_source else f"from {source}"
+        raise UserError(
+            f"{origin} was trained for {', '.join(trained)}, not for {source}-{target}: no direction is {untrained}"
+        )
     return f"{source}-{target}" in trained

@@ -1,4 +1,4 @@
-"""The encoder model. Equality with published encoders is in tests/checkpoints/test_keys.py."""
+"""The encoder model. Equality with published encoders is in tests/checkpoints/layouts."""
 
 import pytest
 import torch

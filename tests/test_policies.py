@@ -4,6 +4,7 @@ import argparse
 import ast
 import functools
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -377,6 +378,12 @@ def test_tools_find_nothing(command):
 
 def test_the_changelog_has_this_version():
     assert f"\n## {fairseq_xl.__version__} " in (ROOT / ".github" / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_no_test_imports_another_one():
+    """What several need is in builders.py of their folder, or in a module whose name says what it builds."""
+    pattern = re.compile(r"(from|import) tests\.([a-z_]+\.)*test_")
+    assert not [path for path in (ROOT / "tests").rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))]
 
 
 def test_every_objective_has_its_test():

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.bad_input.every_command import Place
+from tests.builders import write_task
 from tests.commands import classification, generation, pretraining, run_train, translation
 from tests.tasks.conftest import data_bin  # noqa: F401
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_same_language_generation import write_titles
+from tests.tasks.titles import write_titles
 
 
 @pytest.fixture(scope="session")
-def place(data_bin, tmp_path_factory):  # noqa: F811
+def place(data_bin, tmp_path_factory):
     """A place without errors, which tests only read: `Place.but` makes one with an error."""
     root = tmp_path_factory.mktemp("right")
     files, titles = write_task(root / "files", 1), write_titles(root / "titles")

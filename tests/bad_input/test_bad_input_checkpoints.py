@@ -1,6 +1,5 @@
 """Damaged and foreign checkpoints: every command that reads one says so, and no file is lost."""
 
-import os
 import zipfile
 
 import pytest
@@ -8,16 +7,6 @@ import torch
 
 from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, fails, line_of
 from tests.commands import run_train
-
-
-class MakesFolder:
-    """Makes a folder when it is unpickled by a reader that runs code of a file."""
-
-    def __init__(self, path):
-        self.path = str(path)
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
 
 
 def content(change):

@@ -14,8 +14,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.io.literals import check_literals
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
+from tests.bad_input.builders import MakesFolder
 from tests.bad_input.every_command import COMMANDS, TASKS, WITH_MODEL, fails, line_of
-from tests.bad_input.test_bad_input_checkpoints import MakesFolder
 from tests.commands import CPU, configuration, one_run, run_train
 
 PICKLED = "it holds posix.mkdir, and a checkpoint may hold only tensors and plain data"

@@ -16,6 +16,7 @@ from fairseq_xl.io.files import replacing
 from preprocess import binarize, files
 from preprocess.__main__ import main as preprocess
 from preprocess.pipeline import prepare
+from tests.bad_input.builders import one_line
 from tests.bad_input.every_command import COMMANDS, fails, line_of, with_small_files
 from tests.commands import run_train
 from tests.preprocess.tiny_corpus import change, content, write_corpus
@@ -33,14 +34,6 @@ def one_thread(monkeypatch):
     monkeypatch.setattr(binarize, "run_fairseq", preprocess_here)
     yield
     torch.set_num_threads(threads)
-
-
-def one_line(shown, *parts):
-    """Asserts that the last line a command showed is its error; log lines may precede it."""
-    assert "Traceback" not in shown, shown
-    last = shown.splitlines()[-1]
-    for part in parts:
-        assert str(part) in last, shown
 
 
 def test_checkpoint(place, tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from fairseq_xl.commands import main as fairseq_xl_command, mine_negatives
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.fingerprints import fingerprint
-from tests.bad_input.every_command import fails
-from tests.bad_input.test_bad_input_disk import one_line, with_small_files
+from tests.bad_input.builders import one_line
+from tests.bad_input.every_command import fails, with_small_files
 from tests.commands import dan, pretraining, run_train
 
 

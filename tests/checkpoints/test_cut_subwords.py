@@ -8,13 +8,13 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.subwords import FILES, in_folder, vocabulary_kind
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
-from tests.data.vocabulary.test_subwords import LINES, OPTIONS, folder  # noqa: F401
+from tests.data.vocabulary.builders import LINES, OPTIONS, folder  # noqa: F401
 
 KEPT = [LINES[0], "the Q house", "ous"]  # with an unknown character, and parts of words
 
 
 @pytest.fixture
-def used(folder):  # noqa: F811
+def used(folder):
     """The dictionary, and the symbols that the first line has."""
     dictionary = XLDictionary.load(folder / "dict.txt")
     encode, used = TextEncoder(folder, dictionary), np.zeros(len(dictionary), dtype=bool)
@@ -23,7 +23,7 @@ def used(folder):  # noqa: F811
     return dictionary, used
 
 
-def test_the_text_has_the_same_pieces(folder, used, tmp_path):  # noqa: F811
+def test_the_text_has_the_same_pieces(folder, used, tmp_path):
     dictionary, of_text = used
     kind, cut = vocabulary_kind(folder), tmp_path / "cut"
     cut.mkdir()
@@ -39,7 +39,7 @@ def test_the_text_has_the_same_pieces(folder, used, tmp_path):  # noqa: F811
         assert (cut / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_sub_words_of_other_text(folder, used, tmp_path):  # noqa: F811
+def test_sub_words_of_other_text(folder, used, tmp_path):
     dictionary, of_text = used
     dictionary.symbols[dictionary.index("the")] = "other"
     with pytest.raises(UserError, match="has the piece 'other', which .* lacks"):

@@ -5,7 +5,7 @@ import pytest
 from fairseq_xl.checkpoints.sentencepiece_extension import BONUS, extend, is_known
 from fairseq_xl.checkpoints.sentencepiece_surgery import BPE, Piece, ordinary_pieces, processor, read_model, verbatim
 from fairseq_xl.errors import UserError
-from tests.checkpoints.test_sentencepiece_surgery import BYTES, lines, train
+from tests.checkpoints.builders import BYTES, lines, train
 
 OLD, NEW = "ba da ga ka la ma na".split(), "ra sa ta wa ba".split()
 GREEK = "αβ γδ εζ ηθ".split()

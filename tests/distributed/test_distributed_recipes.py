@@ -21,13 +21,12 @@ from tiny_data import write_data_bin
 from fairseq_xl.objectives import settings_as_text
 from fairseq_xl.rehearsal import report
 from recipes.launch import flags, split_warmup_share
+from tests.builders import write_others, write_task
 from tests.command_line import cli
 from tests.commands import pretraining, run_train
 from tests.distributed.two_processes import ROOT
 from tests.tasks.conftest import write_encoded
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_labelled_objectives import write_others
-from tests.tasks.test_same_language_generation import write_titles
+from tests.tasks.titles import write_titles
 
 RECIPES = ROOT / "recipes"
 HYDRA = RECIPES / "xlm/hydra"

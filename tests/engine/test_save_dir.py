@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.engine import save_dir
 from fairseq_xl.errors import UserError
-from tests.io.test_checkpoints import one_sentence
+from tests.io.builders import one_sentence
 
 
 def restore(folder, file="checkpoint_last.pt", finetune=None, suffix=""):

@@ -19,7 +19,7 @@ from fairseq_xl.optimizers import precision
 from fairseq_xl.optimizers.adam import XLAdam
 from tests.commands import ON, equal_parameters, load, pretraining, run_train, translation, unlabelled
 from tests.devices import DEVICES, no_sync
-from tests.tasks.test_resume import SAVING, losses_after
+from tests.tasks.resuming import SAVING, losses_after
 from tests.waits import Waits
 
 NO_DROPOUT = ["--dropout", 0, "--attention-dropout", 0]

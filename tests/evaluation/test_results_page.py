@@ -9,7 +9,7 @@ import pytest
 from fairseq_xl.commands import results, score_xglue, score_xtreme
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import results_page, xglue, xtreme
-from tests.evaluation.test_benchmarks import ANSWERS, QUESTIONS, XGLUE, write
+from tests.evaluation.builders import ANSWERS, QUESTIONS, XGLUE, write
 
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)> & <b>"
 VOID = {"meta"}

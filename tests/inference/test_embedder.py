@@ -11,8 +11,8 @@ from fairseq_xl.commands.retrieve import main
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import averages, cosine, evaluate_similarity, read_pairs
 from fairseq_xl.inference.embedder import Embedder, Embedders, batches, pool
+from tests.builders import write_task
 from tests.commands import classification, pretraining, run_train, translation
-from tests.tasks.test_classification import write_task
 from tests.tasks.tiny_text import sentences, write
 
 

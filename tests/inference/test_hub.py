@@ -14,11 +14,11 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.decoding_options import OPTIONS
 from fairseq_xl.inference.hub import HubInterface
 from fairseq_xl.modules.output import OutputLayer
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import classification, dan, denoising, generation, pretraining, run_generate, run_train, translation
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import EMPTY, LONG
+from tests.tasks.titles import write_titles
 
 ONCE = ["--max-update", 1, "--disable-validation"]
 TEXT = ["das Haus geht unter Wasser", "ein Buch", "klein gruen hinter Licht das Stein liest"]

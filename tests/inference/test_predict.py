@@ -18,6 +18,7 @@ from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_sentences
 from fairseq_xl.inference.base import Predictor
 from fairseq_xl.io.text import is_blank
+from tests.builders import asked, ranked, several, tagged, write_task
 from tests.command_line import cli
 from tests.commands import (
     classification,
@@ -32,11 +33,8 @@ from tests.commands import (
 )
 from tests.hostile_text import LINES
 from tests.tasks.conftest import write_encoded
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_finetuning_tasks import asked, ranked, tagged
-from tests.tasks.test_labelled_objectives import several
-from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import EMPTY, TEST_LINES, sentences
+from tests.tasks.titles import write_titles
 
 SHORT = ["--max-update", 4, "--lr", 0.02, "--disable-validation", "--no-epoch-checkpoints"]
 SUFFIX = {"question_answering": "json"}

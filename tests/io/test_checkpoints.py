@@ -19,6 +19,7 @@ import fairseq_xl
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import bounds
 from fairseq_xl.io.checkpoints import is_finite, load_checkpoint, load_plain
+from tests.io.builders import checkpoint, one_sentence
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,28 +39,6 @@ class MakesFolder:
 
 class Unlisted:
     pass
-
-
-def checkpoint(**more):
-    return {
-        "args": None,
-        "cfg": {"task": {"_name": "xl_translation"}},
-        "model": {"weight": torch.arange(4.0)},
-        "optimizer_history": [{"num_updates": 3, "lr_scheduler_state": {}}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-        **more,
-    }
-
-
-def one_sentence(error, *names):
-    message = str(error.value)
-    words = message
-    for name in names:
-        words = words.replace(str(name), "")  # a folder's path may have any length
-    assert "\n" not in message and len(words) < 400
-    for name in names:
-        assert str(name) in message
-    return message
 
 
 def test_a_checkpoint_loads(tmp_path):

@@ -12,7 +12,7 @@ import fairseq_xl
 from fairseq_xl.engine import saving
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
-from tests.io.test_checkpoints import checkpoint, one_sentence
+from tests.io.builders import checkpoint, one_sentence
 from tests.warm_python import python
 
 

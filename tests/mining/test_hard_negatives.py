@@ -21,22 +21,7 @@ from fairseq_xl.io.files import write_json
 from fairseq_xl.mining import hard_negatives
 from fairseq_xl.tasks.base import XLTask
 from tests.commands import dan, pretraining, run_train
-
-MADE_WITH = {"checkpoint": 1}
-
-
-class FixedVectors:
-    """A random vector for each sentence, a function of its tokens only."""
-
-    def __init__(self, channels=6):
-        self.channels, self.calls = channels, 0
-
-    def __call__(self, side, lines):
-        self.calls += 1
-        return np.stack([self.vector(side[line].tolist()) for line in lines])
-
-    def vector(self, tokens):
-        return np.random.default_rng(tokens).normal(size=self.channels).astype(np.float32)
+from tests.mining.builders import MADE_WITH, FixedVectors
 
 
 @pytest.fixture

@@ -27,10 +27,10 @@ from fairseq_xl.objectives.labelled import LabelledObjective
 from fairseq_xl.objectives.ranking import Ranking
 from fairseq_xl.serving.runtime import Exported
 from fairseq_xl.tasks.finetuning import define_tasks
+from tests.builders import validation_losses
 from tests.command_line import cli
 from tests.commands import labeled, load, pretraining, run_train, run_validate
 from tests.tasks.conftest import data_bin  # noqa: F401
-from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ def write_pairs(folder):
             (folder / f"{split}.{code}.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 
-def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_bin, tmp_path, caplog):  # noqa: F811
+def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_bin, tmp_path, caplog):
     """It is a task and a criterion with an option of its own; a wrong entry point beside it is only named."""
     messages = [record.getMessage() for record in caplog.get_records("setup")]
     assert any("objective 'wrong' of the installed package my-types cannot be used" in each for each in messages)
@@ -114,7 +114,7 @@ def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_
 @pytest.mark.slow
 def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
     installed,
-    data_bin,  # noqa: F811
+    data_bin,
     tmp_path,
     capsys,
     monkeypatch,

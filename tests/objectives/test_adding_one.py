@@ -13,7 +13,7 @@ from fairseq_xl import objectives
 from fairseq_xl.errors import UserError
 from fairseq_xl.objectives import OBJECTIVES
 from tests.commands import load, pretraining, run_train, run_validate
-from tests.io.test_checkpoints import one_sentence
+from tests.io.builders import one_sentence
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "tests/examples/replaced_tokens.py"

@@ -12,10 +12,10 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.squad import Question, read_questions
 from fairseq_xl.objectives.question_answering import (
     QuestionAnswering,
-    QuestionAnsweringConfig,
     answer_tokens,
     best_span,
 )
+from tests.objectives.builders import options
 
 END = 2
 CONTEXT = "abcdefghijklmnopqrstuvwxyz" * 2
@@ -30,11 +30,6 @@ class Letters:
     def spans(self, text, language):
         places = np.arange(len(text))
         return self(text, language)[:-1], np.stack([places, places + 1], axis=1)
-
-
-def options(**changed):
-    values = dict(length=30, question_length=8, stride=10, answer_length=30, normalization="squad")
-    return QuestionAnsweringConfig(**(values | changed))
 
 
 @pytest.fixture

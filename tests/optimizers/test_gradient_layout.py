@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_xl.optimizers import base
 from tests.commands import run_train
-from tests.distributed.test_distributed_training import folders, headed, runs  # noqa: F401
+from tests.distributed.builders import folders, headed, runs  # noqa: F401
 
 #: a run for each kind of model and of output
 RUNS = ["mlm-tlm", "all-cycle", "similarity", "denoising", "future", "next-sentence", "translation", "labelled"]
@@ -28,7 +28,7 @@ def copied(monkeypatch):
 
 
 @pytest.mark.parametrize("name, form", [*((name, "fp32") for name in RUNS), ("mlm-tlm", "memory-efficient-bf16")])
-def test_the_layout_of_gradients_is_that_of_parameters(folders, headed, tmp_path, copied, name, form):  # noqa: F811
+def test_the_layout_of_gradients_is_that_of_parameters(folders, headed, tmp_path, copied, name, form):
     line, frequency, _ = runs(*folders)[name]
     more = ["--optimizer", "xl_adam", "--disable-validation", *([] if form == "fp32" else [f"--{form}"])]
     run_train([*line, *more, "--save-dir", tmp_path, "--update-freq", frequency, "--max-update", 2])

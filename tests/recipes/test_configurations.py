@@ -6,31 +6,19 @@ Those of the papers are rehearsed in test_rehearsal.py.
 import re
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
-from fairseq import models
 
 import fairseq_xl
 from fairseq_xl.checkpoints.stacks import copy_stack
-from fairseq_xl.data.framing import Framing
 from fairseq_xl.io import yaml_files
-from fairseq_xl.objectives import build_objectives
-from recipes import experiment, updates
+from recipes import experiment
 from recipes.launch import flags, split_warmup_share
+from tests.recipes.configurations import PRETRAINING, RECIPES, VECO, XLM, build, configuration, objectives_of
 
 fairseq_xl.register()
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-XLM, VECO = RECIPES / "xlm/config", RECIPES / "veco/config"
 
-PRETRAINING = {
-    "paper": [XLM / "pretrain.yaml"],
-    "paper-mt": [XLM / "pretrain.yaml", XLM / "pretrain-mt.yaml"],
-    "toy": [XLM / "pretrain.yaml", XLM / "pretrain-toy.yaml"],
-    "lohelp": [XLM / "pretrain.yaml", RECIPES / "lohelp/pretrain.yaml"],
-}
 TRANSLATION = {
     "paper-mt": [XLM / "translate.yaml"],
     "toy": [XLM / "translate.yaml", XLM / "translate-toy.yaml"],
@@ -56,22 +44,6 @@ MEDIUM = {
     "xfnp": [RECIPES / "xglue/config/xfnp.yaml", RECIPES / "xglue/config/xfnp-medium.yaml"],
     "monotrans": [RECIPES / "monotrans/config/pretrain.yaml", RECIPES / "monotrans/config/medium.yaml"],
 }
-
-
-def configuration(files, *more):
-    arguments = ["data", "--user-dir", str(RECIPES.parent / "fairseq_xl"), *split_warmup_share(flags(files))[0], *more]
-    return updates.configuration(arguments)
-
-
-def objectives_of(cfg, dictionary):
-    """{name: `Objective`} of a configuration of xl_pretraining."""
-    framing = Framing.of("xl", dictionary)
-    return build_objectives(cfg.task.objectives, cfg.task.objective_options, dictionary, framing)
-
-
-def build(cfg, dictionary):
-    with torch.device("meta"):
-        return models.build_model(cfg.model, SimpleNamespace(dictionary=dictionary))
 
 
 @pytest.mark.parametrize("objectives", ["clm", "mlm", "mlm,tlm"])

@@ -10,7 +10,7 @@ import pytest
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from recipes.report import Report, main as report_main
-from tests.recipes.test_configurations import RECIPES, VECO, XLM, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES, VECO, XLM, build, configuration, objectives_of
 
 EVIDENCE = RECIPES / "evidence"
 RESULTS = EVIDENCE / "results"

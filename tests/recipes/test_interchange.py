@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from preprocess.sample.__main__ import main as write_sample
-from tests.recipes.test_configurations import RECIPES
+from tests.recipes.configurations import RECIPES
 
 pytestmark = pytest.mark.usefixtures("warm")
 ROOT = Path(__file__).resolve().parents[2]

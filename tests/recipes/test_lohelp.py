@@ -1,35 +1,15 @@
 """The comparison on real text, run at nano size on a corpus folder of synthetic text."""
 
 import json
-import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
 
 from preprocess.sample.__main__ import main as write_sample
+from tests.recipes.lohelp_script import ROOT, run
 
 pytestmark = pytest.mark.usefixtures("warm")
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*command):
-    environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=600
-    )
-
-
-def write_pairs(folder):
-    """tasks/qam of a corpus folder from its tasks/nc: label, first words of the passage, passage."""
-    for path in (folder / "tasks/nc").rglob("*.tsv"):
-        rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-        target = folder / "tasks/qam" / path.relative_to(folder / "tasks/nc")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lines = [f"{label}\t{' '.join(text.split()[:3])}\t{text}\n" for label, text in rows]
-        target.write_text("".join(lines), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

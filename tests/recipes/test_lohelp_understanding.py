@@ -8,7 +8,7 @@ import pytest
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
-from tests.recipes.test_configurations import RECIPES, build, configuration
+from tests.recipes.configurations import RECIPES, build, configuration
 
 pytestmark = pytest.mark.usefixtures("warm")
 COMPARISON = RECIPES / "lohelp/understanding.yaml"

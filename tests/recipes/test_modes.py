@@ -10,7 +10,7 @@ from preprocess.readers import xnli
 from recipes import report
 from recipes.experiment_file import Experiment
 from tests.commands import MAX_POSITIONS
-from tests.recipes.test_unicoder import FINETUNE, accuracies, drive, write
+from tests.recipes.unicoder_script import FINETUNE, accuracies, drive, write
 from tests.tasks.conftest import write_encoded
 
 pytestmark = pytest.mark.usefixtures("warm")

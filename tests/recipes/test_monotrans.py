@@ -21,9 +21,9 @@ from preprocess.disjoint import main as disjoint
 from preprocess.sample.__main__ import main as write_sample
 from recipes import best_seed, experiment, updates
 from recipes.launch import flags, split_warmup_share
-from tests.recipes.test_configurations import objectives_of
-from tests.recipes.test_lohelp import write_pairs
-from tests.recipes.test_understanding import RANKED, TAGGED, asked
+from tests.recipes.answers import RANKED, TAGGED, asked
+from tests.recipes.configurations import objectives_of
+from tests.recipes.lohelp_script import write_pairs
 from tests.tasks.tiny_text import write
 
 pytestmark = pytest.mark.usefixtures("warm")

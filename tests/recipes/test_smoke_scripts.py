@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tests.recipes.test_configurations import RECIPES
+from tests.recipes.configurations import RECIPES
 
 pytestmark = pytest.mark.usefixtures("warm")
 SCRIPTS = sorted(path.relative_to(RECIPES) for path in RECIPES.glob("*/smoke*.sh"))

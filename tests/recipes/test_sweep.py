@@ -9,8 +9,8 @@ from fairseq_xl.objectives import OBJECTIVES, load_all
 from recipes import best_of_grid, experiment
 from recipes.experiment_file import Experiment
 from tests.commands import MAX_POSITIONS
-from tests.recipes.test_configurations import RECIPES
-from tests.recipes.test_understanding import TAGGED
+from tests.recipes.answers import TAGGED
+from tests.recipes.configurations import RECIPES
 from tests.tasks.conftest import write_encoded
 
 pytestmark = pytest.mark.usefixtures("warm")

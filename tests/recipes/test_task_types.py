@@ -9,7 +9,7 @@ from preprocess.readers import xglue, xtreme
 from recipes.experiment_file import Experiment
 from recipes.finetuning import languages_of
 from recipes.launch import flags, split_warmup_share
-from tests.recipes.test_configurations import RECIPES, XLM, configuration
+from tests.recipes.configurations import RECIPES, XLM, configuration
 
 TYPES = ["classification", "ranking", "tagging", "question-answering"]
 METRICS = dict(zip(TYPES, ["accuracy", "ndcg", "f1", "f1"]))

@@ -17,19 +17,12 @@ from recipes.twelve_words import WORDS, questions
 from recipes.xglue import small_release
 from recipes.xtreme import small_release as small_xtreme
 from tests.commands import MAX_POSITIONS
-from tests.recipes.test_configurations import RECIPES
-from tests.recipes.test_veco import run, succeeded
+from tests.recipes.answers import RANKED, TAGGED, asked
+from tests.recipes.configurations import RECIPES
+from tests.recipes.veco_script import run, succeeded
 from tests.tasks.conftest import write_encoded
 
 pytestmark = pytest.mark.usefixtures("warm")
-TAGGED = "the\tO\nriver\tB-X\nstone\tI-X\n\nwater\tO\n\n"
-RANKED = "1\triver\tthe river\n0\triver\twater\n"
-
-
-def asked(name):
-    answers = [{"text": "river", "answer_start": 4}]
-    question = {"id": name, "question": "river", "answers": answers}
-    return json.dumps({"data": [{"paragraphs": [{"context": "the river stone", "qas": [question]}]}]})
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment, experiment_file
 from recipes.experiment_file import Experiment
 from recipes.settings import Digests
-from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
-from tests.recipes.test_lohelp import run, write_pairs
+from tests.recipes.configurations import RECIPES, XLM, build, configuration, objectives_of
+from tests.recipes.lohelp_script import run, write_pairs
+from tests.recipes.unicoder_script import COMPARISON, FINETUNE, accuracies, drive, write
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "unicoder/config"
-COMPARISON, FINETUNE = (RECIPES / f"unicoder/{name}.yaml" for name in ("experiment", "finetune"))
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]
 SIZES = {"paper": [CONFIG / "pretrain.yaml"], "toy": [CONFIG / "pretrain.yaml", CONFIG / "toy.yaml"]}
 CLASSIFICATION = {
@@ -81,15 +81,6 @@ def test_a_classifier_starts_from_the_pretraining_of_its_size(size, dictionary):
     assert new == []
 
 
-def write(path, content):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-
-
-def accuracies(**languages):
-    return {"languages": {code: {"accuracy": accuracy} for code, accuracy in languages.items()}}
-
-
 def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, capsys):
     """A passage is told by its word: English by itself, German by itself alone, so that zero-shot is half right."""
     write(tmp_path / "out/unicoder/nc-cross-lingual-1/scores.json", accuracies(en=70.0, de=50.0))
@@ -109,12 +100,6 @@ def test_tables_of_two_ways_to_fine_tune_beside_a_baseline(tmp_path, capsys):
     assert "| Unicoder | 72.0 | 70.0 | 71.0 |" in together
     assert f"| {tfidf}, each language alone | 100.0 | 100.0 | 100.0 |" in together
     assert "| majority | 50.0 | 50.0 | 50.0 |" in alone and "| majority | 50.0 | 50.0 | 50.0 |" in together
-
-
-def drive(file, *values, output, only, updates=2):
-    """Runs steps of an experiment in this process."""
-    options = ["--output", output, "--only", ",".join(only), "--updates", updates]
-    experiment.main([str(argument) for argument in (file, *options, *values)])
 
 
 def refused(*values, output, only="cross-lingual"):

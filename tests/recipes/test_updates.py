@@ -5,10 +5,10 @@ from fairseq import options
 
 from fairseq_xl.errors import UserError
 from recipes import launch, updates
+from tests.builders import several
 from tests.command_line import cli
 from tests.commands import CPU, classification, configuration, pretraining, run_train
 from tests.tasks.conftest import write_encoded
-from tests.tasks.test_labelled_objectives import several
 
 LINEAR = cli(lr_scheduler="polynomial_decay", max_epoch=3, no_save=True, disable_validation=True)
 

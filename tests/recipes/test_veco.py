@@ -1,10 +1,7 @@
 """VECO's recipes at nano size, through their own scripts: pre-training in two stages, WMT14 in the official format."""
 
 import json
-import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,12 +14,12 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from tests.recipes import test_lohelp
-from tests.recipes.test_configurations import RECIPES, XLM, configuration
+from tests.recipes.configurations import RECIPES, XLM, configuration
+from tests.recipes.veco_script import run, succeeded
 
 pytest_plugins = "tests.preprocess.readers.small_wmt"
 lohelp_corpus = test_lohelp.corpus  # a fixture
 pytestmark = pytest.mark.usefixtures("warm")
-ROOT = Path(__file__).resolve().parents[2]
 COMPARISON = RECIPES / "veco/experiment.yaml"
 CORPUS = """
 languages: [en, de, fr]
@@ -36,25 +33,6 @@ bitext:
 """
 NANO = "max-update: 2\nsave-interval-updates: 1\nlog-interval: 1\n"
 SHAPE = "embed-dim: 16\nffn-dim: 32\nheads: 2\n"
-
-
-def run(*command, timeout=600):
-    environment = os.environ | {"XL_EXTRAS": "tests", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*map(str, command)],
-        cwd=ROOT,
-        env=environment,
-        text=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=timeout,
-    )
-
-
-def succeeded(done):
-    """What was shown on the way, and printed."""
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stderr, done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
-from tests.recipes.test_configurations import RECIPES, VECO, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES, VECO, build, configuration, objectives_of
 
 pytestmark = pytest.mark.usefixtures("warm")
 ABLATION = RECIPES / "veco/ablation.yaml"

@@ -3,7 +3,7 @@
 import pytest
 
 from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
-from tests.recipes.test_configurations import RECIPES, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES, build, configuration, objectives_of
 
 CONFIG = RECIPES / "xglue/config"
 SIZES = {"paper": [CONFIG / "xfnp.yaml"], "toy": [CONFIG / "xfnp.yaml", CONFIG / "xfnp-toy.yaml"]}

@@ -13,7 +13,7 @@ from preprocess.sample.__main__ import main as write_sample
 from recipes import experiment
 from recipes.experiment_file import Experiment
 from recipes.report import Report
-from tests.recipes.test_configurations import RECIPES, XLM, build, configuration, objectives_of
+from tests.recipes.configurations import RECIPES, XLM, build, configuration, objectives_of
 from tests.tasks.conftest import data_bin  # noqa: F401
 
 XGLUE, LOHELP = RECIPES / "xglue", RECIPES / "lohelp"
@@ -252,7 +252,7 @@ def sweep(study, data, output, files, *more):
 
 
 @pytest.mark.slow
-def test_the_noises_of_the_paper(warm, data_bin, official, tmp_path):  # noqa: F811
+def test_the_noises_of_the_paper(warm, data_bin, official, tmp_path):
     """G14, on XGLUE's titles; a repeated run writes no checkpoint."""
     pretraining = " ".join(map(str, [XGLUE / "config/xdae-toy.yaml", *SHORT, "--warmup-updates", 1]))
     command = ["noise", data_bin, tmp_path / "out", official("ntg"), f"pretraining={pretraining}"]
@@ -272,7 +272,7 @@ def test_the_noises_of_the_paper(warm, data_bin, official, tmp_path):  # noqa: F
 
 
 @pytest.mark.slow
-def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
+def test_studies_of_languages(warm, data_bin, official, tmp_path):
     """G11, G12 and, by ROUGE-L, G15, on XGLUE's questions, with the English files as those of German too."""
     files = tmp_path / "qg"
     files.mkdir()
@@ -300,7 +300,7 @@ def test_studies_of_languages(warm, data_bin, official, tmp_path):  # noqa: F811
     assert rows[1].endswith(" |  |  |") and rows[2].startswith("| de |  | ")  # each language on its own
 
 
-def test_summaries_at_nano_size(warm, data_bin, official, tmp_path):  # noqa: F811
+def test_summaries_at_nano_size(warm, data_bin, official, tmp_path):
     """G15: trained on and selected by English, tested in both languages, by ROUGE-L."""
     settings = f"settings={XGLUE}/config/generation-toy.yaml {' '.join(map(str, SHORT))}"
     files = [f"data={data_bin}", f"files={official('ntg')}", "languages=en,de"]

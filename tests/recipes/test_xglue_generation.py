@@ -9,10 +9,10 @@ from fairseq_xl.checkpoints.stacks import copy_stack
 from fairseq_xl.evaluation import generation_scores as scores
 from fairseq_xl.evaluation.bleu import read_generated
 from tests.command_line import cli
-from tests.recipes.test_configurations import RECIPES, build, configuration
-from tests.recipes.test_lohelp import run
+from tests.recipes.configurations import RECIPES, build, configuration
+from tests.recipes.lohelp_script import run
 from tests.tasks.conftest import data_bin  # noqa: F401
-from tests.tasks.test_same_language_generation import SPLITS, write_titles
+from tests.tasks.titles import SPLITS, write_titles
 
 pytestmark = pytest.mark.usefixtures("warm")
 CONFIG = RECIPES / "xglue/config"
@@ -57,7 +57,7 @@ NANO = "--encoder-layers 1 --decoder-layers 1 --embed-dim 16 --ffn-dim 32 --head
 
 
 @pytest.fixture(scope="module")
-def nano(data_bin, tmp_path_factory):  # noqa: F811
+def nano(data_bin, tmp_path_factory):
     """Its folder: files, titles in three languages; text, a test set; xdae and xfnp, models of two updates."""
     folder = tmp_path_factory.mktemp("nano")
     write_titles(folder / "files")
@@ -94,14 +94,14 @@ WRITING = {"GENERATE": "--beam 1 --max-len-b 8"}
 
 
 @pytest.fixture(scope="module")
-def pivot(nano, data_bin):  # noqa: F811
+def pivot(nano, data_bin):
     """Fine-tuning on English with sources of 8 tokens: its command and what it printed."""
     command = command_of(nano, data_bin, "pivot", nano / "pivot", "--length", 8)
     return command, succeed(*command, **WRITING).stderr
 
 
 @pytest.mark.parametrize("mode, trained", [("pivot", "en"), ("multi-language", "en,de,fr")])
-def test_every_language_is_scored(nano, data_bin, pivot, mode, trained):  # noqa: F811
+def test_every_language_is_scored(nano, data_bin, pivot, mode, trained):
     if mode != "pivot":
         succeed(*command_of(nano, data_bin, mode, nano / mode), **WRITING)
     result = json.loads((nano / mode / "scores.json").read_text())
@@ -145,7 +145,7 @@ def test_repeated_run_generates_only_what_is_missing(nano, pivot):
     assert f"error: {folder} was made with other settings or weights" in done.stderr
 
 
-def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):  # noqa: F811
+def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):
     checkpoint = nano / "xfnp/checkpoint_last.pt"
     command = command_of(nano, data_bin, "pivot", tmp_path / "titles", "--arch", "xl_xfnp_tiny")
     command[command.index(nano / "xdae/checkpoint_last.pt")] = checkpoint
@@ -155,7 +155,7 @@ def test_an_xfnp_is_fine_tuned(nano, data_bin, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("objective, split, more", [("xdae", "test", []), ("xfnp", "valid", ["--gen-subset=valid"])])
-def test_denoising_beside_copying(nano, data_bin, objective, split, more):  # noqa: F811
+def test_denoising_beside_copying(nano, data_bin, objective, split, more):
     checkpoint = nano / objective / "checkpoint_last.pt"
     command = [
         "bash",
@@ -188,7 +188,7 @@ def test_a_mode_that_there_is_not(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):  # noqa: F811
+def test_denoising_looks_at_its_arguments_first(nano, data_bin, tmp_path):
     checkpoint = nano / "xdae/checkpoint_last.pt"
     for arguments, said in (
         (["foo", data_bin, checkpoint, "en"], "OBJECTIVE foo: one of xdae, xfnp"),

@@ -9,14 +9,9 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.flags import overridden
 from fairseq_xl.rehearsal.counting import count
 from fairseq_xl.rehearsal.setting import Setting, parse_flags
+from tests.rehearsal.builders import PRETRAIN
 
 fairseq_xl.register()
-
-PRETRAIN = (
-    *("--task", "xl_pretraining", "--criterion", "xl_pretraining", "--arch", "xl_xlm_tiny", "--max-positions", "64"),
-    *("--objectives", "mlm", "--objective-options", "mlm.length=64 mlm.batch_sentences=4"),
-    *("--optimizer", "adam", "--lr", "0.001", "--updates-per-epoch", "10", "--max-tokens", "1024"),
-)
 
 
 def counted(folder, *more, **values):

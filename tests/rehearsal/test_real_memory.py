@@ -18,7 +18,7 @@ from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.optimizers import _sharded as sharded, precision
 from fairseq_xl.rehearsal import counting
 from fairseq_xl.rehearsal.setting import Setting, prepare
-from tests.rehearsal.test_counting import PRETRAIN
+from tests.rehearsal.builders import PRETRAIN
 
 fairseq_xl.register()
 

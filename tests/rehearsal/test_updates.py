@@ -18,7 +18,7 @@ from fairseq_xl import commands
 from fairseq_xl.errors import UserError
 from fairseq_xl.rehearsal import launcher, updates
 from fairseq_xl.rehearsal.setting import Prepared, Setting, prepare
-from tests.rehearsal.test_counting import PRETRAIN
+from tests.rehearsal.builders import PRETRAIN
 from tests.warm_python import python
 
 fairseq_xl.register()

@@ -7,8 +7,8 @@ import torch
 from fairseq_xl.errors import UserError
 from fairseq_xl.serving.export import build_graphs, input_ranges
 from fairseq_xl.serving.export_checks import BOUND, differences
+from tests.serving.builders import xlm
 from tests.serving.conftest import randomized
-from tests.serving.test_graphs import xlm
 
 
 @pytest.fixture(scope="module")

@@ -15,19 +15,15 @@ from fairseq_xl.models.ngram_decoder import XLNgramDecoderModel
 from fairseq_xl.objectives.ranking import Ranking
 from fairseq_xl.objectives.tagging import Tagging
 from fairseq_xl.serving.export import build_graphs
+from tests.serving.builders import END, PAD, xlm
 from tests.serving.conftest import SIZES, export, make_task, randomized
 
-PAD, END = 1, 2
 ROWS = (  # batches of sentences and pairs: one token; one row; padding; the model's longest input
     [[0]],
     [[0, 5, 6, 7, 2, 2, 9, 10, 2]],
     [[0, 5, 6, 7, 2, 2, 9, 10, 2], [0, 4, 2], [0, 8, 8, 2, 2, 2], [0, 11, 12, 13, 14, 2], [0, 2]],
     [[0, *range(4, 20), 4, 5, 6, 7, 8, 9, 2], [0, 15, 2]],
 )
-
-
-def xlm(dictionary):
-    return XLEncoderModel(EncoderConfig(**SIZES, layers=2), len(dictionary), PAD, 3)
 
 
 def xlmr(dictionary):

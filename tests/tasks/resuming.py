@@ -1,6 +1,13 @@
 """Stopped runs that are resumed bit-identically: checks for the tests of several tasks."""
 
-from tests.commands import equal_parameters, load, run_train
+from tests.commands import (
+    equal_parameters,
+    load,
+    run_train,
+)
+
+WITH_WORKERS = ["--cpu", "--num-workers", "2", "--no-progress-bar"]
+SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
 
 LAST = "checkpoint_last.pt"
 
@@ -40,3 +47,7 @@ def check_stop(line, folder, whole, stop, last):
     assert parts[0].losses + parts[1].losses == whole[1].losses
     assert "other settings" not in parts[1].log
     assert equal_parameters(load(folder / LAST), load(whole[0] / LAST))
+
+
+def losses_after(output, update):
+    return [output.updates[number] for number in sorted(output.updates) if number > update]

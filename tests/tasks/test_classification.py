@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import random
 import re
 import shutil
 
@@ -17,40 +16,13 @@ from fairseq_xl.evaluation import classification_scores as scores
 from fairseq_xl.io.checkpoints import load_checkpoint, save_checkpoint
 from fairseq_xl.objectives.classification import Classification
 from fairseq_xl.objectives.predictions import Predictions
+from tests.builders import SPLITS, validation_losses, write_task
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
-from tests.tasks.test_evaluation_commands import validation_losses
-from tests.tasks.tiny_text import WORDS, sentences
 
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
 CUT = gzip.compress(b"river\ta\n")[:-1]
-SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partial
-
-
-def write_task(root, sides):
-    """SPLIT.XX.tsv: the label of a sentence says whether its word is that for `river` or for `stone`.
-
-    In pairs, the second side decides the label; the first has either word at random.
-    """
-    root.mkdir()
-    for split, count in SPLITS.items():
-        rng = random.Random(split)
-        drawn = sentences(WORDS, count * sides, f"{split} classes")
-        for code in ("en", "de", "fr"):
-            lines = []
-            for number in range(count):
-                texts, topic = [], None
-                for side in range(sides):
-                    topic = rng.randrange(2)
-                    plain = [
-                        word for word in drawn[code][number * sides + side].split() if word not in WORDS[code][3:5]
-                    ]
-                    plain.insert(rng.randint(0, len(plain)), WORDS[code][3 + topic])
-                    texts.append(" ".join(plain))
-                lines.append("\t".join((("river", "stone")[topic], *texts)))
-            (root / f"{split}.{code}.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return root
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.objectives import corrupted_lines
 from tests.command_line import cli
 from tests.commands import denoising, generation, run_generate, run_train
-from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
+from tests.tasks.titles import write_titles
 
 ARCHITECTURES = {"xdae": [], "xfnp": ["--arch", "xl_xfnp_tiny"]}
 

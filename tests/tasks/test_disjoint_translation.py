@@ -10,11 +10,11 @@ from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from tests.command_line import cli
 from tests.commands import run_interactive, run_train, unsupervised
-from tests.preprocess.test_disjoint import joined, parts  # noqa: F401  fixtures
+from tests.preprocess.builders import joined, parts  # noqa: F401  fixtures
 
 
 @pytest.fixture(scope="module")
-def checkpoint(joined, tmp_path_factory):  # noqa: F811
+def checkpoint(joined, tmp_path_factory):
     """A model of both directions after a few updates."""
     folder = tmp_path_factory.mktemp("translator")
     more = cli(langs="en,de", max_update=24, disable_validation=True, lr=0.02)
@@ -32,7 +32,7 @@ SUBWORDS = ["--bpe", "xl_subwords"]
 
 
 @pytest.mark.parametrize("source, target", [("en", "de"), ("de", "en")])
-def test_each_language_has_its_subwords(parts, joined, checkpoint, source, target):  # noqa: F811
+def test_each_language_has_its_subwords(parts, joined, checkpoint, source, target):
     """fairseq-interactive reads raw text as `TextEncoder` does; no text has a suffix, and raw pieces keep theirs."""
     lines = (parts / f"valid.{source}").read_text(encoding="utf-8").splitlines()
     texts = [" ".join(text.split()[:4]) for text in lines if text]
@@ -53,7 +53,7 @@ def test_each_language_has_its_subwords(parts, joined, checkpoint, source, targe
     assert run_interactive([*arguments, "--remove-bpe", "sentencepiece"], texts).lines("D") == found
 
 
-def test_what_is_refused(joined, checkpoint, tmp_path):  # noqa: F811
+def test_what_is_refused(joined, checkpoint, tmp_path):
     model = joined / "en" / "sentencepiece.model"
     with pytest.raises(UserError, match="--bpe sentencepiece: the languages of .* share no piece: give --bpe xl_subw"):
         run_interactive(

@@ -1,6 +1,5 @@
 """fairseq-validate and fairseq-eval-lm agree with training's own validation."""
 
-import json
 import math
 import re
 
@@ -11,22 +10,11 @@ from torch.nn import functional as F
 
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.errors import UserError
+from tests.builders import eval_lm, validation_losses
 from tests.command_line import cli
 from tests.commands import pretraining, run_eval_lm, run_train, run_validate, translation
 
 BLOCK = 32  # --objective-options clm.length
-
-
-def validation_losses(output):
-    """[{name: value}] of every validation, from the log."""
-    found = []
-    for message in output.log.splitlines():
-        if message.startswith('{"epoch"') and '"valid_' in message:  # of a training
-            found.append({name.removeprefix("valid_"): value for name, value in json.loads(message).items()})
-        elif "valid on 'valid' subset" in message:  # of fairseq-validate
-            parts = [part.strip().partition(" ") for part in message.split(" | ")]
-            found.append({name: value for name, _, value in parts})
-    return found
 
 
 LINES = {
@@ -60,16 +48,6 @@ def language_model(data_bin, tmp_path_factory):
     folder = tmp_path_factory.mktemp("clm")
     output = run_train(pretraining(data_bin, folder, "--max-epoch", 1, "--updates-per-epoch", 60, objectives="clm"))
     return folder / "checkpoint_last.pt", validation_losses(output)[-1]
-
-
-def eval_lm(data, checkpoint, *more):
-    return run_eval_lm(
-        [
-            data,
-            *cli(task="xl_pretraining", path=checkpoint, gen_subset="valid", user_dir="fairseq_xl", max_tokens=256),
-            *more,
-        ]
-    )
 
 
 CLM = ["--objectives", "clm", "--objective-options", f"clm.length={BLOCK}"]

@@ -7,10 +7,10 @@ import torch
 
 from fairseq_xl.commands import language_module
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
+from tests.builders import FILES, NAMES, line, read_predictions, task_files  # noqa: F401
 from tests.command_line import cli
 from tests.commands import load, pretraining, run_train, run_validate
-from tests.tasks.test_finetuning_tasks import FILES, NAMES, line, read_predictions, task_files  # noqa: F401
-from tests.tasks.test_published import XLM_OPTIONS, XLM_R_OPTIONS, fairseq_xlm_r, xlm_pth
+from tests.tasks.published_models import XLM_OPTIONS, XLM_R_OPTIONS, fairseq_xlm_r, xlm_pth
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def encoders(data_bin, tmp_path_factory):
         *((kind, name) for kind in ("XLM", "MonoTrans") for name in NAMES),
     ],
 )
-def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, kind):  # noqa: F811
+def test_it_learns_and_predicts(data_bin, task_files, encoders, tmp_path, name, kind):
     """Two updates change the encoder and the head, but no frozen module; every example of a split gets a prediction."""
     more = [*encoders[kind], "--disable-validation", "--no-epoch-checkpoints"]
     files = {**task_files, "classification": task_files["ranking"]}  # relevances are labels of two texts

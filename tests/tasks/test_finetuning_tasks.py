@@ -15,81 +15,23 @@ from fairseq_xl.evaluation.squad import read_questions
 from fairseq_xl.evaluation.task_files import read_queries, read_sentences
 from fairseq_xl.io.checkpoints import load_plain
 from fairseq_xl.objectives.tagging import Tagging
+from tests.builders import (
+    CODES,
+    FILES,
+    NAMES,
+    SPLITS,
+    line,
+    read_predictions,
+    rows,
+    task_files,  # noqa: F401
+    validation_losses,
+)
 from tests.command_line import cli
-from tests.commands import equal_parameters, labeled, load, run_train, run_validate
+from tests.commands import equal_parameters, load, run_train, run_validate
 from tests.tasks.resuming import check_epochs_of_examples
-from tests.tasks.test_evaluation_commands import validation_losses
 from tests.tasks.tiny_text import WORDS, sentences
 
-CODES = ("en", "de", "fr")
-SPLITS = {"train": 120, "valid": 31, "test": 29}  # odd: last batches are partial
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--head-dropout", 0]
-FILES = {"ranking": "tsv", "tagging": "tsv", "question_answering": "json"}  # endings of their names
-NAMES = tuple(FILES)
-
-
-def with_pair(code, line, rng, times=1):
-    """The words of a line, repeated, without those for `river` and `stone`, then these two at a random place."""
-    pair = WORDS[code][3:5]
-    words = [word for word in line.split() if word not in pair] * times or [WORDS[code][0]]
-    place = rng.randrange(len(words) + 1)
-    return [*words[:place], *pair, *words[place:]], place
-
-
-def tagged(code, lines, rng):
-    """The words for `river` and `stone` are a span."""
-    for line in lines:
-        words, place = with_pair(code, line, rng)
-        tags = ["O"] * place + ["B-X", "I-X"] + ["O"] * (len(words) - place - 2)
-        yield from map("\t".join, zip(words, tags))
-        yield ""
-
-
-def ranked(code, lines):
-    """A text is as relevant as it has words for `river`, at most 3; four texts a query, in two fields."""
-    for number, line in enumerate(lines):
-        words = line.split()
-        count = min(3, words.count(WORDS[code][3]))
-        yield f"{count}\tquery {number // 4}\t{words[0]}\t{line}"
-
-
-def asked(code, lines, rng):
-    """The answer is the words for `river` and `stone`."""
-    articles = []
-    for number, line in enumerate(lines):
-        words, place = with_pair(code, line, rng, rng.choice((1, 1, 6)))
-        answer = {"text": " ".join(words[place : place + 2]), "answer_start": len(" ".join([*words[:place], ""]))}
-        question = {"id": f"{code}-{number}", "question": WORDS[code][0], "answers": [answer]}
-        articles.append({"paragraphs": [{"context": " ".join(words), "qas": [question]}]})
-    return json.dumps({"data": articles}, ensure_ascii=False)
-
-
-@pytest.fixture(scope="module")
-def task_files(tmp_path_factory):
-    """{name of the task: folder of its files}. Read only."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in NAMES}
-    for split, count in SPLITS.items():
-        drawn, rng = sentences(WORDS, count, f"{split} words"), random.Random(split)
-        for code in CODES:
-            made = {
-                "tagging.tsv": "\n".join(tagged(code, drawn[code], rng)),
-                "ranking.tsv": "\n".join(ranked(code, drawn[code])),
-                "question_answering.json": asked(code, drawn[code], rng),
-            }
-            for name, content in made.items():
-                task, suffix = name.split(".")
-                (folders[task] / f"{split}.{code}.{suffix}").write_text(content, encoding="utf-8")
-    return folders
-
-
-def line(data, files, name, save_dir, *more):
-    """A command line of fairseq-train: one layer of 16 channels on the files of a task in English and German."""
-    arguments = [
-        *cli(task=f"xl_{name}", criterion=f"xl_{name}", arch="xl_xlm_tiny", layers=1),
-        *labeled(files[name], save_dir),
-    ]
-    short = ["--question-length", 8, "--stride", 8] if name == "question_answering" else []
-    return [data, *arguments, *short, *more]
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +51,6 @@ def predicted(data, learned, name, to, *more):
     options = cli(task=f"xl_{name}", path=learned[name][0] / "checkpoint_best.pt", user_dir="fairseq_xl", batch_size=8)
     (found,) = validation_losses(run_validate([data, *options, "--predictions-to", to, *more]))
     return found
-
-
-def rows(path):
-    return [row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_training_files_are_read_once(data_bin, task_files, tmp_path, monkeypatch):
@@ -160,8 +98,8 @@ def test_tagging_is_learned_and_every_word_tagged(data_bin, task_files, learned,
 
 def parts_of_speech(code, lines, rng):
     """Two in three words are of the part of speech X, whose spans depend on the sentences before; some have another."""
-    for line in lines:
-        for word in line.split():
+    for text in lines:
+        for word in text.split():
             tag = ("X", "NOUN", "X")[len(word) % 3]
             yield f"{word}\t{rng.choice((tag, tag, tag, tag, 'NOUN'))}"
         yield ""
@@ -203,14 +141,6 @@ def test_answers_are_learned_and_every_question_answered(data_bin, task_files, l
         windows += sum(len(each.context.split()) > 30 for each in questions)
     assert windows > 5  # contexts that are longer than --length
     assert float(found["f1"]) > 90
-
-
-def read_predictions(name, path):
-    """What a file of predictions says of each example: scores, or tags and answers."""
-    if name == "question_answering":
-        return list(json.loads(path.read_text(encoding="utf-8")).values())
-    last = [row[-1] for row in rows(path)]
-    return [float(score) for score in last] if name == "ranking" else last
 
 
 @pytest.mark.parametrize("name", NAMES)

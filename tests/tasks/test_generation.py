@@ -14,10 +14,9 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.models import generator
 from fairseq_xl.models.encoder_decoder import Decoder, SourceEncoder
 from tests.command_line import cli
-from tests.commands import MAX_POSITIONS, load, run_generate, run_interactive, run_train, translation
+from tests.commands import MAX_POSITIONS, load, run_interactive, run_train, translation
+from tests.tasks.generating import COMMON, generate, hypotheses
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, WORDS
-
-COMMON = ["--task", "xl_translation", "--user-dir", "fairseq_xl", "--max-len-b", 12]
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +38,6 @@ def both_ways(data_bin, tmp_path_factory):
         )
     )
     return folder / "checkpoint_last.pt"
-
-
-def generate(data, checkpoint, *more, pair=("en", "de")):
-    direction = ["-s", pair[0], "-t", pair[1]] if pair else []
-    return run_generate([data, "--path", checkpoint, *COMMON, *direction, *more])
-
-
-def hypotheses(output):
-    """[(score, positional scores, tokens as text)] of each line's hypotheses."""
-    found = []
-    for number in range(TEST_LINES):
-        for text, positions in zip(output.lines("H")[number], output.lines("P")[number], strict=True):
-            score, _, tokens = text.partition("\t")
-            found.append((number, float(score), [float(value) for value in positions.split()], tokens))
-    return found
 
 
 def assert_equal_hypotheses(one, other):

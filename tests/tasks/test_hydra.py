@@ -26,9 +26,9 @@ from fairseq_xl.io.error_reporting import message
 from fairseq_xl.io.options import number_of_updates
 from fairseq_xl.objectives import build_objectives, settings_as_text
 from recipes.launch import flags
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import equal_parameters, run_train
-from tests.tasks.test_classification import write_task
 from tests.warm_python import python
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.engine import save_dir
 from fairseq_xl.errors import UserError
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import classification, load, pretraining, run_train, translation
-from tests.tasks.test_classification import write_task
 
 EMBEDDINGS = {"token_embeddings.table.weight"}
 CROSS = "cross_attention"

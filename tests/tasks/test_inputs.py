@@ -8,11 +8,10 @@ import pytest
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.io.files import write_json
+from tests.builders import several, write_others, write_task
 from tests.commands import classification, generation, pretraining, run_train, translation
 from tests.tasks.conftest import write_encoded
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_labelled_objectives import several, write_others
-from tests.tasks.test_same_language_generation import write_titles
+from tests.tasks.titles import write_titles
 
 SAVED = ["--no-epoch-checkpoints", "--max-update"]
 

@@ -5,7 +5,6 @@ They are learned, scored, predicted and resumed; mistakes are refused.
 
 import json
 import math
-import random
 import re
 import statistics
 
@@ -15,11 +14,15 @@ from fairseq import checkpoint_utils
 
 from fairseq_xl.commands import score_classification, score_tagging
 from fairseq_xl.errors import UserError
+from tests.builders import (
+    TYPES,
+    folders,  # noqa: F401
+    line as line_of,
+    several,
+    validation_losses,
+)
 from tests.command_line import cli
 from tests.commands import (
-    MAX_POSITIONS,
-    OPTIMIZATION,
-    SIZE,
     classification,
     equal_parameters,
     load,
@@ -28,61 +31,9 @@ from tests.commands import (
     run_validate,
 )
 from tests.tasks.resuming import LAST, check_stop
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_evaluation_commands import validation_losses
-from tests.tasks.test_finetuning_tasks import asked, line as line_of, tagged
-from tests.tasks.tiny_text import WORDS, sentences
 
-TYPES = {"nc": "classification", "ner": "tagging", "qa": "question_answering"}
 PLAIN = ["--dropout", 0, "--attention-dropout", 0]
 EPOCHS = 8  # of the run `learned`
-
-
-def write_others(root):
-    """Writes files of tagging and of questions in English and German: {name of the task: folder}."""
-    for name in ("ner", "qa"):
-        (root / name).mkdir()
-    for split, count in {"train": 50, "valid": 13, "test": 7}.items():
-        drawn, rng = sentences(WORDS, count, f"{split} several"), random.Random(split)
-        for code in ("en", "de"):
-            tags = "\n".join(tagged(code, drawn[code], rng)).replace("B-X", "X").replace("I-X", "LOC")
-            (root / f"ner/{split}.{code}.tsv").write_text(tags, encoding="utf-8")
-            (root / f"qa/{split}.{code}.json").write_text(asked(code, drawn[code], rng), encoding="utf-8")
-    return {"ner": root / "ner", "qa": root / "qa"}
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """{name of a task: folder of its files}: 240 sentences to classify, 100 to tag, 100 questions. Read only."""
-    root = tmp_path_factory.mktemp("several")
-    return {"nc": write_task(root / "nc", sides=1)} | write_others(root)
-
-
-def several(data, folders, save_dir, *more, others=(), options=""):
-    """A command line of fairseq-train: one layer of 16 channels in passes over several objectives.
-
-    Args:
-        folders: {a name of `TYPES`, or of a task type: folder of its files in English and German}.
-        others: names of objectives without labels.
-        options: further --objective-options, which override.
-    """
-    common = {"train_langs": "en,de", "eval_langs": "en,de", "length": MAX_POSITIONS}
-    short = {"qa": {"question_length": 8, "stride": 8}}
-    settings = [
-        f"{name}.{key}={value}"
-        for name, folder in folders.items()
-        for key, value in ({"task_files": folder} | common | short.get(name, {})).items()
-    ]
-    names = [*others, *(f"{name}={TYPES[name]}" if name in TYPES else name for name in folders)]
-    return [
-        data,
-        *cli(task="xl_pretraining", criterion="xl_pretraining", arch="xl_xlm_tiny", layers=1, save_dir=save_dir),
-        *cli(objectives=",".join(names), objective_options=" ".join([*settings, options]).strip()),
-        *cli(updates_per_epoch="auto", batch_size=16),
-        *SIZE,
-        *OPTIMIZATION,
-        *more,
-    ]
 
 
 def chosen(folders, *names):

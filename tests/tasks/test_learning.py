@@ -7,10 +7,10 @@ import numpy as np
 from fairseq_xl.data.corpora.token_stream import TokenStream
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.evaluation.bleu import bleu
+from tests.builders import validation_losses
 from tests.command_line import cli
 from tests.commands import pretraining, run_generate, run_train, translation
 from tests.tasks.conftest import write_encoded
-from tests.tasks.test_evaluation_commands import validation_losses
 
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0]
 

@@ -19,11 +19,11 @@ from fairseq_xl.mining.bitext_mining import mine
 from fairseq_xl.mining.nearest_neighbors import nearest
 from preprocess import binarize
 from preprocess.pipeline import prepare
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import OPTIMIZATION, SIZE, equal_parameters, load, run_train, run_validate
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_published import fairseq_xlm_r, xlm_pth
+from tests.tasks.published_models import fairseq_xlm_r, xlm_pth
 from tests.tasks.tiny_text import WORDS, sentences, write
 
 MODEL = ["--arch", "xl_monotrans_tiny", "--layers", 1, *SIZE]

@@ -7,7 +7,7 @@ from torch.utils._pytree import tree_flatten_with_path
 
 from tests.command_line import cli
 from tests.commands import CPU, pretraining, run_train
-from tests.tasks.test_resume import WITH_WORKERS
+from tests.tasks.resuming import WITH_WORKERS
 
 EPOCHS, UPDATES = 3, 4
 

@@ -13,9 +13,9 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.serving.beam_search import BeamSearch
 from fairseq_xl.serving.export import write_graph
 from fairseq_xl.serving.runtime import Exported
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import classification, dan, run_generate, run_train, run_validate, translation
-from tests.tasks.test_classification import write_task
 from tests.tasks.tiny_text import EMPTY, LONG, TEST_LINES, write
 
 

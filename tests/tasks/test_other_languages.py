@@ -7,9 +7,9 @@ import torch
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import classification, denoising, load, pretraining, run_train, translation
-from tests.tasks.test_classification import write_task
 from tests.tiny_data import write_dictionary
 
 TOKENS, BIAS = "token_embeddings.table.weight", "token_embeddings.output_bias"

@@ -11,6 +11,7 @@ from fairseq_xl.models.config import EncoderConfig
 from fairseq_xl.modules.embeddings import TokenEmbeddings
 from fairseq_xl.modules.output import OutputLayer
 from fairseq_xl.objectives import OBJECTIVES
+from tests.builders import eval_lm, validation_losses, write_task
 from tests.command_line import cli
 from tests.commands import (
     ON,
@@ -26,10 +27,8 @@ from tests.commands import (
 )
 from tests.devices import needs_cuda
 from tests.distributed.headed import Headed
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_evaluation_commands import eval_lm, validation_losses
-from tests.tasks.test_generation import generate, hypotheses
-from tests.tasks.test_resume import SAVING, losses_after
+from tests.tasks.generating import generate, hypotheses
+from tests.tasks.resuming import SAVING, losses_after
 
 #: flag -> the type of the model's parameters
 PRECISIONS = {

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-import yaml
 from transformers import XLMConfig, XLMWithLMHeadModel
 from transformers.models.xlm.tokenization_xlm import XLMTokenizer
 
@@ -14,8 +13,6 @@ from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.data.vocabulary.text_encoder import TextEncoder
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
-from preprocess import binarize
-from preprocess.pipeline import prepare
 from tests.command_line import cli
 from tests.commands import (
     MAX_POSITIONS,
@@ -30,31 +27,13 @@ from tests.commands import (
     run_validate,
     translation,
 )
-from tests.published_text import SPECIAL, write_wordpiece, write_xlm
-from tests.tasks.conftest import preprocess_here
-from tests.tasks.tiny_text import WORDS, sentences, write_corpus
-
-KINDS = {"xlm": {"codes": "codes", "vocab": "vocab"}, "wordpiece": "vocab.txt"}
-#: raw text, and the words that XLM's vocabulary sees
-RAW, WORDS_OF_RAW = "The HOUSE (garden), “river” reads.", 'the house ( garden ) , " river " reads .'
-
-
-@pytest.fixture(scope="module", params=list(KINDS))
-def data(request, tmp_path_factory):
-    """A data folder of each kind, in a folder with the raw text and the files of the vocabulary."""
-    root = tmp_path_factory.mktemp(request.param)
-    path = write_corpus(root)
-    lines = [line for code in WORDS for line in (root / f"train.{code}").read_text(encoding="utf-8").splitlines()]
-    lines += [WORDS_OF_RAW]
-    write_xlm(root, [line.lower() for line in lines], merges=60)
-    write_wordpiece(root / "vocab.txt", lines, least=80)
-    description = yaml.safe_load(path.read_text(encoding="utf-8"))
-    description["vocabulary"] = {request.param: KINDS[request.param]}
-    path.write_text(yaml.safe_dump(description), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binarize, "run_fairseq", preprocess_here)
-        prepare(path, root / "data-bin")
-    return root / "data-bin"
+from tests.published_text import SPECIAL
+from tests.tasks.published_data import (
+    RAW,
+    WORDS_OF_RAW,
+    data,  # noqa: F401
+)
+from tests.tasks.tiny_text import sentences
 
 
 @pytest.fixture(scope="module")

@@ -35,12 +35,11 @@ from tests.commands import (
     translation,
     unsupervised,
 )
+from tests.tasks.resuming import SAVING, WITH_WORKERS, losses_after
 from tests.warm_python import python
 
 UPDATES = 5  # updates of an epoch of pre-training
 ROOT = Path(__file__).parents[2]
-WITH_WORKERS = ["--cpu", "--num-workers", "2", "--no-progress-bar"]
-SAVING = ["--save-interval-updates", 1, "--disable-validation", "--no-epoch-checkpoints"]
 PATIENCE = 300  # seconds until a process that hangs is given up; on a busy machine one may take a minute
 
 RUNS = {
@@ -95,10 +94,6 @@ def uninterrupted(data_bin, tmp_path_factory):
         return made[name]
 
     return run
-
-
-def losses_after(output, update):
-    return [output.updates[number] for number in sorted(output.updates) if number > update]
 
 
 def epochs(output):

@@ -21,6 +21,7 @@ from fairseq_xl.evaluation.bleu import read_generated
 from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.models.encoder_decoder import SourceEncoder
 from fairseq_xl.objectives.sequence import sequence_terms, with_whole_batch
+from tests.builders import validation_losses
 from tests.command_line import cli
 from tests.commands import (
     denoising,
@@ -35,29 +36,11 @@ from tests.commands import (
     translation,
 )
 from tests.tasks.resuming import check_epochs_of_examples
-from tests.tasks.test_evaluation_commands import validation_losses
-from tests.tasks.tiny_text import WORDS, sentences
+from tests.tasks.tiny_text import WORDS
+from tests.tasks.titles import SPLITS, write_titles
 
 FNP = ["--arch", "xl_xfnp_tiny"]
-SPLITS = {"train": 120, "valid": 13, "test": 11}  # odd: last batches are partial
 LEARNING = ["--embed-dim", 32, "--ffn-dim", 64, "--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0]
-
-
-def titled(words, line, topic):
-    """A sentence with one of four topics, and its title: the topic's word and a word that goes with it."""
-    plain = [word for word in line.split() if word not in words[:4]]
-    return " ".join([*plain[:2], words[topic], *plain[2:]]), f"{words[topic]} {words[4 + topic]}"
-
-
-def write_titles(root):
-    """SPLIT.XX.src and SPLIT.XX.tgt in three languages."""
-    root.mkdir()
-    for split, count in SPLITS.items():
-        for code, lines in sentences(WORDS, count, f"{split} titles").items():
-            pairs = [titled(WORDS[code], line, number % 4) for number, line in enumerate(lines)]
-            for side, texts in zip(("src", "tgt"), zip(*pairs)):
-                (root / f"{split}.{code}.{side}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-    return root
 
 
 @pytest.fixture(scope="module")

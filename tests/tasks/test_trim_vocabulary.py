@@ -20,10 +20,10 @@ from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess import binarize
 from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
+from tests.builders import write_task
 from tests.commands import classification, load, pretraining, run_train, translation
 from tests.tasks.conftest import preprocess_here
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_published_text import data as published  # noqa: F401
+from tests.tasks.published_data import data as published  # noqa: F401
 from tests.tasks.tiny_text import WORDS, sentences
 
 TOKENS, BIAS = "encoder.token_embeddings.table.weight", "encoder.token_embeddings.output_bias"
@@ -235,7 +235,7 @@ def test_a_language_module_stays_with_its_body(english, tmp_path):
     assert all(np.array_equal(one[choice], other[choice]) for choice in one)
 
 
-def test_published_vocabularies(published, tmp_path):  # noqa: F811
+def test_published_vocabularies(published, tmp_path):
     """XLM's codes and WordPiece, with the tokenizers that the manifest names."""
     data = part_of(published, tmp_path / "data", "en")
     run_train(pretraining(data, tmp_path / "run", *SHORT, objectives="mlm"))

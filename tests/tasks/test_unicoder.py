@@ -11,7 +11,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.mining import hard_negatives
 from tests.command_line import cli
 from tests.commands import configuration, equal_parameters, load, pretraining, run_train
-from tests.mining.test_hard_negatives import MADE_WITH, FixedVectors
+from tests.mining.builders import MADE_WITH, FixedVectors
 from tests.tiny_data import write_items
 
 FIVE = ["mlm", "tlm", "word_recovery", "paraphrase", "cross_lingual_mlm"]

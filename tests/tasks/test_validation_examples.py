@@ -8,14 +8,11 @@ from fairseq.tasks import FairseqTask
 from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.task_files import read_queries
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches
+from tests.builders import ranked, several, validation_losses, write_others, write_task
 from tests.command_line import cli
 from tests.commands import classification, generation, labeled, load, run_train, run_validate, translation
-from tests.tasks.test_classification import write_task
-from tests.tasks.test_evaluation_commands import validation_losses
-from tests.tasks.test_finetuning_tasks import ranked
-from tests.tasks.test_labelled_objectives import several, write_others
-from tests.tasks.test_same_language_generation import write_titles
 from tests.tasks.tiny_text import WORDS, sentences
+from tests.tasks.titles import write_titles
 
 LAST = "checkpoint_last.pt"
 SAMPLE = re.compile(r"validation on valid reads a fixed sample: (\d+) of (\d+) examples, at most 3 of each (.*)")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fairseq_xl.errors import UserError
+from tests.builders import write_task
 from tests.command_line import cli
 from tests.commands import (
     classification,
@@ -19,7 +20,6 @@ from tests.commands import (
     validation,
 )
 from tests.tasks.resuming import check_stop
-from tests.tasks.test_classification import write_task
 
 BOTH = "veco_mono,veco_bi"
 LAYERS = 3

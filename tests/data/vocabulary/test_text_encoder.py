@@ -21,7 +21,7 @@ from preprocess import encode as encoding
 from preprocess.config import NORMALIZATIONS, Vocabulary
 from preprocess.vocabulary import train_model
 from tests.hostile_text import LINES
-from tests.objectives.test_question_answering import options
+from tests.objectives.builders import options
 from tests.published_text import write_wordpiece, write_xlm
 from tests.tasks.conftest import data_bin  # noqa: F401
 from tests.tasks.tiny_text import write
@@ -67,7 +67,7 @@ def test_other_characters_cannot_be_located(tokenized, raw):
 
 
 @pytest.fixture(scope="module")
-def encode(data_bin, tmp_path_factory):  # noqa: F811
+def encode(data_bin, tmp_path_factory):
     """The encoder of a data folder in which German is tokenized."""
     folder = tmp_path_factory.mktemp("tokenized") / "data-bin"
     shutil.copytree(data_bin, folder)
@@ -159,14 +159,14 @@ def test_normalization_is_bounded(tmp_path, monkeypatch):
             encode()
 
 
-def test_what_is_not_unicode(data_bin):  # noqa: F811
+def test_what_is_not_unicode(data_bin):
     encoder = TextEncoder(data_bin, XLDictionary.load(data_bin / "dict.txt"))
     for encode in (encoder, encoder.spans):
         with pytest.raises(UserError, match=r"'b.ud800' is not Unicode text"):
             encode("b\ud800", "de")
 
 
-def test_answers_are_found_behind_other_white_space(data_bin):  # noqa: F811
+def test_answers_are_found_behind_other_white_space(data_bin):
     """Places are those of the raw text, whatever the text that is encoded leaves out."""
     encoder = TextEncoder(data_bin, XLDictionary.load(data_bin / "dict.txt"))
     raw = "\ufeff das\u3000\u200b\n\n Haus \u200b ist\u00a0\u202f gruen\r\n"

@@ -1,0 +1,25 @@
+"""Checkpoints to damage."""
+
+import torch
+
+
+def checkpoint(**more):
+    return {
+        "args": None,
+        "cfg": {"task": {"_name": "xl_translation"}},
+        "model": {"weight": torch.arange(4.0)},
+        "optimizer_history": [{"num_updates": 3, "lr_scheduler_state": {}}],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+        **more,
+    }
+
+
+def one_sentence(error, *names):
+    message = str(error.value)
+    words = message
+    for name in names:
+        words = words.replace(str(name), "")  # a folder's path may have any length
+    assert "\n" not in message and len(words) < 400
+    for name in names:
+        assert str(name) in message
+    return message

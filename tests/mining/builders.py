@@ -1,0 +1,19 @@
+"""Embeddings of hard negatives."""
+
+import numpy as np
+
+MADE_WITH = {"checkpoint": 1}
+
+
+class FixedVectors:
+    """A random vector for each sentence, a function of its tokens only."""
+
+    def __init__(self, channels=6):
+        self.channels, self.calls = channels, 0
+
+    def __call__(self, side, lines):
+        self.calls += 1
+        return np.stack([self.vector(side[line].tolist()) for line in lines])
+
+    def vector(self, tokens):
+        return np.random.default_rng(tokens).normal(size=self.channels).astype(np.float32)

@@ -1,0 +1,38 @@
+"""Text with disjoint parts."""
+
+import json
+import random
+
+import pytest
+
+from preprocess import binarize, disjoint
+from preprocess.__main__ import main as preprocess
+from tests.preprocess.tiny_corpus import documents, write
+from tests.tasks.conftest import preprocess_here
+
+SPLITS = {"train": 30, "valid": 3}
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """data/en and data/de, whose languages have words in common; German is tokenized."""
+    folder = tmp_path_factory.mktemp("disjoint")
+    for code in ("en", "de"):
+        for split, count in SPLITS.items():
+            lines = documents(code, count, random.Random(f"{split} {code}"))
+            write(folder / f"{split}.{code}", [f"Linux {line}" if line else "" for line in lines])
+        text = {split: str(folder / f"{split}.{code}") for split in SPLITS}
+        described = {"languages": [code], "vocabulary": {"size": 60}, "monolingual": {code: text}}
+        described |= {"tokenizer": {"de": "moses"}} if code == "de" else {}
+        (folder / f"{code}.yaml").write_text(json.dumps(described))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(binarize, "run_fairseq", preprocess_here)
+            assert preprocess([str(folder / f"{code}.yaml"), str(folder / "data" / code)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def joined(parts):
+    output = parts / "joined"
+    assert disjoint.main([str(output), str(parts / "data/en"), str(parts / "data/de")]) == 0
+    return output

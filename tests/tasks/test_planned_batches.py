@@ -9,7 +9,7 @@ def test_a_task_that_forgot_no_plans_has_none():
     task, dataset = PlannedTask(), PlannedBatches({}, {})
     task.cfg, task.objectives, task.datasets = SimpleNamespace(validation_examples=0), {}, {"valid": dataset}
     task.evaluates = task.training_begun = False
-    assert task.get_batch_iterator(dataset, 100).specs == []
+    assert task.get_batch_iterator(dataset, max_tokens=100).specs == []
     (plan,) = task._validation_plans.values()
     assert plan == []
     task.reset_plans()

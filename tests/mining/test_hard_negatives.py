@@ -140,7 +140,7 @@ def test_parts_of_another_size_are_not_read(pairs, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
-    """Bytes that Python and numpy allocate; 4 bytes for each further pair are 40 kB. FAISS is not seen."""
+    """Bytes that Python and numpy allocate; 4 bytes for each further pair are 120 kB. FAISS is not seen."""
     monkeypatch.setattr(hard_negatives.logger, "disabled", True)  # pytest keeps what is logged
     in_parts(monkeypatch, 512, 4)
     monkeypatch.setattr(hard_negatives, "BLOCK_ROWS", 4096)
@@ -148,7 +148,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
     for module in (negatives, sentence_pairs, cached_tables):
         monkeypatch.setattr(module, "IN_MEMORY_LINES", 0)
     peaks = []
-    for lines in (2_000, 10_000, 20_000):  # the first imports modules
+    for lines in (2_000, 10_000, 40_000):  # the first imports modules
         prefix = tmp_path / str(lines) / "train.en-de"
         rng = np.random.default_rng(lines)
         for code in ("en", "de"):
@@ -160,7 +160,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert statistics["pairs"] == lines
-    assert peaks[2] < peaks[1] + 20_000
+    assert peaks[2] < peaks[1] + 60_000
 
 
 def vectors_of_words(side, lines):

@@ -147,7 +147,9 @@ class XLTranslationTask(XLSeq2SeqTask):
         super().check_architecture(cfg)
         if not hasattr(cfg, "share_embeddings"):
             name = getattr(cfg, "_name", None) or cfg.arch
-            raise UserError(f"--arch {name}: xl_translation runs encoder-decoders of xl_mt_* and xl_unmt_*, such as xl_mt_tiny")
+            raise UserError(
+                f"--arch {name}: xl_translation runs encoder-decoders of xl_mt_* and xl_unmt_*, such as xl_mt_tiny"
+            )
 
     def adapt_pretrained(self, pretrained: Pretrained, model: Any) -> Pretrained:
         """Removes cross-attention from the decoder's checkpoint with --random-cross-attention."""

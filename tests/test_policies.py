@@ -381,7 +381,7 @@ def test_the_changelog_has_this_version():
 
 
 def test_no_test_imports_another_one():
-    """What several need is in builders.py of their folder, or in a module whose name says what it builds."""
+    """Shared builders are in builders.py of a folder, or in a module that is named after what it builds."""
     pattern = re.compile(r"(from|import) tests\.([a-z_]+\.)*test_")
     assert not [path for path in (ROOT / "tests").rglob("*.py") if pattern.search(path.read_text(encoding="utf-8"))]
 

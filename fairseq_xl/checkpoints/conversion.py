@@ -1,7 +1,7 @@
 """Writes checkpoints of this package as folders of other programs; the command is `fairseq-xl convert`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 (SENTENCEPIECE,) = FILES["sentencepiece"]
 
 
-def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: Any) -> None:
+def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: Any, heads: Mapping[str, str]) -> None:
     """Writes a checkpoint of this package as a folder for another program, with its tokenizer.
 
     Args:
@@ -31,11 +31,12 @@ def export_model(checkpoint: str, data: Path, output: Path, kind: str, options: 
         kind: transformers, fairseq or sentence-transformers.
         options: `lang`, `language_module`, `no_head`, `no_tokenizer`, `layout`, `dtype`, `layer` and `pooling` of
             `fairseq-xl convert`.
+        heads: as in `read_own`.
 
     Raises `UserError` for a model without counterpart, and for a language or direction that the model does not have.
     """
     archive = options.lang if options.language_module else None
-    model = read_own(checkpoint, data, options.language_module, archive)
+    model = read_own(checkpoint, data, heads, options.language_module, archive)
     source, target = _languages(model, options.lang)
     if options.lang:
         model = for_languages(model, source or "", target)

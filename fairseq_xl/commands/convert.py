@@ -48,6 +48,7 @@ def main(options: Options) -> None:
     register()
     from fairseq_xl.checkpoints import conversion, published_models
     from fairseq_xl.inference.published_import import import_model
+    from fairseq_xl.inference.task_types import transformers_heads
     from fairseq_xl.io.checkpoints import CHECKPOINTS, DICTIONARY, check_checkpoint, found_in, refuse_hub_name
 
     source, output = Path(options.input), Path(options.output)
@@ -84,7 +85,7 @@ def main(options: Options) -> None:
         data = first_folder(options.data or found_in(source)[1] or Path(trained.split(os.pathsep)[0]))
         if not (data / DICTIONARY).is_file():
             raise UserError(f"--data: name the data folder of {source}, with its {DICTIONARY}")
-        conversion.export_model(str(source), data, output, kind, options)
+        conversion.export_model(str(source), data, output, kind, options, transformers_heads())
     logger.info("%s: written", output)
 
 

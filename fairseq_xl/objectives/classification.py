@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,7 @@ from fairseq_xl.evaluation.task_files import (
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import NO_CLASS, Encode, FirstTokenConfig, LabelledObjective, Metric
 from fairseq_xl.objectives.task_file_checks import plain
+from fairseq_xl.objectives.task_file_objectives import RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Classification(LabelledObjective):
     files = f"SPLIT.LANGUAGE.tsv: {ANY_LABELED}"
     state: ClassVar[dict[str, Any]] = {"labels": list[str], "num_texts": int}
     training_statistics = ("correct",)
-    graph_output = "logits"
+    graph_output, transformers_head = "logits", "SequenceClassification"
     labels: Sequence[str] = ()  # the classes in order
     num_texts = 0  # texts of an example
 
@@ -54,6 +55,12 @@ class Classification(LabelledObjective):
     def statistics(self) -> tuple[str, ...]:
         """Names of the counts of right answers, and of the predictions and gold labels of each class."""
         return ("correct", *(f"{kind} {label}" for kind in ("predicted", "gold") for label in range(len(self.labels))))
+
+    @classmethod
+    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+        """Pairs of texts of three classes."""
+        length = text.length
+        return {cls.suffix: (f"{i % 3}\t{text.draw(length)}\t{text.draw(length)}" for i in range(text.count))}
 
     def read(self, path: Any, language: str) -> list[LabeledExample]:
         """The examples of a file."""

@@ -20,7 +20,7 @@ from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch, Objective, Term
 from fairseq_xl.objectives.data_folder import DataFolder
 from fairseq_xl.objectives.sequence import NLL, SourceTargetObjective, sequence_losses
-from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective
+from fairseq_xl.objectives.task_file_objectives import FilesConfig, FilesObjective, RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,12 @@ class Generation(FilesObjective, SourceTargetObjective):
     name = "generation"
     corpus_class = TextPairs
     longest = (LONGEST, LONGEST)  # of source and target, in tokens
+
+    @classmethod
+    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+        """Texts, with targets of an eighth of their words."""
+        sides = {"src": text.length, "tgt": text.length // 8}
+        return {side: [text.draw(max(length, 4)) for _ in range(text.count)] for side, length in sides.items()}
 
     @property
     def input_length(self) -> InputLength:

@@ -95,6 +95,8 @@ class LabelledObjective(FilesObjective, ABC):
     training_statistics: tuple[str, ...] | None = None
     #: name of the outputs in an exported graph, `logits` of classes or other `scores`; None: they are not exported
     graph_output: str | None = None
+    #: the head of transformers that computes the same, as its class name ends: SequenceClassification; None: none does
+    transformers_head: str | None = None
     #: whether the graph's outputs are those of every token, (B, T, outputs); otherwise (B, outputs), or (B,) of one
     reads_every_token = False
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from fairseq_xl.evaluation.task_files import split_fields
 from fairseq_xl.io.options import option
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import Encode, LabelledConfig, LabelledObjective, Metric
+from fairseq_xl.objectives.task_file_objectives import RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +65,7 @@ class QuestionAnswering(LabelledObjective):
     suffix = "json"
     files = "SPLIT.LANGUAGE.json in SQuAD's format"
     example_name = "a question with its context"
-    graph_output, reads_every_token = "scores", True
+    graph_output, reads_every_token, transformers_head = "scores", True, "QuestionAnswering"
     truncation_option = "question_length"
     partly_labeled = True  # SQuAD 2.0 has questions without an answer
     statistics = ("f1", "exact")
@@ -74,6 +76,18 @@ class QuestionAnswering(LabelledObjective):
         if cfg.length < needed:
             small = f"length {cfg.length} is too small for question-length {cfg.question_length}"
             raise UserError(f"{small}: {needed} or more is needed")
+
+    @classmethod
+    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+        """Questions of eight words about contexts of one word as the answer, which fill an input."""
+        paragraphs, length = [], text.length - 8 - 2 * SYMBOLS
+        for index in range(text.count):
+            context = text.draw(length)
+            answer = context.split(" ")[length // 2]
+            answers = [{"text": answer, "answer_start": context.index(f" {answer}") + 1}]
+            question = {"id": str(index), "question": text.draw(8), "answers": answers}
+            paragraphs.append({"context": context, "qas": [question]})
+        return {cls.suffix: [json.dumps({"data": [{"paragraphs": paragraphs}]})]}
 
     def read(self, path: Any, language: str) -> list[Question]:
         """The questions of a file."""

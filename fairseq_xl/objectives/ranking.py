@@ -1,6 +1,6 @@
 """Ranking of a query's texts by relevance (Liang et al. 2020, section 2.2). B: texts of all queries of a batch."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from fairseq_xl.evaluation.ranking_scores import ndcg
 from fairseq_xl.evaluation.task_files import NO_RELEVANCE, RANKED, Query, format_ranking, read_queries, split_fields
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import Encode, FirstTokenConfig, LabelledObjective, Metric
+from fairseq_xl.objectives.task_file_objectives import RandomText
 
 Prediction = np.ndarray  # a score for each text
 
@@ -35,6 +36,15 @@ class Ranking(LabelledObjective):
     graph_output = "scores"
     state: ClassVar[dict[str, Any]] = {"num_texts": int}
     num_texts = 0  # texts of a line, with the query
+
+    @classmethod
+    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+        """Queries of four words with `candidates` texts."""
+        rows: list[str] = []
+        for index in range(text.count):
+            query = f"{text.words[index % len(text.words)]} {text.draw(3)}"
+            rows += [f"{relevance}\t{query}\t{text.draw(text.length)}" for relevance in range(text.candidates)]
+        return {cls.suffix: rows}
 
     def read(self, path: Any, language: str) -> list[Query]:
         """The queries of a file."""

@@ -1,8 +1,9 @@
 """Tagging of words (Liang et al. 2020, section 2.2). B: inputs, T: time, C: channels, N: words."""
 
+import itertools
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from fairseq_xl.evaluation.task_files import TaggedSentence, check_columns, form
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.objectives.base import Batch
 from fairseq_xl.objectives.labelled import NO_CLASS, Encode, LabelledObjective, Metric
+from fairseq_xl.objectives.task_file_objectives import RandomText
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +38,17 @@ class Tagging(LabelledObjective):
     main_metric = "f1"
     files = "SPLIT.LANGUAGE.tsv: word TAB tag, an empty line after each sentence"
     example_name = "a sentence"
-    graph_output, reads_every_token = "logits", True
+    graph_output, reads_every_token, transformers_head = "logits", True, "TokenClassification"
     partly_labeled = True  # Universal Dependencies has words without a tag
     state: ClassVar[dict[str, Any]] = {"labels": list[str]}
     labels: Sequence[str] = ()  # the tags in order
     statistics = ("words", "correct_words", "correct_spans", "predicted_spans", "gold_spans")
+
+    @classmethod
+    def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
+        """A sentence with three tags, again and again."""
+        words = text.draw(text.length).split(" ")
+        return {cls.suffix: [*map("\t".join, zip(words, itertools.cycle(("O", "B-X", "I-X")))), ""] * text.count}
 
     def read(self, path: Any, language: str) -> list[TaggedSentence]:
         """The sentences of a file."""

@@ -1,11 +1,9 @@
 """A folder of generated text for any task: its lines are as long as a configuration allows."""
 
-import json
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -14,14 +12,13 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary, write_dictionary
 from fairseq_xl.data.vocabulary.special_symbols import MASK
-from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import write_lines
+from fairseq_xl.objectives.task_file_objectives import FilesObjective, RandomText
 
 WORDS = [f"w{number}" for number in range(200)]  # each is a piece
 FIRST = 4  # the index of the first of them in the dictionary
 SEED = 20190122
 SPLITS = {"train": 1.0, "valid": 0.1, "test": 0.1}  # share of the lines
-LABELS, TAGS = ("0", "1", "2"), ("O", "B-X", "I-X")
 
 
 @dataclass(frozen=True)
@@ -68,12 +65,15 @@ def write_text(folder: Path, size: Size) -> None:
             (folder / folder_name / name).write_bytes((folder / "dict.txt").read_bytes())
 
 
-def write_labeled(folder: Path, task: str, languages: Sequence[str], words: int, examples: int, texts: int) -> None:
-    """Writes labeled text of a task, with `words` words in each text, to a folder; queries have `texts` texts."""
+def write_labeled(
+    folder: Path, kind: type[FilesObjective], languages: Sequence[str], length: int, examples: int, candidates: int
+) -> None:
+    """Writes files of an objective to a folder; `length` and `candidates` as in `RandomText`."""
     rng = random.Random(SEED)
     for split, share in SPLITS.items():
         for code in languages:
-            for suffix, lines in _labeled_lines(task, rng, words, max(int(share * examples), 4), texts).items():
+            text = RandomText(rng, WORDS, max(int(share * examples), 4), length, candidates)
+            for suffix, lines in kind.random_files(text).items():
                 write_lines(folder / f"{split}.{code}.{suffix}", lines)
 
 
@@ -92,35 +92,3 @@ def _write_items(prefix: Path, items: Iterable[np.ndarray]) -> None:
     for item in items:
         builder.add_item(torch.from_numpy(item))
     builder.finalize(f"{prefix}.idx")
-
-
-def _labeled_lines(task: str, rng: random.Random, words: int, count: int, texts: int) -> dict[str, Iterable[str]]:
-    """{suffix of a file: its lines} of `count` examples of a task; `words` and `texts` as in `write_labeled`."""
-
-    def text(length: int) -> str:
-        return " ".join(rng.choices(WORDS, k=length))
-
-    if task == "xl_classification":
-        return {"tsv": (f"{LABELS[index % 3]}\t{text(words)}\t{text(words)}" for index in range(count))}
-    if task == "xl_tagging":
-        sentence = (f"{word}\t{TAGS[index % 3]}" for index, word in enumerate(rng.choices(WORDS, k=words)))
-        return {"tsv": [*sentence, ""] * count}
-    if task == "xl_generation":
-        sides = {"src": words, "tgt": words // 8}
-        return {side: [text(max(length, 4)) for _ in range(count)] for side, length in sides.items()}
-    if task == "xl_ranking":
-        rows: list[str] = []
-        for index in range(count):
-            query = f"{WORDS[index % len(WORDS)]} {text(3)}"
-            rows += [f"{relevance}\t{query}\t{text(words)}" for relevance in range(texts)]
-        return {"tsv": rows}
-    if task != "xl_question_answering":
-        raise UserError(f"--task {task} cannot be rehearsed: rehearse each of its tasks")
-    paragraphs: list[dict[str, Any]] = []  # in SQuAD's format
-    for index in range(count):
-        context = text(words)
-        answer = context.split(" ")[words // 2]
-        entry = {"text": answer, "answer_start": context.index(f" {answer}") + 1}
-        question = {"id": str(index), "question": text(8), "answers": [entry]}
-        paragraphs.append({"context": context, "qas": [question]})
-    return {"json": [json.dumps({"version": "1.1", "data": [{"title": "generated", "paragraphs": paragraphs}]})]}

@@ -29,7 +29,6 @@ LANGUAGES = ("langs", "train_langs", "eval_langs", "valid_langs", "lang", "sourc
 PAIRS = ("pairs", "lang_pairs")
 LINE = 32  # tokens of a generated line, unless an objective or --line-tokens asks for another length
 CHANNELS, EXAMPLES, UPDATES = 64, 2, 2  # of a small model and its training
-QUESTION = 16  # tokens of a generated question with special symbols
 PRETRAINING = ("xl_pretraining", "xl_unsupervised_translation")
 
 
@@ -107,12 +106,11 @@ def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
             task.task_files = str(folder / "labeled")
     write_text(folder, _size(cfg, dictionary, languages, pairs, setting))
     if "task_files" in task:
-        kind = str(task._name)
+        kind: Any = OBJECTIVES[str(task._name).removeprefix("xl_")]
         length = int(task.length or cfg.model.max_positions)
         batch, tokens = cfg.dataset.batch_size or 8, cfg.dataset.max_tokens
         most = 2 if small else (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit
-        words = length - QUESTION if kind == "xl_question_answering" else length
-        write_labeled(folder / "labeled", kind, languages, words, 4 * batch, max(2, most))
+        write_labeled(folder / "labeled", kind, languages, length, 4 * batch, max(2, most))
     return training
 
 

@@ -44,7 +44,7 @@ class DistilBert(Bert):
 
     def has_form(self, model, head):
         dense = not model.has_decoder and model.options["output_form"] == "dense"
-        return dense and SEGMENTS not in model.state and not model.languages and head != "classification"
+        return dense and SEGMENTS not in model.state and not model.languages and head != "SequenceClassification"
 
     def obstacles(self, model, head):
         return Layout.obstacles(self, model, head) | {

@@ -40,6 +40,11 @@ class Similarity(LabelledObjective):
     statistics = ("x", "y", "xx", "yy", "xy")
     graph_output = "scores"
 
+    @classmethod
+    def random_files(cls, text):
+        """Pairs of random texts, for `fairseq-xl rehearse`."""
+        return {"tsv": (f"{i % 6}\t{text.draw(text.length)}\t{text.draw(text.length)}" for i in range(text.count))}
+
     def read(self, path, language):
         """The pairs of a file."""
         pairs = []

@@ -37,13 +37,9 @@ PLUGIN = "fairseq_xl"
 IGNORED = (r".*position_ids", r".*\bversion", r".*_float_tensor")
 #: setting of a file -> the only value that our layers compute; absent settings have it
 _ONLY = {"is_decoder": False, "causal": False, "asm": False, "position_embedding_type": "absolute"}
-#: task type -> suffix of the class name in transformers
-HEADS = {
-    "classification": "SequenceClassification",
-    "tagging": "TokenClassification",
-    "question_answering": "QuestionAnswering",
-}
-HEAD_NAMES = {"tagging": ("classifier.",), "question_answering": ("qa_outputs.",)}
+#: heads of transformers, as its class names end
+SEQUENCES, TOKEN_LABELS, QUESTIONS = "SequenceClassification", "TokenClassification", "QuestionAnswering"
+HEAD_NAMES = {TOKEN_LABELS: ("classifier.",), QUESTIONS: ("qa_outputs.",)}
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,7 @@ class Layout:
     # --- to the files ------------------------------------------------------------------------------------------
 
     def has_form(self, model: Own, head: str | None) -> bool:
-        """Whether the layout is for models of this form, fine-tuned for the task type `head` or None."""
+        """Whether the layout is for models of this form, with the fine-tuned `head` of transformers or None."""
         return False
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
@@ -199,17 +195,18 @@ class Layout:
         return config | {"model_type": self.model_types[0], "max_position_embeddings": positions}
 
     def class_name(self, head: str | None) -> str:
-        """The class of transformers, with the head of a task type or with the output layer."""
-        return f"{self.model_class}For{HEADS[head] if head else 'MaskedLM'}"
+        """The class of transformers, with a fine-tuned head or with the output layer."""
+        return f"{self.model_class}For{head or 'MaskedLM'}"
 
     def head_config(self, model: Own, head: str) -> Settings:
         """The settings of a fine-tuned head in config.json."""
-        settings: Settings = {"classifier_dropout": model.head_dropout}
-        labels = model.type_state.get("labels") or model.type_state.get("tags")
-        if labels:
-            settings["id2label"] = {str(row): label for row, label in enumerate(labels)}
-            settings["label2id"] = {label: row for row, label in enumerate(labels)}
-        return settings
+        output = model.state[f"heads.{model.head}.{'output' if has_pooler(model) else '1'}.bias"]
+        labels = model.type_state.get("labels") or [f"LABEL_{row}" for row in range(len(output))]
+        return {
+            "classifier_dropout": model.head_dropout,
+            "id2label": {str(row): label for row, label in enumerate(labels)},
+            "label2id": {label: row for row, label in enumerate(labels)},
+        }
 
     def positions(self, model: Own) -> State:
         """The state dict with the positions of the layout: rows before position 0, a first token without position."""
@@ -225,7 +222,7 @@ class Layout:
         """The model of transformers that computes what an encoder of ours computes; with `head`, a fine-tuned one."""
         state = self.positions(model)
         exported = encoder_part(state)
-        left_out = [part for part in part_names(state.keys() - exported.keys()) if part != f"heads.{head}"]
+        left_out = part_names(state.keys() - exported.keys())
         if head:
             exported = {
                 name: value for name, value in exported.items() if name != BIAS and not name.startswith("output.")
@@ -233,11 +230,12 @@ class Layout:
         config = self.config(model, exported)
         weights = self.to_theirs(exported)
         if head:
+            left_out.remove(f"heads.{model.head}")
             config |= self.head_config(model, head)
             names = HEAD_NAMES.get(head, self.classifier_names)
             for part, prefix in zip(("pooler", "output") if len(names) == 2 else "1", names):
                 for kind in ("weight", "bias"):
-                    weights[prefix + kind] = state[f"heads.{head}.{part}.{kind}"].clone()
+                    weights[prefix + kind] = state[f"heads.{model.head}.{part}.{kind}"].clone()
         return Counterpart(self, config | {"architectures": [self.class_name(head)]}, weights, left_out)
 
 
@@ -255,8 +253,8 @@ def encoder_part(state: State) -> State:
 
 
 def has_pooler(model: Own) -> bool:
-    """Whether the classifier of a fine-tuned model has a layer with tanh in front of its output."""
-    return "heads.classification.pooler.weight" in model.state
+    """Whether the head of a fine-tuned model has a layer with tanh in front of its output."""
+    return f"heads.{model.head}.pooler.weight" in model.state
 
 
 def part_names(names: Iterable[str]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fairseq_xl.checkpoints.layouts import base, published_vocabularies
-from fairseq_xl.checkpoints.layouts.base import IGNORED, Layout, Settings, has_pooler
+from fairseq_xl.checkpoints.layouts.base import IGNORED, SEQUENCES, Layout, Settings, has_pooler
 from fairseq_xl.checkpoints.layouts.name_mapping import Names, State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import beside
@@ -89,7 +89,7 @@ class Bert(BertStack):
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         relu = model.options["activation"] == "relu" and head is None
-        without_pooler = head == "classification" and not has_pooler(model)
+        without_pooler = head == SEQUENCES and not has_pooler(model)
         return super().obstacles(model, head) | {
             "segment embeddings together with language embeddings": bool(model.languages),
             "segment embeddings together with a plain output layer": model.options["output_form"] != "dense",

@@ -5,7 +5,7 @@
 
 from dataclasses import replace
 
-from fairseq_xl.checkpoints.layouts.base import HEADS, LAYOUTS, PLUGIN, Counterpart
+from fairseq_xl.checkpoints.layouts.base import LAYOUTS, PLUGIN, Counterpart
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.parameter_names import BIAS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
@@ -21,23 +21,23 @@ def counterpart(model: Own, head: bool = True, layout: str | None = None) -> Cou
 
     Raises `UserError` with the reason for a model without counterpart, and for a layout that is not there.
     """
-    head_type = None if model.has_decoder or not head else model.head
-    if head_type is not None and head_type not in HEADS:
+    head_class = model.head_class if head and not model.has_decoder else None
+    if head and not model.has_decoder and model.head and not head_class:
         raise UserError(
-            f"{model.path} was fine-tuned for {head_type.replace('_', ' ')}, which has no head in transformers: "
+            f"{model.path} was fine-tuned for {model.head.replace('_', ' ')}, which has no head in transformers: "
             "--no-head exports its encoder"
         )
     exportable = {name: candidate for name, candidate in LAYOUTS.items() if candidate.model_types}
     if layout is not None and layout not in exportable:
         raise UserError(f"--layout {layout}: expected one of {', '.join(sorted(exportable))}")
     candidates = exportable.values() if layout is None else [exportable[layout]]
-    suitable = next((candidate for candidate in candidates if candidate.has_form(model, head_type)), None)
+    suitable = next((candidate for candidate in candidates if candidate.has_form(model, head_class)), None)
     if suitable is None:
         raise UserError(f"{model.path} has another form than models of --layout {layout}")
-    reason = next((reason for reason, applies in suitable.obstacles(model, head_type).items() if applies), None)
+    reason = next((reason for reason, applies in suitable.obstacles(model, head_class).items() if applies), None)
     if reason:
         raise UserError(f"{model.path} has no counterpart in transformers, which has no model with {reason}")
-    exported = suitable.export(model, head_type)
+    exported = suitable.export(model, head_class)
     return replace(exported, config=exported.config | {PLUGIN: {"framing": model.options["framing"]}})
 
 

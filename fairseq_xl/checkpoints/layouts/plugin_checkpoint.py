@@ -3,6 +3,7 @@
 The language module becomes part of the weights; `for_languages` adds language embeddings to the positions.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class Own:
     head: str | None  # the task type that it was fine-tuned for
     type_state: dict[str, Any]  # state of the task type from its training files, such as the names of classes
     same_language: bool = False  # whether it was fine-tuned to write text in the language of its source
+    head_class: str | None = None  # the head in transformers, as its class name ends: SequenceClassification
 
     @property
     def has_decoder(self) -> bool:
@@ -42,11 +44,14 @@ class Own:
         return any(name.startswith("decoder.") for name in self.state)
 
 
-def read_own(path: str, data: Path, language_module: str | None = None, language: str | None = None) -> Own:
+def read_own(
+    path: str, data: Path, heads: Mapping[str, str], language_module: str | None = None, language: str | None = None
+) -> Own:
     """Reads a checkpoint of this package.
 
     Args:
         data: folder with its dict.txt, or with the dict.txt of `language_module`.
+        heads: {task type: `head_class`}
         language_module: file of a language module that replaces the checkpoint's (MonoTrans).
         language: the language of the module, if the file is an archive.
 
@@ -78,6 +83,7 @@ def read_own(path: str, data: Path, language_module: str | None = None, language
         head=identity.get("head"),
         type_state=identity.get("type_state", {}),
         same_language="writes" in identity,
+        head_class=heads.get(identity.get("head", "")),
     )
 
 

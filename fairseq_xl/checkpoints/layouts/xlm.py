@@ -97,16 +97,16 @@ class Xlm(Layout):
         return read(count, origin)
 
     def has_form(self, model: Own, head: str | None) -> bool:
-        without_pooler = head == "classification" and not has_pooler(model)
+        without_pooler = head == base.SEQUENCES and not has_pooler(model)
         has_form = bool(model.languages) or without_pooler or model.options["output_form"] != "dense"
         return not model.has_decoder and SEGMENTS not in model.state and has_form
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         """XLM has a plain output layer, no pooler, and a feed-forward size of 4 times the embeddings'."""
         options, languages = model.options, bool(model.languages)
-        dense, with_pooler = options["output_form"] == "dense", head == "classification" and has_pooler(model)
+        dense, with_pooler = options["output_form"] == "dense", head == base.SEQUENCES and has_pooler(model)
         ffn = f"--ffn-dim {options['ffn_dim']} in XLM's form, where it is 4 times --embed-dim"
-        if head == "classification" and dense and not languages:
+        if head == base.SEQUENCES and dense and not languages:
             ffn = f"a classifier without pooler and {ffn} (fine-tune with --pooler, or --no-head)"
         return super().obstacles(model, head) | {
             # without its output layer the encoder is XLM's
@@ -140,12 +140,12 @@ class Xlm(Layout):
     def class_name(self, head: str | None) -> str:
         if head is None:
             return "XLMWithLMHeadModel"
-        return super().class_name(head) + ("Simple" if head == "question_answering" else "")
+        return super().class_name(head) + ("Simple" if head == base.QUESTIONS else "")
 
     def head_config(self, model: Own, head: str) -> Settings:
         """The classifier is a projection of the first token."""
         settings = super().head_config(model, head)
-        if head == "classification":
+        if head == base.SEQUENCES:
             settings |= {"summary_type": "first", "summary_use_proj": True, "summary_activation": None}
             settings |= {"summary_proj_to_labels": True, "summary_first_dropout": model.head_dropout}
         return settings

@@ -1,6 +1,6 @@
 """XLM-R of transformers."""
 
-from fairseq_xl.checkpoints.layouts.base import IGNORED, PAD, Layout, Settings, has_pooler, required
+from fairseq_xl.checkpoints.layouts.base import IGNORED, PAD, SEQUENCES, Layout, Settings, has_pooler, required
 from fairseq_xl.checkpoints.layouts.bert import BertStack, encoder_names
 from fairseq_xl.checkpoints.layouts.name_mapping import Names, State, Table
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
@@ -53,7 +53,7 @@ class XlmRoberta(BertStack):
     def has_form(self, model: Own, head: str | None) -> bool:
         if model.has_decoder or SEGMENTS in model.state or model.languages or model.options["output_form"] != "dense":
             return False
-        return head != "classification" or has_pooler(model)  # without it, XLM-R's classifier has a layer more
+        return head != SEQUENCES or has_pooler(model)  # without it, XLM-R's classifier has a layer more
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         reason = "causal attention in an encoder of XLM-R's form"

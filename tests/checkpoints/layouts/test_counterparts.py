@@ -13,6 +13,7 @@ from fairseq_xl.checkpoints.layouts.counterparts import counterpart
 from fairseq_xl.checkpoints.layouts.exported_folders import write_fairseq, write_transformers
 from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own, for_languages
 from fairseq_xl.errors import UserError
+from fairseq_xl.inference.task_types import transformers_heads
 from fairseq_xl.io.folders import new_folder
 from fairseq_xl.models.config import DenoisingConfig, EncoderConfig, EncoderDecoderConfig, NgramDecoderConfig
 from fairseq_xl.models.denoising import XLDenoisingModel
@@ -61,6 +62,7 @@ def make(dictionary):
         languages = list(dictionary.languages) if "encoder.embeddings.languages.weight" in state else []
         options = dataclasses.asdict(config) | {"framing": "xl"}
         own = Own("model.pt", options, state, dictionary, languages, [], False, 0.1, 10, None, {})
+        own = dataclasses.replace(own, head_class=transformers_heads().get(identity.get("head")))
         return model.eval(), dataclasses.replace(own, **identity)
 
     return made

@@ -17,7 +17,7 @@ and its path; with several files a line begins with the file's name.
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,7 @@ import yaml
 
 from fairseq_xl import register
 from fairseq_xl.errors import UserError
-from fairseq_xl.evaluation.classification_scores import UNLABELED
-from fairseq_xl.evaluation.squad import read_questions
-from fairseq_xl.evaluation.task_files import NO_RELEVANCE, file_in, read_examples, read_queries, read_sentences
+from fairseq_xl.evaluation.task_files import file_in
 from fairseq_xl.io.compressed import stored
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.flags import OBJECTIVE_OPTIONS, overridden
@@ -54,7 +52,7 @@ def check(train: str, evaluate: str, *words: str) -> None:
         (kind, folders), valid = tasks[name], validation_languages(name, evaluated, flags)
         for split in dict.fromkeys(splits):
             codes = {"train": train, "valid": valid}.get(split, evaluated).split(",")
-            missing += missing_files(folders, split, codes, "json" if kind == "question-answering" else "tsv")
+            missing += missing_files(folders, split, codes, file_reader(kind).suffix)
     if missing:
         raise UserError(f"TASK_FILES: there is no {', '.join(dict.fromkeys(missing))}")
 
@@ -90,6 +88,14 @@ def objectives(train: str, evaluate: str, *words: str) -> None:
     yaml.safe_dump({flag[2:]: value for flag, value in run.items()}, sys.stdout, sort_keys=False)
 
 
+def file_reader(kind: str) -> Any:
+    """The objective of a TYPE with its default options, to read files."""
+    register()
+    from fairseq_xl.inference.task_types import file_reader
+
+    return file_reader(kind.replace("-", "_"))
+
+
 def parse(words: tuple[str, ...]) -> tuple[dict[str, list[str]], dict[str, Any]]:
     """Returns tasks, {name or "": [type, folders]}, and the values of the configurations and flags after them."""
     tasks = list(itertools.takewhile(lambda word: not word.endswith((".yaml", ".yml")), words))
@@ -121,22 +127,13 @@ def validation_languages(name: str, evaluated: str, flags: dict[str, Any]) -> st
     return ",".join(codes)
 
 
-#: type of a task -> function that reads a file, function that tells whether an example has a label
-LABELS: dict[str, tuple[Callable[..., list[Any]], Callable[[Any], bool]]] = {
-    "classification": (read_examples, lambda example: example.label != UNLABELED),
-    "ranking": (read_queries, lambda query: NO_RELEVANCE not in query.relevance),
-    "tagging": (read_sentences, lambda sentence: any(tag != UNLABELED for tag in sentence.tags)),
-    "question-answering": (read_questions, lambda question: bool(question.answers)),
-}
-
-
 def labeled(task: str, split: str, codes: str) -> None:
     """Prints the languages with labels in their file of a split; ``TYPE:TASK_FILES`` is the task."""
     kind, _, folders = task.partition(":")
-    read, has_label = LABELS[kind]
-    suffix = "json" if kind == "question-answering" else "tsv"
-    paths = {code: file_in(folders.split(os.pathsep), f"{split}.{code}.{suffix}") for code in codes.split(",")}
-    labeled_codes = [code for code, path in paths.items() if any(map(has_label, read(path, code)))]
+    objective = file_reader(kind)
+    names = {code: f"{split}.{code}.{objective.suffix}" for code in codes.split(",")}
+    paths = {code: file_in(folders.split(os.pathsep), name) for code, name in names.items()}
+    labeled_codes = [code for code, path in paths.items() if any(map(objective.is_labeled, objective.read(path, code)))]
     if unlabeled := [code for code in paths if code not in labeled_codes]:
         sys.stderr.write(f"{folders}: no labels in {split} of {', '.join(unlabeled)}: predicted, and not scored\n")
     sys.stdout.write(",".join(labeled_codes) + "\n")

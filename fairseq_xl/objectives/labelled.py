@@ -221,6 +221,13 @@ class LabelledObjective(FilesObjective, ABC):
         """The file of --predictions-to, from (example, prediction) in the order of the examples."""
         return "".join(self.format_prediction(example, prediction) for example, prediction in rows)
 
+    def read_predictions(self, path: Any, language: str) -> Iterable[tuple[Any, Any]]:
+        """The examples and predictions of such a file, as far as `count` needs them, for `fairseq-xl score labelled`.
+
+        Raises `UserError` for a file of another form, and for an objective that does not read them.
+        """
+        raise UserError(f"{type(self).name}: its files of predictions are not read, it has no `read_predictions`")
+
     # --- unlabeled text ----------------------------------------------------------------------------------------
 
     def from_line(self, line: str, language: str, file: str, line_number: int) -> Any:

@@ -9,11 +9,11 @@ from fairseq_xl.data.labelled.labelled_examples import frame
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import labeled_lines, split_fields
 from fairseq_xl.io.options import option
-from fairseq_xl.objectives.labelled import LabelledConfig, LabelledObjective
+from fairseq_xl.objectives.labelled import FirstTokenConfig, LabelledObjective
 
 
 @dataclass
-class SimilarityConfig(LabelledConfig):
+class SimilarityConfig(FirstTokenConfig):
     """Options of similarity."""
 
     largest: float = option(5.0, "largest similarity; 0 is the smallest")
@@ -38,7 +38,7 @@ class Similarity(LabelledObjective):
     main_metric = "pearson"
     files = "SPLIT.LANGUAGE.tsv: similarity TAB text TAB text"
     statistics = ("x", "y", "xx", "yy", "xy")
-    graph_output = "scores"
+    graph_output, transformers_head = "scores", "SequenceClassification"
 
     @classmethod
     def random_files(cls, text):
@@ -70,7 +70,6 @@ class Similarity(LabelledObjective):
         return {"similarity": torch.tensor([item.target["similarity"] for item in inputs])}
 
     def num_outputs(self):
-        """One number."""
         return 1
 
     def outputs(self, model, batch):
@@ -78,15 +77,12 @@ class Similarity(LabelledObjective):
         return model.heads[self.name](self.encode(model, batch)[:, 0]).squeeze(-1).sigmoid()
 
     def output_loss(self, outputs, batch):
-        """Squared error."""
         return ((outputs.float() - batch["target"]["similarity"]) ** 2).sum(), len(outputs)
 
     def predictions(self, outputs, batch, inputs):
-        """The similarity of each pair."""
         return (self.cfg.largest * outputs.float()).tolist()
 
     def is_labeled(self, example):
-        """Every pair is."""
         return True
 
     def count(self, example, prediction):
@@ -105,5 +101,10 @@ class Similarity(LabelledObjective):
         return {"pearson": pearson}
 
     def format_prediction(self, example, prediction):
-        """Similarity and prediction on a line."""
         return f"{example.similarity:g}\t{prediction:.4f}\n"
+
+    def read_predictions(self, path, language):
+        """The lines of `format_prediction`, for `fairseq-xl score labelled`."""
+        for number, line in labeled_lines(path, language):
+            similarity, prediction = map(float, split_fields(line, ("similarity", "prediction"), path, number))
+            yield Pair(similarity, (), language, path), prediction

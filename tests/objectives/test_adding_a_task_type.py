@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import os
 import random
 import re
 import statistics
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_CLASS_NAMES, TASK_REGISTRY
 
 from fairseq_xl import objectives
-from fairseq_xl.commands import convert, export_onnx, predict
+from fairseq_xl.commands import convert, export_onnx, predict, rehearse, score_labelled
 from fairseq_xl.criterions.combined import define_criterions
 from fairseq_xl.data.corpora.base import BREAK_MODES
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -50,6 +52,7 @@ def installed(tmp_path, monkeypatch):
     entry += "[fairseq_xl.data.corpora]\ndocument_blocks = my_blocks\n"
     (site / "my_types-1.0.dist-info/entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]))
     objectives.load_all()
     define_criterions()
     define_tasks()
@@ -104,6 +107,15 @@ def test_a_task_type_of_another_package_is_trained_and_predicts(installed, data_
         expected = 100 * statistics.correlation(gold, predicted)
         assert len(rows) == 15 and float(found[f"pearson_{code}"]) == pytest.approx(expected, abs=0.05)
     assert float(found["pearson"]) > 80
+    with redirect_stdout(io.StringIO()) as printed:
+        score_labelled.main([NAME, str(tmp_path / "to"), "--langs", "en,de", "--split", "valid"])
+    scores = json.loads(printed.getvalue())
+    for code, values in scores["languages"].items():
+        low, high = values["pearson_interval"]
+        assert values["n"] == 15 and low <= values["pearson"] <= high
+        assert values["pearson"] == pytest.approx(float(found[f"pearson_{code}"]), abs=0.01)
+    assert scores["pearson"] == pytest.approx(float(found["pearson"]), abs=0.01)
+    assert scores["signature"].startswith(f"metric:pearson|type:{NAME}|")
     pairs = (tmp_path / "valid.de.tsv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "text").write_text("".join(pair.partition("\t")[2] + "\n" for pair in pairs), encoding="utf-8")
     with redirect_stdout(io.StringIO()) as printed:
@@ -156,6 +168,35 @@ def test_all_commands_know_a_corpus_and_a_task_type_of_another_package(
     tokens = np.array([[symbols["start"], *first, symbols["end"], *second]])
     outputs = exported.graphs["model"]({"tokens": tokens, "padding_mask": tokens == symbols["pad"]})
     assert 5 * outputs["scores"][0] == pytest.approx(predicted[0], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_head_of_another_package_is_converted_and_its_training_rehearsed(installed, data_bin, tmp_path, capsys):
+    """transformers computes the same similarities; two processes make two updates on generated pairs."""
+    from transformers import AutoModelForSequenceClassification
+
+    write_pairs(tmp_path)
+    task = cli(task=f"xl_{NAME}", criterion=f"xl_{NAME}", arch="xl_xlmr_tiny", layers=1)
+    run_train([data_bin, *task, *labeled(tmp_path, tmp_path / "run"), "--pooler", "--max-update", 2])
+    checkpoint, text = tmp_path / "run/checkpoint_last.pt", "Haus\tGarten"
+    convert.main([str(checkpoint), str(tmp_path / "xlmr"), "--data", str(data_bin)])
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "xlmr").eval()
+    (tmp_path / "text").write_text(f"{text}\n", encoding="utf-8")
+    capsys.readouterr()
+    predict.main([*map(str, (checkpoint, data_bin)), "--lang", "de", "--input", str(tmp_path / "text")])
+    dictionary = XLDictionary.load(data_bin / "dict.txt")
+    encode, end = TextEncoder(data_bin, dictionary), dictionary.eos()
+    first, second = (encode(part, "de").tolist() for part in text.split("\t"))
+    logits = model(torch.tensor([[dictionary.bos(), *first, end, *second]])).logits
+    assert type(model).__name__ == "XLMRobertaForSequenceClassification" and logits.shape == (1, 1)
+    assert 5 * logits.sigmoid().item() == pytest.approx(float(capsys.readouterr().out), abs=1e-4)
+
+    (tmp_path / "run.yaml").write_text(f"task: xl_{NAME}\ncriterion: xl_{NAME}\n", encoding="utf-8")
+    words = cli(arch="xl_xlmr_tiny", optimizer="adam", lr=0.001, batch_size=8, length=32, max_update=2)
+    rehearse.main([str(tmp_path / "run.yaml"), *map(str, words), "--train-langs", "en,de"])
+    shown = capsys.readouterr().out
+    assert f"batch of xl_{NAME}" in shown and "8 examples, 256 tokens" in shown
+    assert "two updates done in 2 processes: loss " in shown
 
 
 def test_a_task_type_may_read_no_lines():

@@ -1,0 +1,49 @@
+"""What commands need of task types, those of other packages included."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.evaluation import bootstrap
+from fairseq_xl.evaluation.classification_scores import UnlabeledError
+from fairseq_xl.objectives.labelled import LabelledObjective, Metric, labelled_objectives
+
+
+def transformers_heads() -> dict[str, str]:
+    """{task type: its `transformers_head`} of those that have one."""
+    return {name: kind.transformers_head for name, kind in labelled_objectives().items() if kind.transformers_head}
+
+
+def file_reader(name: str) -> LabelledObjective:
+    """The objective of a task type with its default options, without dictionary: to read files, not to encode text.
+
+    Raises `UserError` for an unknown type.
+    """
+    kinds: dict[str, Any] = labelled_objectives()
+    if name not in kinds:
+        raise UserError(f"{name}: there is no such task type, expected one of {', '.join(sorted(kinds))}")
+    return kinds[name](kinds[name].Config(), None, None, named=False)
+
+
+def score(objective: LabelledObjective, path: Path, language: str) -> dict[str, Any]:
+    """The metrics of an objective over a file of --predictions-to, with their 95 % intervals, and `n` examples."""
+    pairs = [pair for pair in objective.read_predictions(path, language) if objective.is_labeled(pair[0])]
+    if not pairs:
+        raise UnlabeledError(f"{path} has no predictions of labeled examples: it cannot be scored")
+    counts = [{"examples": 1} | objective.count(*pair) for pair in pairs]
+    names = objective.summed_statistics
+    rows = np.array([[row.get(name, 0) for name in names] for row in counts], dtype=np.float64)
+    metrics = {name: partial(_metric, function=function, names=names) for name, function in objective.metrics().items()}
+    scores: dict[str, Any] = {"n": len(pairs)}
+    for name, measured in bootstrap.corpus_metrics(rows, metrics).items():
+        scores |= {name: measured["score"], f"{name}_interval": measured["interval"]}
+    return scores
+
+
+def _metric(sums: np.ndarray, function: Metric, names: tuple[str, ...]) -> np.ndarray:
+    """A metric of sums (…, names) -> (…); NaN where it has no value."""
+    values = [function(dict(zip(names, row))) for row in sums.reshape(-1, len(names)).tolist()]
+    return np.array(values, dtype=np.float64).reshape(sums.shape[:-1])

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.arrays import read_arrays
-from fairseq_xl.io.files import replacing
+from fairseq_xl.io.arrays import read_arrays, write_arrays
 
 
 class Vectors(NamedTuple):
@@ -30,8 +29,7 @@ def space_of(rows: np.ndarray) -> str:
 
 def write(vectors: Vectors, path: str | Path) -> None:
     """Writes the file, complete or not at all."""
-    with replacing(path) as stream:
-        np.savez(stream, symbols=np.array(vectors.symbols, dtype=np.str_), rows=vectors.rows, space=vectors.space)
+    write_arrays(path, symbols=np.array(vectors.symbols, dtype=np.str_), rows=vectors.rows, space=vectors.space)
 
 
 def read(path: str | Path) -> Vectors:

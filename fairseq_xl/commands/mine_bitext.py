@@ -30,15 +30,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairseq_xl.commands import BEAM_SIZE, FP16, MODULES, Options, argument, command, flag, layer_and_pooling
 from fairseq_xl.errors import UserError, in_range
 from fairseq_xl.evaluation.prediction_folders import check_noted_language, check_same_origin
 from fairseq_xl.inference.embedder import POOLINGS, Embedders
-from fairseq_xl.io.files import room_problem, write_lines
+from fairseq_xl.io.arrays import check_finite_rows, open_matrix
+from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.folders import temporary_folder
-from fairseq_xl.io.matrices import check_finite, growing_matrix, open_matrix
 from fairseq_xl.io.signals import ending_by_exception
-from fairseq_xl.io.temporary_arrays import slices
+from fairseq_xl.io.temporary_arrays import GrowingArray, slices
 from fairseq_xl.mining.bitext_mining import (
     DIGITS,
     Sentences,
@@ -111,13 +113,7 @@ def _folder(parent: str | None) -> Iterator[Path | None]:
             folder = stack.enter_context(temporary_folder(Path(parent), "mine-bitext"))
         except OSError as error:
             raise UserError(f"--index {parent}: cannot make or write to this folder: {error.strerror}") from error
-        try:
-            yield folder
-        except OSError as error:
-            reason = room_problem(error)
-            if reason is None:
-                raise
-            raise UserError(f"--index {parent}: {reason}") from error
+        yield folder
 
 
 def _run(options: Options, folder: Path | None) -> dict[str, Any]:
@@ -179,12 +175,13 @@ def _embedded(options: Options, sides: list[tuple[str, Sentences]], folder: Path
     (choice,) = embed.choices(options.layer, options.pooling or POOLINGS[0])
     if folder is None:
         return [embed(sentences.texts, language, [choice])[choice] for language, sentences in sides]
-    paths = [str(folder / name) for name in ("source.npy", "target.npy")]
-    for path, (language, sentences) in zip(paths, sides):
-        with growing_matrix(path, embed.default.channels) as append:
-            for block in slices(len(sentences.texts), EMBEDDING_BLOCK):
-                append(embed(sentences.texts[block], language, [choice])[choice])
-    return [open_matrix(path) for path in paths]
+    matrices = []
+    for language, sentences in sides:
+        array = GrowingArray(folder, np.float32, embed.default.channels)
+        for block in slices(len(sentences.texts), EMBEDDING_BLOCK):
+            array.append(embed(sentences.texts[block], language, [choice])[choice])
+        matrices.append(array.finish())
+    return matrices
 
 
 def _opened(options: Options, sides: list[tuple[str, Sentences]]) -> list[Rows]:
@@ -199,5 +196,5 @@ def _opened(options: Options, sides: list[tuple[str, Sentences]]) -> list[Rows]:
     if channels[0] != channels[1]:
         raise UserError(f"{first} has {channels[0]} columns, but {second} has {channels[1]}")
     for path, matrix in zip(options.embeddings, matrices):
-        check_finite(path, matrix)
+        check_finite_rows(path, matrix)
     return [Rows(matrix, sentences.lines) for matrix, (_, sentences) in zip(matrices, sides)]

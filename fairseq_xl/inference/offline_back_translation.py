@@ -26,8 +26,8 @@ from fairseq_xl.data.store.back_translated import back_translated_prefix, note_p
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
-from fairseq_xl.io.arrays import read_arrays
-from fairseq_xl.io.files import replacing, write_json
+from fairseq_xl.io.arrays import read_arrays, write_arrays
+from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.locks import locked
@@ -107,8 +107,7 @@ class Parts:
             torch.manual_seed(self.seed + start)
             generated = self.translator(self.sentences(start), self.max_tokens)
             part = {"tokens": np.concatenate(generated), "lengths": np.array([len(source) for source in generated])}
-            with replacing(path) as file:
-                np.savez(file, tokens=part["tokens"], lengths=part["lengths"])
+            write_arrays(path, **part)
         return np.split(part["tokens"], part["lengths"].cumsum()[:-1])
 
     def all(self, side: Callable[[int], list[np.ndarray]]) -> Iterator[np.ndarray]:

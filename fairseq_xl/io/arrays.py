@@ -1,21 +1,52 @@
-"""Files of numpy: reading .npz files as plain data, and making mapped .npy files."""
+"""Arrays in files: maps raw ones and matrices (.npy), reads and writes .npz files as plain data.
 
+Arrays of a running command are in temporary files (`fairseq_xl.io.temporary_arrays`). `n` rows, `C` columns.
+"""
+
+import contextlib
 import math
+import mmap
 import os
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib import format as npy
+from numpy.typing import DTypeLike
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import is_whole_file, room_problem
+from fairseq_xl.io.files import is_whole_file, replacing
 
+Append = Callable[[np.ndarray], object]
+
+KINDS = {"floats": "f", "whole numbers": "iu"}  # numbers -> kinds of numpy
+CHECKED = 1 << 22  # numbers that `check_finite_rows` reads at a time
+READ_AHEAD = 1 << 20  # files up to this size (bytes) may be read ahead
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
+def mapped(path: str | Path, dtype: DTypeLike, offset: int = 0, count: int = -1) -> np.ndarray:
+    """Maps `count` numbers of a file from a byte on, by default all, read-only: (n,).
+
+    A file of more than `READ_AHEAD` bytes, which may not fit in memory, is not read ahead.
+    """
+    with open(path, "rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if len(content) > READ_AHEAD and hasattr(mmap, "MADV_RANDOM"):
+        content.madvise(mmap.MADV_RANDOM)
+    return np.frombuffer(content, dtype, count, offset)
+
+
+def write_arrays(path: str | Path, **arrays: Any) -> None:
+    """Writes arrays as an .npz file, whole or not at all; raises the errors of `replacing`."""
+    with replacing(path) as file:
+        np.savez(file, **arrays)
+
+
 def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
-    """The arrays, by name, of an .npz file of numpy.savez; None if the file is missing or damaged.
+    """The arrays, by name, of an .npz file of `write_arrays`; None if the file is missing or damaged.
 
     No code in the file is run, and no more memory is allocated than the file has bytes. Raises `UserError` without
     permission to read it.
@@ -41,17 +72,57 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray] | None:
         return None
 
 
-def new_array(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
-    """Makes a .npy file of zeros, and maps it for reading and writing.
+@contextlib.contextmanager
+def growing_matrix(path: str, columns: int) -> Iterator[Append]:
+    """Writes a float32 matrix of any number of rows: yields a function that appends rows (n, C).
 
-    Its room on the disk is reserved at once: written to a full disk, a mapped file ends the process (SIGBUS).
-    Raises `UserError` if there is no room.
+    The file is written whole or not at all, with the errors of `replacing`. numpy leaves room in the header for the
+    number of rows, which is known at the end.
+    """
+    header = {"descr": npy.dtype_to_descr(np.dtype(np.float32)), "fortran_order": False, "shape": (0, columns)}
+    with replacing(path) as file:
+        npy.write_array_header_1_0(file, header)
+        begin = file.tell()
+        yield lambda block: file.write(np.ascontiguousarray(block, np.float32).tobytes())
+        rows = (file.seek(0, os.SEEK_END) - begin) // (4 * columns)
+        file.seek(0)
+        npy.write_array_header_1_0(file, header | {"shape": (rows, columns)})
+        assert file.tell() == begin, "the header has the same length for every number of rows"
+
+
+def open_matrix(path: str, kind: Literal["floats", "whole numbers"] = "floats") -> Any:
+    """The matrix (n, C) of an .npy file, as a memory map.
+
+    Raises `UserError` for a missing, damaged or truncated file, for one with bytes after the matrix, and for other
+    content, such as rows without numbers.
     """
     try:
-        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
-        if array.size and hasattr(os, "posix_fallocate"):
-            with open(path, "r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-    except OSError as error:  # numpy's does not name the file
-        raise UserError(f"{path} was not written: {room_problem(error) or error.strerror}") from error
-    return array
+        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror or 'not an .npy file'}") from None
+    except MemoryError:
+        raise
+    except Exception:  # a damaged header ends in nearly any exception
+        raise UserError(f"{path} is not an .npy file of numbers, or it is damaged or cut short") from None
+    is_matrix = isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.shape[1]
+    if not is_matrix or matrix.dtype.kind not in KINDS[kind]:
+        shown = f"{matrix.dtype} {matrix.shape}" if isinstance(matrix, np.ndarray) else "an archive"
+        raise UserError(f"{path}: expected a matrix of {kind}, a row for each sentence, found {shown}")
+    expected, size = matrix.offset + matrix.nbytes, os.stat(path).st_size
+    if size != expected:
+        raise UserError(f"{path} is damaged: expected {expected} bytes, as its header says, found {size}")
+    return matrix
+
+
+def check_finite_rows(path: str, matrix: Any) -> None:
+    """Raises `UserError` if the matrix (n, C) of the file `path` has a number that is not finite in float32."""
+    rows = max(1, CHECKED // matrix.shape[1])
+    for first in range(0, len(matrix), rows):
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(np.asarray(matrix[first : first + rows], np.float32))
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0].tolist()
+            value = matrix[first + row, column]
+            raise UserError(f"{path}, row {first + row + 1}: expected finite numbers, found {value}")

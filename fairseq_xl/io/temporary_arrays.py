@@ -2,9 +2,10 @@
 
 The files have no directory entry: the OS frees them once they are closed and unmapped, also if the process is killed.
 They are memory-mapped, so the OS decides how much of them is cached. Rows are written before they are mapped, so that a
-full disk raises `OSError`; a write to a mapping would end the process (SIGBUS).
+full disk raises `UserError`; a write to a mapping would end the process (SIGBUS).
 """
 
+import contextlib
 import heapq
 import itertools
 import tempfile
@@ -14,6 +15,9 @@ from typing import IO, Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import DTypeLike
+
+from fairseq_xl.errors import UserError
+from fairseq_xl.io.files import room_problem
 
 BLOCK = 1 << 15  # rows, strings or records in memory at a time
 RUN_RECORDS = 1 << 20  # least number of records of a sorted run
@@ -38,37 +42,46 @@ class GrowingArray:
     """
 
     def __init__(self, folder: Path | None, dtype: DTypeLike, *row: int):
-        self.dtype, self.row = np.dtype(dtype), row
+        self.folder, self.dtype, self.row = folder, np.dtype(dtype), row
         self.parts: list[np.ndarray] = []
         self.file: IO[bytes] | None = None if folder is None else tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
 
     def append(self, rows: Any) -> None:
-        """Adds rows (n, *row); raises `OSError` for a full disk."""
+        """Adds rows (n, *row); raises `UserError` for a full disk."""
         rows = np.ascontiguousarray(rows, self.dtype).reshape(-1, *self.row)
         if self.file is None:
             self.parts.append(rows)
         else:
-            self.file.write(rows.tobytes())
+            with self._naming_folder():
+                self.file.write(rows.data)
 
     def finish(self, writable: bool = False) -> np.ndarray:
         """The array (N, *row), mapped if it is in a file. Nothing can be appended afterwards."""
         if self.file is None:
             return np.concatenate([np.empty((0, *self.row), self.dtype), *self.parts])
-        with self.file as file:
+        with self._naming_folder(), self.file as file:
             file.flush()  # what is left in the buffer
             if not file.tell():
                 return np.empty((0, *self.row), self.dtype)
             flat = np.memmap(file, self.dtype, "r+" if writable else "r")
         return np.asarray(flat).reshape(-1, *self.row)
 
+    @contextlib.contextmanager
+    def _naming_folder(self) -> Iterator[None]:
+        """Turns the error of a full disk into a `UserError` that names the folder."""
+        try:
+            yield
+        except OSError as error:
+            if reason := room_problem(error):
+                raise UserError(f"{self.folder}: {reason}") from error
+            raise
 
-def zeros(folder: Path | None, dtype: DTypeLike, count: int) -> np.ndarray:
-    """An array (count,) of zeros that can be written to; raises `OSError` for a full disk."""
-    if folder is None:
-        return np.zeros(count, dtype)
-    array = GrowingArray(folder, dtype)
+
+def full(folder: Path | None, dtype: DTypeLike, value: int, count: int, *row: int) -> np.ndarray:
+    """An array (count, *row) of one value that can be written to; raises `UserError` for a full disk."""
+    array = GrowingArray(folder, dtype, *row)
     for rows in slices(count):
-        array.append(np.zeros(rows.stop - rows.start, dtype))
+        array.append(np.full((rows.stop - rows.start, *row), value, dtype))
     return array.finish(writable=True)
 
 
@@ -120,7 +133,7 @@ class GrowingStrings:
         self.offsets.append([0])
 
     def extend(self, strings: Sequence[str]) -> None:
-        """Adds strings; raises `OSError` for a full disk."""
+        """Adds strings; raises `UserError` for a full disk."""
         if self.in_memory is not None:
             self.in_memory.extend(strings)
             return
@@ -149,7 +162,7 @@ def sorted_records(blocks: Iterable[np.ndarray], dtype: DTypeLike, folder: Path 
     """Yields the records of structured arrays as tuples, sorted by their fields in order.
 
     With a `folder`, runs of at least `RUN_RECORDS` records are sorted in memory and written to a temporary file there;
-    otherwise all records are sorted in memory. Raises `OSError` for a full disk.
+    otherwise all records are sorted in memory. Raises `UserError` for a full disk.
 
     Args:
         blocks: arrays (b,) of type `dtype`, whose fields are numbers other than NaN.

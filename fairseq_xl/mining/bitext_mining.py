@@ -2,7 +2,7 @@
 
 n source sentences, m target sentences, C channels, k neighbors. The command is `fairseq-xl mine-bitext`. Functions with
 an argument `folder` store arrays that grow with n or m in temporary files in this existing folder
-(`fairseq_xl.io.temporary_arrays`) and raise `OSError` if its disk is full. Without a folder, arrays are in memory.
+(`fairseq_xl.io.temporary_arrays`) and raise `UserError` if its disk is full. Without a folder, arrays are in memory.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ from fairseq_xl.io.temporary_arrays import (
     GrowingArray,
     GrowingStrings,
     LazySequence,
+    full,
     records,
     slices,
     sorted_records,
-    zeros,
 )
 from fairseq_xl.io.text import is_blank
 from fairseq_xl.mining.disk_index import nearest_approximately
@@ -172,7 +172,7 @@ def distinct(texts: Sequence[str], folder: Path | None = None) -> Distinct:
             indices.setdefault(text, index)
         counts = Counter(texts)  # in the order of `indices`
         return Distinct(np.fromiter(indices.values(), np.int64), np.fromiter(counts.values(), np.int64) == 1)
-    is_first, is_unique = zeros(folder, bool, len(texts)), zeros(folder, bool, len(texts))
+    is_first, is_unique = full(folder, bool, 0, len(texts)), full(folder, bool, 0, len(texts))
     latest, first_copy = None, -1  # the last text and its first copy
     for high, low, index in sorted_records(_hashes(texts), HASH_DTYPE, folder):
         if (high, low) == latest:
@@ -204,7 +204,7 @@ def mine(
         backward = _nearest_on_disk(target, source, neighbors, folder, block)
     means = [_means(cosines, folder) for cosines, _ in (forward, backward)]
     targets, sources = _best(forward, means, folder), _best(backward, means[::-1], folder)
-    used = zeros(folder, bool, len(source)), zeros(folder, bool, len(target))
+    used = full(folder, bool, 0, len(source)), full(folder, bool, 0, len(target))
     for negative_margin, first, second in sorted_records(_candidates(targets, sources), CANDIDATE_DTYPE, folder):
         if not used[0][first] and not used[1][second]:
             used[0][first] = used[1][second] = True

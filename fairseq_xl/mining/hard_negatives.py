@@ -32,18 +32,18 @@ from fairseq_xl.data.corpora.negatives import (
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.framing import pad_rows
 from fairseq_xl.data.store.binarized_text import Text, is_begun
-from fairseq_xl.data.store.cached_tables import table
+from fairseq_xl.data.store.cached_tables import Blocks, table
 from fairseq_xl.data.store.manifest import read_note
 from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import batches
 from fairseq_xl.inference.model_loading import load_model
 from fairseq_xl.io import parts as parts_folder
-from fairseq_xl.io.arrays import new_array, read_arrays
+from fairseq_xl.io.arrays import read_arrays, write_arrays
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.format_numbers import FORMATS
-from fairseq_xl.io.mapped_files import Blocks
+from fairseq_xl.io.temporary_arrays import full
 from fairseq_xl.mining.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.mining.nearest_neighbors import import_faiss
 from fairseq_xl.models.dan import XLDANModel
@@ -130,10 +130,8 @@ class Pool:
             yield self._keys(sizes[fits, 1], hashes_of_block(self.side, first, first + len(sizes))[fits])
 
     def _lines(self, pairs: SentencePairs, longest: int, folder: Path) -> Numbers:
-        """The first line of each sentence, (m,), of any pair; a mapped file."""
-        result = new_array(folder / "lines.npy", np.int64, (len(self.hashes),))
-        for start in range(0, len(result), BLOCK_ROWS):
-            result[start : start + BLOCK_ROWS] = -1
+        """The first line of each sentence, (m,), of any pair, in a temporary file."""
+        result = full(folder, np.int64, -1, len(self.hashes))
         for first, sizes in pairs.blocks():
             usable = np.flatnonzero((sizes > 1).all(axis=1) & (sizes[:, 1] <= longest))
             keys = self._keys(sizes[usable, 1], hashes_of_block(self.side, first, first + len(sizes))[usable])
@@ -252,11 +250,8 @@ def mine(
 
 
 def _empty_negatives(folder: Path, lines: int, count: int) -> Numbers:
-    """A mapped file of negatives (lines, count), all -1."""
-    result = new_array(folder / "negatives.npy", np.int32 if lines < 2**31 else np.int64, (lines, count))
-    for start in range(0, lines, BLOCK_ROWS):
-        result[start : start + BLOCK_ROWS] = -1
-    return result
+    """A temporary file of negatives (lines, count), all -1."""
+    return full(folder, np.int32 if lines < 2**31 else np.int64, -1, lines, count)
 
 
 def _chunks(pairs: SentencePairs, longest: int) -> Iterator[Numbers]:
@@ -293,8 +288,7 @@ def _mine_parts(
                 last = start + min(first + LINES_AT_ONCE, len(lines))
                 logger.info("%s: %d of %d sentences", pairs.prefix, last, total)
             part = {name: np.concatenate([result[name] for result in results]) for name in results[0]}
-            with replacing(path) as file:
-                np.savez(file, **part)
+            write_arrays(path, **part)
         yield lines, part
         start += len(lines)
 
@@ -321,7 +315,7 @@ def _mine_part(
 class Statistics:
     """Counts of sentences, mean similarities, separability by length, share of negatives nearer than translations.
 
-    A folder has a mapped file of 8 bytes per line.
+    A temporary file in a folder has 8 bytes per line.
     """
 
     def __init__(self, pairs: SentencePairs, longest: int, folder: Path):
@@ -329,7 +323,7 @@ class Statistics:
         self.similarity = dict.fromkeys(("translations", "mined", "random"), 0.0)
         #: counts of pairs by the lengths of the source and of the target sentence
         self.lengths = {name: np.zeros((longest + 1, longest + 1), np.int64) for name in self.similarity}
-        self.uses = new_array(folder / "uses.npy", np.int64, (pairs.lines,))  # zeros
+        self.uses = full(folder, np.int64, 0, pairs.lines)
 
     def add(self, lines: Numbers, part: dict[str, np.ndarray]) -> None:
         """Adds pairs `lines` (b,) with the result of `_mine_part`."""

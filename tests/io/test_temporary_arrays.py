@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from fairseq_xl.errors import UserError
 from fairseq_xl.io import temporary_arrays
-from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, LazySequence, records, slices, zeros
+from fairseq_xl.io.temporary_arrays import GrowingArray, GrowingStrings, LazySequence, full, records, slices
 
 STRINGS = ["", "a", "Straße\u2028", "\t", "", "東京", "x" * 50]
 
@@ -47,10 +48,13 @@ def test_rows(folder, tmp_path, row, sizes):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_zeros_can_be_written_to(folder):
-    found = zeros(folder, bool, 8)
+def test_an_array_of_one_value_can_be_written_to(folder):
+    found = full(folder, bool, 0, 8)
     found[[2, 7]] = True
     assert found.tolist() == [number in (2, 7) for number in range(8)] and is_mapped(found) == (folder is not None)
+    rows = full(folder, np.int32, -1, 7, 2)
+    rows[5] = 3
+    assert rows.dtype == np.int32 and rows.tolist() == [[-1, -1]] * 5 + [[3, 3], [-1, -1]]
 
 
 def test_records_of_tuples(folder):
@@ -92,6 +96,6 @@ def test_a_full_disk(tmp_path, monkeypatch, size):
     """A small block waits in a buffer until the end."""
     monkeypatch.setattr(temporary_arrays.tempfile, "TemporaryFile", full_file)
     array = GrowingArray(tmp_path, np.uint8)
-    with pytest.raises(OSError, match="No space left on device"):
+    with pytest.raises(UserError, match=f"^{tmp_path}: no room is left on its disk$"):
         array.append(np.ones(size))
         array.finish()

@@ -9,7 +9,7 @@ import pytest
 from fairseq_xl.commands import mine_bitext
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.retrieval_scores import cosine, margin
-from fairseq_xl.io.matrices import open_matrix
+from fairseq_xl.io.arrays import open_matrix
 from fairseq_xl.mining.bitext_mining import (
     Pair,
     best_threshold,

@@ -357,13 +357,11 @@ def test_lines_do_not_wrap():
     """Negatives have 32 bits up to 2^31 - 1 lines, then 64."""
     shapes = []
 
-    def made(path, dtype, shape):
+    def made(folder, dtype, value, *shape):
         shapes.append((np.dtype(dtype).itemsize, shape))
-        return np.zeros(1)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hard_negatives, "new_array", made)
-        patch.setattr(hard_negatives, "BLOCK_ROWS", 2**40)
+        patch.setattr(hard_negatives, "full", made)
         for lines in (2**31 - 1, 2**31):
             hard_negatives._empty_negatives(Path(), lines, 1)
     assert shapes == [(4, (2**31 - 1, 1)), (8, (2**31, 1))]

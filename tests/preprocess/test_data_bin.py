@@ -6,12 +6,13 @@ import logging
 import os
 from collections import Counter
 
+import numpy as np
 import pytest
 import sentencepiece
 from tiny_corpus import change, content, write_corpus
 
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path
-from fairseq_xl.data.store.index_header import read_header, read_sizes
+from fairseq_xl.data.store.index_header import SIZE, read_header
 from fairseq_xl.errors import UserError
 from fairseq_xl.io import parts
 from fairseq_xl.io.files import write_json
@@ -309,7 +310,7 @@ def test_training_files_are_concatenated_with_a_boundary(corpus, tmp_path, fairs
     change(corpus, monolingual={"en": {"train": ["valid.en", "train.en"]}})
     prepare(corpus, tmp_path / "data-bin")
     index = tmp_path / "data-bin" / "en" / "train.idx"
-    sizes = read_sizes(index, read_header(index).items)
+    sizes = np.fromfile(index, np.int32, read_header(index).items, offset=SIZE)
     first = (corpus.parent / "valid.en").read_text(encoding="utf-8").count("\n")
     second = (corpus.parent / "train.en").read_text(encoding="utf-8").count("\n")
     assert len(sizes) == first + 1 + second

@@ -18,8 +18,8 @@ from fairseq_xl.data.store.binarized_text import BLOCK_TOKENS, Text
 from fairseq_xl.data.store.cached_tables import IN_MEMORY_LINES, table
 from fairseq_xl.data.store.manifest import check_fingerprint, read_note, stored_fingerprint
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.arrays import open_matrix
 from fairseq_xl.io.fingerprints import fingerprint
-from fairseq_xl.io.matrices import open_matrix
 
 if TYPE_CHECKING:
     from fairseq_xl.data.corpora.documents import AdjacentSegments

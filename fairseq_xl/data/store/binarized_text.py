@@ -12,7 +12,7 @@ from fairseq_xl.data import Numbers
 from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, Header, read_header, read_last
 from fairseq_xl.data.store.manifest import check_fingerprint
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.mapped_files import mapped_bytes
+from fairseq_xl.io.arrays import mapped
 
 BLOCK_LINES = 1 << 16  # lines that are read at a time where all are needed
 BLOCK_TOKENS = 1 << 21  # tokens that are read at a time; more only for a longer line
@@ -52,12 +52,12 @@ class Text(Reopened):
 
     def __init__(self, prefix: str | Path, language: str, symbols: int | None = None):
         self.prefix, self.language, self.symbols = str(prefix), language, symbols
-        header, index = cast(Header, read_header(f"{prefix}.idx")), mapped_bytes(f"{prefix}.idx")
+        header = cast(Header, read_header(f"{prefix}.idx"))
         #: (n,) number of tokens of each item, and its byte offset in the .bin file
-        self.sizes = np.frombuffer(index, np.int32, header.items, SIZE)
-        self.offsets = np.frombuffer(index, np.int64, header.items, SIZE + self.sizes.nbytes)
+        self.sizes = mapped(f"{prefix}.idx", np.int32, SIZE, header.items)
+        self.offsets = mapped(f"{prefix}.idx", np.int64, SIZE + self.sizes.nbytes, header.items)
         #: the whole text
-        self.tokens = np.frombuffer(mapped_bytes(f"{prefix}.bin"), TOKEN_TYPES[header.code])
+        self.tokens = mapped(f"{prefix}.bin", TOKEN_TYPES[header.code])
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -5,7 +5,6 @@ After the header the file holds the size of each item in tokens (int32) and its 
 
 import os
 import struct
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -50,13 +49,6 @@ def read_header(path: str | os.PathLike) -> Header | None:
         return None
     magic, version, code, items = _LAYOUT.unpack(start)
     return Header(code, items) if (magic, version) == (MAGIC, VERSION) and code in TOKEN_TYPES else None
-
-
-def read_sizes(path: str | os.PathLike, items: int) -> np.ndarray:
-    """Tokens of each item, ``</s>`` included: (items,) int32, memory-mapped."""
-    if not items:
-        return np.zeros(0, dtype=np.int32)
-    return np.memmap(Path(path), dtype=np.int32, mode="r", offset=SIZE, shape=(items,))
 
 
 def read_last(path: str | os.PathLike, items: int) -> tuple[int, int]:

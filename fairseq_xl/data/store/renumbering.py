@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.data.store.index_header import TOKEN_TYPES, Header, read_header, read_sizes
+from fairseq_xl.data.store.index_header import SIZE, TOKEN_TYPES, Header, read_header
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import fingerprint
@@ -32,7 +32,7 @@ def renumber(source: Path, target: Path, table: np.ndarray, symbols: int) -> dic
         raise UserError(f"{index}: found token type {header.code}, expected int32, uint16 or uint32")
     if header is None or index.stat().st_size != header.file_size:
         raise UserError(f"{index} is damaged: the index is incomplete")
-    sizes, kind = read_sizes(index, header.items), TOKEN_TYPES[header.code]
+    sizes, kind = np.fromfile(index, np.int32, header.items, offset=SIZE), TOKEN_TYPES[header.code]
     written = Header(8 if symbols < SMALL else 9, header.items)
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{source}.bin", "rb") as text, replacing(f"{target}.bin") as file:

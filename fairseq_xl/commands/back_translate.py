@@ -43,7 +43,7 @@ def main(options: Options) -> dict[str, Any]:
     register()
     from fairseq_xl.inference.offline_back_translation import back_translate
 
-    generation = {"beam": options.beam or BEAM, "max_len_a": 1.3, "max_len_b": 5, "temperature": options.temperature}
+    generation = {"beam": options.beam or BEAM, "temperature": options.temperature}
     if options.sampling:
         generation |= {"sampling": True, "sampling_topk": options.sampling_topk or -1, "beam": 1}
     return back_translate(

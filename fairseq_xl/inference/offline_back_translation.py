@@ -31,6 +31,7 @@ from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.locks import locked
+from fairseq_xl.models.beams import BACK_TRANSLATION
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ def back_translate(
 
     Args:
         checkpoint, data, options, target_pieces_only: as in `Translator`, which translates from `target` into `source`.
+            The length of a source has the limit of back-translation in training, unless options set another one.
         length: maximum length of a sentence, in tokens; longer ones are left out.
         max_tokens: maximum number of tokens in a batch.
         seed: of sampling.
@@ -143,6 +145,7 @@ def back_translate(
     data = str(one_folder(data, "back-translate"))
     if source == target:
         raise UserError(f"-s {source} -t {target}: name two languages")
+    options = dict(zip(("max_len_a", "max_len_b"), BACK_TRANSLATION)) | options
     translator = Translator(checkpoint, data, target, source, options, target_pieces_only, fp16)
     dictionary, folder = translator.task.dictionary, translator.task.folder()
     corpus = Sentences(folder / target / split, target, len(dictionary))

@@ -1,4 +1,4 @@
-"""Keys and values of a decoder in beam search.
+"""Lengths of outputs, and keys and values of a decoder in a search, greedy or with beams.
 
 Shapes: B sentences, K hypotheses of a sentence, N layers, H heads, D channels of a head, S source time, T positions so
 far, L positions for which there is room.
@@ -13,8 +13,15 @@ from torch.nn import functional as F
 
 from fairseq_xl.modules.attention import Cache, LayerCache
 
+#: `factor` and `extra` of `output_limits` in back-translation and --eval-bleu (about Lample & Conneau's)
+BACK_TRANSLATION = 1.3, 4
 _FIRST_ROOM = 32  # positions; the room doubles when it is full
 _ALIGNED = 8  # torch's fused attention on CUDA copies a mask whose strides are no multiple of it
+
+
+def output_limits(source_lengths: Iterable[int], factor: float, extra: float, longest: int) -> list[int]:
+    """Maximum lengths of outputs without ``</s>``: factor * S + extra, at most `longest`, for sources of S tokens."""
+    return [min(int(factor * length + extra), longest) for length in source_lengths]
 
 
 class BeamCaches:

@@ -12,7 +12,7 @@ from fairseq.models import BaseFairseqModel, FairseqIncrementalDecoder
 from torch import Tensor
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.beams import BeamCaches, masked_attention
+from fairseq_xl.models.beams import BACK_TRANSLATION, BeamCaches, masked_attention, output_limits
 from fairseq_xl.models.config import EncoderDecoderConfig
 from fairseq_xl.models.encoder import Encoder, stack_packings
 from fairseq_xl.modules.attention import Cache, LayerCache, SelfAttention, attend
@@ -344,8 +344,8 @@ class XLEncoderDecoderModel(BaseFairseqModel):
     def translate(self, batch: Dict[str, Any], starts: Tensor, allowed: Tensor) -> Tensor:
         """Translates ``tokens`` greedily, in evaluation mode: (B, T), rows ``y </s>`` padded on the right.
 
-        The most probable of the `allowed` symbols is chosen at each step. A translation of S source tokens ends after
-        1.3 S + 5 tokens at the latest, and at --max-positions (Lample & Conneau's code: S of the longest source).
+        The most probable of the `allowed` symbols is chosen at each step. A translation has the limit of length
+        `BACK_TRANSLATION`, and fits into --max-positions as a source, with ``<s>`` and ``</s>``.
 
         Args:
             batch: ``tokens`` (B, S), ``padding_mask`` (B, S) or None, ``languages`` (B, 1).
@@ -357,17 +357,18 @@ class XLEncoderDecoderModel(BaseFairseqModel):
         self.eval()
         try:
             encoder_out = self.encoder.encode(batch["tokens"], batch["languages"], batch["padding_mask"])
-            lengths = batch["tokens"].ne(pad).sum(1)
-            longest = ((1.3 * lengths).long() + 5).clamp(max=self.decoder.max_positions() - 1)
-            caches = self.decoder.begin(encoder_out, starts, 1, int(longest.max()))
+            source_lengths = batch["tokens"].ne(pad).sum(1).tolist()
+            limits = output_limits(source_lengths, *BACK_TRANSLATION, self.decoder.max_positions() - 2)
+            longest = starts.new_tensor(limits)
+            caches = self.decoder.begin(encoder_out, starts, 1, max(limits) + 1)
             symbols, rows = starts, torch.arange(len(starts), device=starts.device)
-            finished = torch.full((len(starts), int(longest.max())), pad, device=starts.device)
+            finished = torch.full((len(starts), max(limits) + 1), pad, device=starts.device)
             for step in range(finished.size(1)):
                 hidden = self.decoder.next_features(symbols, caches)
                 logits = self.decoder.output(hidden[:, 0]).masked_fill_(banned, float("-inf"))
                 if step == 0:  # no empty translations
                     logits[:, eos] = float("-inf")
-                symbols = torch.where(longest[rows] == step + 1, eos, logits.argmax(dim=1))[:, None]
+                symbols = torch.where(longest[rows] == step, eos, logits.argmax(dim=1))[:, None]
                 finished[rows, step] = symbols[:, 0]
                 open_rows = symbols[:, 0].ne(eos).nonzero()[:, 0]
                 if len(open_rows) == 0:

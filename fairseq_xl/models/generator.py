@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.models.beams import BeamCaches
+from fairseq_xl.models.beams import BeamCaches, output_limits
 
 Hypotheses = list[list[dict[str, Tensor]]]
 
@@ -106,17 +106,16 @@ class XLSequenceGenerator(SequenceGenerator):
         It depends on the sentence alone; fairseq's depends on the longest source of the batch. Raises `UserError` for a
         --min-len above the maximum of every sentence.
         """
-        maximum = self.max_len - 1 if self.max_len_a or self.match_source_len else min(self.max_len_b, self.max_len - 1)
+        longest = self.max_len - 1
+        maximum = longest if self.max_len_a or self.match_source_len else min(self.max_len_b, longest)
         if self.min_len > maximum:
             raise UserError(f"--min-len {self.min_len} is larger than the maximum output length {maximum}")
         if self.match_source_len:
-            limits = lengths.tolist()
-        elif self.max_len_a:
-            source_lengths = source.ne(self.pad).sum(dim=1).tolist()
-            limits = [int(self.max_len_a * length + self.max_len_b) for length in source_lengths]
+            limits = output_limits(lengths.tolist(), 1, 0, longest)
         else:
-            limits = [maximum] * len(source)
-        return [min(max(limit, self.min_len), maximum) for limit in limits]
+            source_lengths = source.ne(self.pad).sum(dim=1).tolist()
+            limits = output_limits(source_lengths, self.max_len_a, self.max_len_b, longest)
+        return [max(limit, self.min_len) for limit in limits]
 
     def _begin(
         self, sample: Any, lengths: Tensor, limits: list[int], prefix: Tensor | None, start: int

@@ -1,7 +1,7 @@
 """Beam search with an exported encoder-decoder, the reference for servers, with the results of fairseq's generator.
 
-Imports neither torch nor fairseq. Shapes: S source time, R hypotheses, V vocabulary, H heads, t target time, D channels
-of a head.
+It has a loop of its own, since servers need neither torch nor fairseq, which this module does not import.
+Shapes: S source time, R hypotheses, V vocabulary, H heads, t target time, D channels of a head.
 """
 
 from dataclasses import dataclass

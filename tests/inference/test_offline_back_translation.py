@@ -59,7 +59,7 @@ def test_the_sources_are_those_of_fairseq_generate(place, data, capsys, beam):
     output = run_generate(
         [
             data,
-            *cli(task="xl_translation", s="de", t="en", path=place[1], beam=beam, max_len_a=1.3, max_len_b=5),
+            *cli(task="xl_translation", s="de", t="en", path=place[1], beam=beam, max_len_a=1.3, max_len_b=4),
             *cli(user_dir="fairseq_xl", max_tokens=512),
         ]
     )

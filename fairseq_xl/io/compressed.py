@@ -1,6 +1,7 @@
 """Text files, plain or compressed with gzip, xz or zstandard: the first bytes decide, not the name."""
 
 import bz2
+import contextlib
 import functools
 import io
 import lzma
@@ -129,12 +130,10 @@ def _decompressor(kind: str, name: str) -> tuple[Callable, type[Exception]]:
         return bz2.BZ2Decompressor, OSError
     if kind == "xz":
         return functools.partial(lzma.LZMADecompressor, memlimit=bounds.XZ_MEMORY), lzma.LZMAError
-    try:
+    with contextlib.suppress(ImportError):
         from compression import zstd  # Python 3.14 and newer
 
         return zstd.ZstdDecompressor, zstd.ZstdError
-    except ImportError:
-        pass
     try:
         import zstandard
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from fairseq_xl.data.corpora.mixed_corpus import unmixed
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import LISTED, UserError, names_of
 from fairseq_xl.evaluation.task_files import file_in
@@ -94,7 +95,7 @@ class FilesObjective(Objective):
         if not self.cfg.examples_per_epoch:
             return {}
         size = sum(corpus.sentences for corpus in corpora.values())
-        names = [name for corpus_name, corpus in corpora.items() for name in getattr(corpus, "parts", [corpus_name])]
+        names = list(unmixed(corpora))
         return dict.fromkeys(names, self.cfg.examples_per_epoch / size)
 
     def path(self, split: str, language: str, suffix: str, description: str) -> Path:

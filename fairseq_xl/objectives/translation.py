@@ -8,7 +8,7 @@ from typing import Any, Optional
 import numpy as np
 
 from fairseq_xl.data.corpora.base import Texts
-from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus
+from fairseq_xl.data.corpora.mixed_corpus import MIXED, MixedCorpus, unmixed
 from fairseq_xl.data.corpora.sampling import smoothed_shares
 from fairseq_xl.data.corpora.sentence_pairs import SentencePairs
 from fairseq_xl.data.corpora.text_pairs import DirectedPairs
@@ -229,7 +229,7 @@ class Translation(SourceTargetObjective):
         """
         if not self.directions:
             return {}
-        parts = _unmixed(corpora)
+        parts = unmixed(corpora)
         factor = self.cfg.upsample_primary
         repeats = {name: factor if BACK + name in parts else 1.0 for name in parts}
         sizes = {name: repeats[name] * corpus.sentences for name, corpus in parts.items()}
@@ -253,12 +253,3 @@ def _shares(sizes: dict[str, float], alpha: float) -> dict[str, float]:
     shares = dict(zip(pairs, smoothed_shares(np.array(list(pairs.values())), alpha).tolist(), strict=True))
     directions = {name: name.removeprefix(BACK) for name in sizes}
     return {name: shares[pair] * sizes[name] / pairs[pair] for name, pair in directions.items()}
-
-
-def _unmixed(corpora: dict[str, Any]) -> dict[str, Any]:
-    """{name: corpus}, with the parts of a mixed corpus in its place."""
-    return {
-        name: part
-        for corpus_name, corpus in corpora.items()
-        for name, part in getattr(corpus, "parts", {corpus_name: corpus}).items()
-    }

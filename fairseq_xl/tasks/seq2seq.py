@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.mixed_corpus import unmixed
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
@@ -115,8 +115,7 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         self, dataset: PlannedBatches, max_tokens: int | None, description: str, advice: str = ""
     ) -> None:
         """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""
-        corpora = dataset.corpora[self.objective_name].values()
-        parts = [part for item in corpora for part in (item.corpora if isinstance(item, MixedCorpus) else [item])]
+        parts = unmixed(dataset.corpora[self.objective_name]).values()
         longest = max(int(part.sides_of(part.example_ids).max(initial=0)) for part in parts)
         if max_tokens is not None and longest > max_tokens:
             raise UserError(

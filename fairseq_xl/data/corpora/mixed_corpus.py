@@ -114,3 +114,12 @@ class MixedCorpus(Corpus):
         for corpus in np.unique(corpora):
             rows = np.flatnonzero(corpora == corpus)
             yield self.corpora[corpus], rows, remainders[rows]
+
+
+def unmixed(corpora: dict[str, Any]) -> dict[str, Any]:
+    """{name: corpus}, with the parts of a mixed corpus in its place."""
+    return {
+        name: part
+        for corpus_name, corpus in corpora.items()
+        for name, part in getattr(corpus, "parts", {corpus_name: corpus}).items()
+    }

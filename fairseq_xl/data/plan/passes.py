@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_xl.data import Numbers
-from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus
+from fairseq_xl.data.corpora.mixed_corpus import MixedCorpus, unmixed
 from fairseq_xl.data.corpora.sampling import permutation
 from fairseq_xl.data.plan.balance import balanced_order
 from fairseq_xl.data.plan.epoch_plan import BatchSpec, ObjectiveSampler
@@ -43,7 +43,7 @@ class ObjectivePass(Sequence[BatchSpec]):
         self.sampler, self.batches_per_update = sampler, batches_per_update
         self.key = (seed, epoch, index)
         self.corpus.mean_size(self.length)  # warns of longer texts; raises `UserError` if a corpus has no other
-        parts = self.corpus.parts if isinstance(self.corpus, MixedCorpus) else {self.name: self.corpus}
+        parts = unmixed(sampler.corpora)
         self.parts = list(parts.values())
         self.positions = [corpus.number_of_positions(self.length) for corpus in self.parts]
         factors = [(repeats or {}).get(name, 1) for name in parts]

@@ -15,7 +15,7 @@ from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.text import texts_of
 from preprocess.config import Config
-from preprocess.files import Workers, read_blocks, read_lines
+from preprocess.files import Workers, read_blocks, texts_in
 from preprocess.stages import key_of
 
 LONG_TOKENS = 1000  # words, separated by white space, of the longest line that is not over-long
@@ -248,7 +248,7 @@ def tell(config: Config, reports: dict[str, Report]) -> None:
             )
     for first, second in _bitext(config, reports):
         if reports[first].blank_lines != reports[second].blank_lines:
-            sides = zip(*(read_lines(config.root / name) for name in (first, second)))
+            sides = zip(*(texts_in(config.root / name) for name in (first, second)))
             logger.warning(
                 "%s and %s: lines that are empty on one side only, first line %d: training and validation leave out "
                 "these pairs, test sets keep them; an empty line should end a document on both sides",

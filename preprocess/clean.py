@@ -24,8 +24,8 @@ from fairseq_xl.io.files import replacing
 from preprocess import check
 from preprocess.config import Clean, Config, Folder, Side, Split
 from preprocess.duplicates import Duplicates
-from preprocess.files import Workers, read_lines
-from preprocess.stages import Stages
+from preprocess.files import Workers, texts_in
+from preprocess.stages import Stages, key_of
 from preprocess.vocabulary import training_files
 
 #: reasons to leave out a pair or a line
@@ -127,7 +127,7 @@ def clean_files(paths: list[Path], outputs: list[Path], cleaner: Cleaner, expect
 def _judge(paths: list[Path], cleaner: Cleaner, reasons: Path, duplicates: Duplicates) -> None:
     """Writes the reasons of all lines."""
     with open(reasons, "wb") as file:
-        for line_number, sides in enumerate(zip(*map(read_lines, paths))):
+        for line_number, sides in enumerate(zip(*map(texts_in, paths))):
             reason = cleaner.reason(sides)
             file.write(bytes([RULES.index(reason) + 1 if reason else 0]))
             if cleaner.rules.duplicates and reason is None and all(sides):
@@ -143,7 +143,7 @@ def _write_kept(paths: list[Path], outputs: list[Path], reasons: Path) -> Counte
         files = [stack.enter_context(replacing(output, make_folder=True)) for output in outputs]
         reason_of = stack.enter_context(open(reasons, "rb"))
         ended = True  # after an empty line or at the beginning
-        for sides in zip(*map(read_lines, paths)):
+        for sides in zip(*map(texts_in, paths)):
             reason = reason_of.read(1)[0]
             if not any(sides):
                 if not ended:
@@ -164,7 +164,7 @@ def typical_ratio(paths: list[Path]) -> float:
     """Median ratio of the lengths, in characters, of the sides of the first `TYPICAL` pairs."""
     if len(paths) == 1:
         return 1.0
-    pairs = (sides for sides in zip(*map(read_lines, paths)) if all(sides))
+    pairs = (sides for sides in zip(*map(texts_in, paths)) if all(sides))
     ratios = [len(first) / len(second) for first, second in itertools.islice(pairs, TYPICAL)]
     return statistics.median(ratios) if ratios else 1.0
 
@@ -183,7 +183,7 @@ def clean(
     guess = None
     if any(rules and rules.language for rules in map(config.rules_of, config.folders)):
         learn = {
-            code: itertools.islice(itertools.chain.from_iterable(read_lines(config.root / n) for n in names), LEARNED)
+            code: itertools.islice(itertools.chain.from_iterable(texts_in(config.root / n) for n in names), LEARNED)
             for code, names in training_files(config).items()
             if names
         }
@@ -241,9 +241,9 @@ def _cleaned(
     for i, names in enumerate(zip(*(side.files for side in split.sides))):
         paths = [root / name for name in names]
         outputs = [stages.folder / "clean" / f"{folder.name}.{i}.{code}" for code in languages]
-        inputs = [asdict(rules), list(languages), [reports[name].sha256 for name in names]]
+        inputs = {"rules": asdict(rules), "languages": languages, "files": [reports[name].sha256 for name in names]}
         if guess:
-            inputs.append(sorted(report.sha256 for report in reports.values()))
+            inputs["all files"] = key_of(sorted(report.sha256 for report in reports.values()))
 
         lines = reports[names[0]].lines
 

@@ -39,7 +39,7 @@ def read_blocks(path: Path, progress: Callable[[int], object] | None = None) -> 
         yield from _blocks_of(text_of(file), path, report=report)
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def texts_in(path: Path) -> Iterator[str]:
     """Yields the lines of a file, stripped."""
     for block in read_blocks(path):
         yield from texts_of(block)

@@ -26,7 +26,7 @@ from preprocess.binarize import begin_to_import, binarize, encoded_name, kept_pa
 from preprocess.config import Config, Folder, Side, Split, read_config
 from preprocess.files import Sections, Workers
 from preprocess.run import Run, fairseq_version, splitter_version
-from preprocess.stages import Stages, locked
+from preprocess.stages import Stages, key_of, locked
 
 NAMED = 10  # lost characters of each text that a warning names
 File = str | Path
@@ -132,12 +132,10 @@ class _Preparation(Run):
 
     def warn_of_overlap(self) -> None:
         """Warns of validation and test lines that occur in training text."""
-        inputs = [
-            [
-                [folder.name, split.name, side.language, side.files, [self.reports[name].sha256 for name in side.files]]
-                for folder, split, side in self.config.sides()
-            ],
-        ]
+        inputs = {
+            f"{folder.name}/{split.name}.{side.language}": [[name, self.reports[name].sha256] for name in side.files]
+            for folder, split, side in self.config.sides()
+        }
         work = functools.partial(find_overlap, self.config, self.jobs)
         overlap.warn(self.stages.run("overlap", inputs, [], work))
 
@@ -148,21 +146,22 @@ class _Preparation(Run):
         options = self.config.vocabulary
         small = sum(self.sentences(names) for names in training.values()) <= options.sentences
         sample = self.stages.folder / "sample.txt"
-        inputs: list[Any] = [vocabulary.SEED, options.alpha, options.sentences, small]
-        inputs += [
-            {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
-            for files in (sampled, training if small else {})
-        ]
-        inputs += [self.tokenizer(language) for language in self.config.tokenizers]
+        inputs: dict[str, Any] = {"seed": vocabulary.SEED, "alpha": options.alpha, "sentences": options.sentences}
+        inputs |= {
+            kind: {language: [self.reports[name].sha256 for name in names] for language, names in files.items()}
+            for kind, files in (("sampled files", sampled), ("all files", training if small else {}))
+        }
+        inputs["tokenizers"] = [self.tokenizer(language) for language in self.config.tokenizers]
         sampling = self.stages.run(
             "sample", inputs, [sample], lambda: vocabulary.write_sample(self.config, counts, sample, small)
         )
         options = replace(options, coverage=vocabulary.coverage_of(options, sample, small))
         self.config = replace(self.config, vocabulary=options)  # for the manifest
-        inputs = [sha256_of(sample), options.model, options.size, options.coverage, options.normalization]
-        inputs.append(sentencepiece.__version__)
+        inputs = {"sample": sha256_of(sample), "model": options.model, "size": options.size}
+        inputs |= {"coverage": options.coverage, "normalization": options.normalization}
+        inputs["sentencepiece"] = sentencepiece.__version__
         (model,) = self.subwords.files
-        if model.exists() and self.dictionary.exists() and not self.stages.record("vocabulary", inputs, [model]):
+        if model.exists() and self.dictionary.exists() and not self.stages.is_current("vocabulary", inputs, [model]):
             logger.warning(
                 "%s: text or options of the vocabulary have changed since it was learned: another one is learned now, "
                 "which checkpoints trained on this data folder do not fit; to keep the present one, stop this run and "
@@ -187,8 +186,8 @@ class _Preparation(Run):
                     shutil.copyfileobj(source, target)
             return {}
 
-        hashes = [sha256_of(path) for path in existing]
-        self.stages.run("vocabulary", ["reused", *hashes], list(self.subwords.files), copy)
+        inputs = {"reused": [sha256_of(path) for path in existing]}
+        self.stages.run("vocabulary", inputs, list(self.subwords.files), copy)
 
     def remove_another_vocabulary(self) -> None:
         """Removes an earlier vocabulary of another kind."""
@@ -219,7 +218,8 @@ class _Preparation(Run):
                 for name, parts, boundaries in self.encoded_texts(folder, split, side):
                     output = self.encoded / name
                     texts = [(self.config.root / side.files[part.file], part.begin, part.end) for part in parts]
-                    inputs = [fixed, [self.part_identity(side, part) for part in parts], boundaries, *tokenizer]
+                    inputs = {"vocabulary": fixed, "files": [self.part_identity(side, part) for part in parts]}
+                    inputs |= {"boundaries": boundaries, "tokenizer": tokenizer}
                     encode_texts: Any = functools.partial(encode.encode, read=lambda text: opened.blocks(*text))
                     name_and_language = tuple(tokenizer[:2]) or None
                     work = functools.partial(encode_texts, texts, boundaries, output, workers, bar, name_and_language)
@@ -237,7 +237,7 @@ class _Preparation(Run):
     def divide(self, folder: Folder, split: Split) -> list[list[list[shards.Section]]]:
         """Returns the sections of each shard and side of training text."""
         files = [[self.reports[name].sha256 for name in side.files] for side in split.sides]
-        inputs = [self.config.shards, files]
+        inputs = {"shards": self.config.shards, "files": files}
         work = functools.partial(shards.divide, self.config, split, self.reports, self.config.shards or 1)
         division = self.stages.run(f"divide {folder.name}", inputs, [], work)
         if unequal := shards.unequal(division["lines"]):
@@ -311,7 +311,8 @@ class _Preparation(Run):
                     counts[symbol] = counts.get(symbol, 0) + (0 if symbol in reserved else count)
             return vocabulary.write_dictionary(symbols, counts, self.dictionary)
 
-        inputs = [symbols, *map(sha256_of, self.subwords.files), [sha256_of(path) for path in paths]]
+        inputs = {"symbols": key_of(symbols), "vocabulary": [sha256_of(path) for path in self.subwords.files]}
+        inputs["counts"] = [sha256_of(path) for path in paths]
         return self.stages.run("dictionary", inputs, [self.dictionary], work)
 
     def warn_of_another_dictionary(self, symbols: list[str]) -> None:
@@ -361,7 +362,7 @@ class _Preparation(Run):
             encoded_name(folder, split.name, side.language, shard) for split in folder.splits for side in split.sides
         ]
         hashes = {name: encodings[name]["sha256"] for name in names}
-        inputs = [hashes, sha256_of(self.dictionary), fairseq_version()]
+        inputs = {"text": hashes, "dictionary": sha256_of(self.dictionary), "fairseq": fairseq_version()}
 
         def work() -> dict:
             # a manifest marks its folder as complete, so the old one is removed first

@@ -1,4 +1,4 @@
-"""Runs stages, and skips those with unchanged inputs and outputs."""
+"""Runs stages, and skips those with unchanged inputs and outputs (`fairseq_xl.io.step_records`)."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_xl.io import locks
 from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.step_records import read_record
 
 logger = logging.getLogger("preprocess")
 
@@ -36,25 +37,28 @@ class Stages:
         """Tells whether a run has finished, and no stage has run since: the manifest, written last, exists."""
         return self._manifest.exists()
 
-    def run(self, name: str, inputs: Any, outputs: list[Path], work: Callable[[], Any]) -> Any:
-        """Returns the result of `work`, or that of its record if `inputs` (a JSON value) have not changed."""
-        if record := self.record(name, inputs, outputs):
+    def run(self, name: str, inputs: dict[str, Any], outputs: list[Path], work: Callable[[], Any]) -> Any:
+        """Returns the result of `work`, or that of its record if `inputs` and `outputs` have not changed.
+
+        `inputs` are {name: JSON value}, hashes of files and settings.
+        """
+        record, change = self._read(name, inputs, outputs)
+        if not change:
             logger.info("%s: up to date", name)
             return record["result"]
         path = self._path(name)
         self._manifest.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
-        logger.info("%s", name)
+        logger.info("%s%s", name, f" again ({change})" if record else "")
         result = work()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {"name": name, "key": self._key(inputs), "sizes": self._sizes(outputs), "result": result})
+        content = {"name": name, "made_with": self._made_with(inputs), "outputs": self._sizes(outputs)}
+        write_json(path, content | {"result": result})
         return result
 
-    def record(self, name: str, inputs: Any, outputs: list[Path]) -> dict | None:
-        """Returns the record of a stage that is up to date; None if the stage has to run."""
-        record = read_json(self._path(name))
-        current = record and record["key"] == self._key(inputs) and record["sizes"] == self._sizes(outputs)
-        return record if current else None
+    def is_current(self, name: str, inputs: dict[str, Any], outputs: list[Path]) -> bool:
+        """Tells whether a stage does not have to run."""
+        return not self._read(name, inputs, outputs)[1]
 
     def names(self) -> list[str]:
         """Lists the stages that have a record."""
@@ -65,16 +69,18 @@ class Stages:
         """Removes a record."""
         self._path(name).unlink(missing_ok=True)
 
-    def _key(self, inputs: Any) -> str:
-        return key_of([self.format, inputs])
+    def _read(self, name: str, inputs: dict[str, Any], outputs: list[Path]) -> tuple[dict[str, Any], str]:
+        return read_record(self._path(name), self._made_with(inputs), self._sizes(outputs))
+
+    def _made_with(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {"format": self.format} | inputs
 
     def _path(self, name: str) -> Path:
         return self.folder / "records" / f"{name.replace('/', '+').replace(' ', '_')}.json"
 
-    def _sizes(self, outputs: list[Path]) -> list:
-        return [
-            [str(path.relative_to(self.data_bin)), path.stat().st_size if path.exists() else None] for path in outputs
-        ]
+    def _sizes(self, outputs: list[Path]) -> dict[str, int | None]:
+        sizes = [path.stat().st_size if path.exists() else None for path in outputs]
+        return dict(zip((str(path.relative_to(self.data_bin)) for path in outputs), sizes))
 
 
 @contextmanager

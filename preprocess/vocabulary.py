@@ -18,7 +18,7 @@ from fairseq_xl.data.vocabulary.subwords import Source, Subwords
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.files import read_whole, replacing
 from preprocess.config import Config, Vocabulary
-from preprocess.files import read_lines
+from preprocess.files import texts_in
 
 SEED = 1  # of the sample of sentences
 ALL, MOST = 1.0, 0.9995  # default coverage: of a small corpus, of any other
@@ -77,7 +77,7 @@ def sampled_files(config: Config) -> dict[str, list[str]]:
 def sentences_of(paths: Iterable[Path]) -> Iterator[str]:
     """Yields the lines that are not blank, stripped."""
     for path in paths:
-        yield from filter(None, read_lines(path))
+        yield from filter(None, texts_in(path))
 
 
 def draw(sentences: Iterable[str], count: int, sample_size: int, rng: random.Random) -> Iterator[str]:

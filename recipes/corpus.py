@@ -26,7 +26,6 @@ from fairseq_xl.io.text import is_blank
 
 CORPORA = Path(__file__).resolve().parent.parent / "corpora"
 MADE = (CORPORA / "lohelp", CORPORA / "sample")
-COMPLETE = "COMPLETE"  # file that marks a complete sample
 
 
 def make(folder: Path, languages: list[str], pairs: str = "") -> None:
@@ -59,12 +58,13 @@ def _make(folder: Path, languages: list[str], pairs: str) -> None:
         flags = ["--langs", ",".join(sorted(codes)), "--pairs", ",".join(sorted(orders.values()))]
         if status := read_help([str(folder), *flags]):
             sys.exit(status)
-    elif folder == sample and not ((folder / COMPLETE).is_file() and (folder / "tasks/form").is_dir()):
+    elif folder == sample:
         from preprocess.sample.__main__ import main as write_sample
+        from preprocess.stages import Stages
 
-        (folder / COMPLETE).unlink(missing_ok=True)
-        write_sample([str(folder)])
-        (folder / COMPLETE).touch()
+        Stages(folder, "corpus").run(
+            "sample", {}, [folder / "tasks/form/train.en.tsv"], lambda: write_sample([str(folder)])
+        )
 
 
 def description(

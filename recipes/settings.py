@@ -7,7 +7,6 @@ count. A FOLDER with nothing but logs may have any settings. With --may-grow the
 may continue with a larger --max-epoch or --max-update, or without the flag.
 """
 
-import hashlib
 import itertools
 import math
 import os
@@ -19,6 +18,7 @@ from typing import Any
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, write_json
+from fairseq_xl.io.fingerprints import sha256_of
 from fairseq_xl.io.format_numbers import FORMATS, check_format
 from recipes.entry_point import call
 
@@ -62,11 +62,7 @@ class Digests:
         status = path.stat()
         key = path, status.st_mtime_ns, status.st_size
         if key not in self.hashes:
-            hashed = hashlib.sha256()
-            with open(path, "rb") as stream:
-                while block := stream.read(1 << 20):
-                    hashed.update(block)
-            self.hashes[key] = hashed.hexdigest()[:16]
+            self.hashes[key] = sha256_of(path)[:16]
         return self.hashes[key]
 
 

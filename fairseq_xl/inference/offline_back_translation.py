@@ -25,12 +25,12 @@ from fairseq_xl.data.corpora.sentences import Sentences
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path, read_note
 from fairseq_xl.data.store.shards import one_folder
 from fairseq_xl.errors import UserError
-from fairseq_xl.io import parts
 from fairseq_xl.io.arrays import read_arrays, write_arrays
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
 from fairseq_xl.io.locks import locked
+from fairseq_xl.io.step_records import begin_parts, difference
 from fairseq_xl.models.beams import BACK_TRANSLATION
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask
 
@@ -179,16 +179,17 @@ def _write_pairs(
 ) -> dict[str, Any]:
     """Writes the pairs at a prefix, unless there are some with an equal `made_with`; returns their statistics."""
     note, (source, target) = read_note(prefix), codes
-    if note and note["made_with"] == made_with:
+    change = difference(note["made_with"], made_with) if note else ""
+    if note and not change:
         try:
             SentencePairs(prefix, *codes)
             logger.info("%s exists: skipped", prefix)
             return {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
         except UserError as error:  # files that are not complete, or changed
             logger.warning("%s", error)
-    if note:
-        logger.warning("%s: the pairs there were made with other settings or text and will be replaced", prefix)
-    parts.begin(corpus_parts.folder, made_with)
+    if change:
+        logger.warning("%s: the pairs of other settings or text are replaced (%s)", prefix, change)
+    begin_parts(corpus_parts.folder, made_with)
     sentences = len(corpus_parts.examples)
     for start in corpus_parts.starts:
         corpus_parts.sources(start)

@@ -38,11 +38,11 @@ from fairseq_xl.data.store.shards import data_folders
 from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import batches
 from fairseq_xl.inference.model_loading import load_model
-from fairseq_xl.io import parts as parts_folder
 from fairseq_xl.io.arrays import read_arrays, write_arrays
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.step_records import begin_parts, difference
 from fairseq_xl.io.temporary_arrays import full
 from fairseq_xl.mining.disk_index import PROBES, disk_index, search_parameters
 from fairseq_xl.mining.nearest_neighbors import import_faiss
@@ -226,13 +226,14 @@ def mine(
         note = {}
     else:
         note = read_note(statistics_file) or {}
-    if note.get("made_with") == made_with:
+    change = difference(note.get("made_with"), made_with)
+    if not change:
         result = {name: value for name, value in note.items() if name not in ("format", "fingerprints")}
         logger.info("%s is there already", path)
     else:
         if path.exists():
-            logger.warning("%s: the negatives of another network, text or setting are replaced", pairs.prefix)
-        parts_folder.begin(folder, made_with)
+            logger.warning("%s: the negatives of another network, text or setting are replaced (%s)", path, change)
+        begin_parts(folder, made_with)
         pool = Pool(pairs, longest, folder)
         negatives = _empty_negatives(folder, pairs.lines, count)
         statistics = Statistics(pairs, longest, folder)

@@ -43,11 +43,11 @@ def build(folder: Path, release: Path, outputs: Sequence[Output], header: dict, 
     stages = Stages(folder, "corpus")
     with locked(stages):
         hashes = {path: sha256_of(path) for path in files}
-        inputs = [[[hashes[path] for path in output.files], output.settings] for output in outputs]
+        inputs = [{"files": [hashes[path] for path in output.files], "settings": output.settings} for output in outputs]
         checked = set()
         for output, depends in zip(outputs, inputs):
             is_checked = output.same_problems is not None and output.same_problems in checked
-            if not is_checked and not stages.record(output.name, depends, list(output.paths)):
+            if not is_checked and not stages.is_current(output.name, depends, list(output.paths)):
                 problems.merge(output.problems())
                 checked.add(output.same_problems)
         problems.refuse()

@@ -50,13 +50,14 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
             raise UserError(f"{path}: there is no such file")
     stages = Stages(folder, "corpus")
     with locked(stages):
-        inputs: list[Any] = [pair, held_out, [sha256_of(path) for path in archives]]
+        hashes = {path.name: sha256_of(path) for path in archives}
+        inputs = {"pair": pair, "held_out": held_out, "archives": list(hashes.values())}
         outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
         counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
         manifest = {
             "format": FORMATS["corpus"],
             "counts": counts,
-            "archives": {path.name: sha256 for path, sha256 in zip(archives, inputs[-1])},
+            "archives": hashes,
         }
         if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
             describe(folder, pair.split("-"), [pair])

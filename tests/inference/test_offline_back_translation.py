@@ -161,7 +161,7 @@ def test_another_text_is_translated_anew(place, data, capsys, caplog):
     write_items(data / "de/few", items[::-1])
     run(place[1], data, capsys)
     assert sources(data) == before[::-1] != before
-    assert "back-de.en-de: the pairs there were made with other settings or text and will be replaced" in caplog.text
+    assert "back-de.en-de: the pairs of other settings or text are replaced (text: then '" in caplog.text
 
 
 def test_pairs_beside_an_unfinished_run_are_named(place, data, tmp_path, capsys, monkeypatch):

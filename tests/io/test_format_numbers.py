@@ -11,8 +11,8 @@ from fairseq_xl.data.store.manifest import read_manifest, read_note
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import prediction_folders
 from fairseq_xl.evaluation.score_files import read_score_file
-from fairseq_xl.io import parts
 from fairseq_xl.io.format_numbers import FORMATS, REMEDIES
+from fairseq_xl.io.step_records import begin_parts
 from fairseq_xl.serving.runtime import Exported
 from recipes import settings
 from recipes.wmt_arguments import corpus_content
@@ -53,7 +53,7 @@ READERS = {
     "note of predictions": ("predictions.json", json_file(lambda path: prediction_folders.read_note(path.parent))),
     "score file": ("scores.json", json_file(lambda path: read_score_file(str(path), "system"), benchmark="xtreme")),
     "record of settings": ("step.json", json_file(check_record)),
-    "partial results": ("made_with.json", json_file(lambda path: parts.begin(path.parent, {}))),
+    "partial results": ("made_with.json", json_file(lambda path: begin_parts(path.parent, {}))),
 }
 
 

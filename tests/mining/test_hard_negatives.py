@@ -432,7 +432,8 @@ def test_results_are_mined_again_only_for_another_model(pairs, caplog):
     hard_negatives.mine(vectors, pairs, 2, 10**6, 128, {"checkpoint": 2})
     assert vectors.calls == 3 * calls
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warnings == [f"{pairs.prefix}: the negatives of another network, text or setting are replaced"] * 2
+    warning = f"{negatives_file(pairs.prefix)}: the negatives of another network, text or setting are replaced"
+    assert warnings == [f"{warning} (count: then 1, now 2)", f"{warning} (checkpoint: then 1, now 2)"]
 
 
 def test_a_text_of_one_sentence_has_no_negative(tmp_path):

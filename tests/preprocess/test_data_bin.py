@@ -14,9 +14,9 @@ from tiny_corpus import change, content, write_corpus
 from fairseq_xl.data.store.back_translated import back_translated_prefix, note_path, parts_path
 from fairseq_xl.data.store.index_header import SIZE, read_header
 from fairseq_xl.errors import UserError
-from fairseq_xl.io import parts
 from fairseq_xl.io.files import write_json
 from fairseq_xl.io.fingerprints import fingerprint
+from fairseq_xl.io.step_records import begin_parts
 from preprocess import binarize, files, stages
 from preprocess.config import read_config
 from preprocess.fingerprints import verify
@@ -170,7 +170,7 @@ def back_translated(data_bin, digest):
             prefix.with_name(f"{prefix.name}.{language}.{end}").write_text(language + end)
     written = {path.name: fingerprint(path) for path in sorted(prefix.parent.glob("back-*"))}
     write_json(note_path(prefix), {"format": 1, "made_with": {"dictionary": digest}, "fingerprints": written})
-    parts.begin(parts_path(prefix), {"dictionary": digest})
+    begin_parts(parts_path(prefix), {"dictionary": digest})
     return pairs_of(data_bin)
 
 

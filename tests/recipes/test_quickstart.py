@@ -349,5 +349,5 @@ def test_an_incomplete_sample_is_made_again(tmp_path, monkeypatch):
     for _ in range(2):
         with pytest.raises(OSError, match="No space left"):
             corpus.make(folder, [])
-        assert not (folder / "COMPLETE").exists()
+        assert not (folder / ".stages/records/sample.json").exists()
     assert calls == [[str(folder)]] * 2

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_xl.data.store import manifest
-from fairseq_xl.io import parts
-from fairseq_xl.io.files import read_json
+from fairseq_xl.io.step_records import parts_record, read_record
 
 
 def back_translated_prefix(folder: Path, source: str, target: str) -> Path:
@@ -35,5 +34,8 @@ def read_note(prefix: Path) -> dict[str, Any] | None:
 
 def has_dictionary(prefix: Path, digest: str) -> bool:
     """Whether the pairs, complete or of an unfinished run, have the ids of the dictionary with this digest."""
-    made_with = [(read_note(prefix) or {}).get("made_with"), read_json(parts.note_path(parts_path(prefix)))]
+    made_with = [
+        (read_note(prefix) or {}).get("made_with"),
+        read_record(parts_record(parts_path(prefix)), {})[0].get("made_with"),
+    ]
     return any(isinstance(settings, dict) and settings.get("dictionary") == digest for settings in made_with)

@@ -43,7 +43,7 @@ def build(folder: Path, languages: list[Language], package_folder: Path | None, 
             target = folder / ".stages" / f"pages.{language.code}.json"
             stages.run(
                 f"pages {language.code}",
-                [hashes[language.code]],
+                {"package": hashes[language.code]},
                 [target, folder / "COPYRIGHT"],
                 lambda: _read_package(path, language, target, folder / "COPYRIGHT"),
             )
@@ -52,7 +52,7 @@ def build(folder: Path, languages: list[Language], package_folder: Path | None, 
         all_pairs = [*(f"en-{code}" for code in codes[1:]), *pairs]
         counts = stages.run(
             "corpus",
-            [hashes, codes, *pairs],
+            {"packages": hashes, "languages": codes, "pairs": pairs},
             _outputs(folder, codes, all_pairs),
             lambda: _write(folder, pages, pairs),
         )

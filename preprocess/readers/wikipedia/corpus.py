@@ -46,7 +46,11 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
             outputs = [folder / mono_path(split, language) for split in SPLITS]
             counts[language] = stages.run(
                 f"text {language}",
-                [held_out, hashes[language], version if DUMP in map(kinds.get, paths) else None],
+                {
+                    "held_out": held_out,
+                    "files": hashes[language],
+                    "wikiextractor": version if DUMP in map(kinds.get, paths) else None,
+                },
                 outputs,
                 lambda: _write(outputs, language, [(path, kinds[path]) for path in paths], held_out, workers),
             )

@@ -47,13 +47,14 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
             outputs = {member: _extracted(folder, member) for member in members}
             stages.run(
                 f"archive {archive.name}",
-                [archive.sha256, members],
+                {"archive": archive.sha256, "members": members},
                 list(outputs.values()),
                 lambda: _extract(archive, folder, outputs),
             )
         for pair, corpus in corpora.items():
             remove = remove_diacritics and romanian.LANGUAGE in pair.split("-")
-            inputs = [[archive.sha256 for archive in corpus.archives], corpus.validation, corpus.test, remove]
+            hashes = [archive.sha256 for archive in corpus.archives]
+            inputs = {"archives": hashes, "valid": corpus.validation, "test": corpus.test, "remove": remove}
             for split, work in (("train", _train), ("valid", _held_out), ("test", _held_out)):
                 texts = _texts(folder, split, pair, remove)
                 counts[bitext_path(split, pair)] = stages.run(

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from fairseq_xl.checkpoints.transfer import ABSENT, transfer_fields
+from fairseq_xl.checkpoints.transfer import transfer_fields
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.io.checkpoints import load_checkpoint
 from fairseq_xl.io.configuration import registered_model
 from fairseq_xl.io.format_numbers import check_format
+from fairseq_xl.io.options import ABSENT
 
 logger = logging.getLogger(__name__)
 

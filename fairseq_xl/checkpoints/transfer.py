@@ -27,6 +27,7 @@ from fairseq_xl.checkpoints.stacks import (
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import registered_model
+from fairseq_xl.io.options import ABSENT, TRANSFER
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +35,6 @@ logger = logging.getLogger(__name__)
 PARTS = {"embeddings": 0, "encoder": 1, "decoder": 2, "model": 2}
 #: name of the pooler in pre-training with next-sentence prediction (`fairseq_xl.objectives.nsp`)
 POOLER = "heads.nsp.0"
-#: metadata of a config field: the first part whose weights mean something else if the field has another value
-TRANSFER = "transfer"
-#: metadata of such a field: value that describes models without it; without this entry they are not compared
-ABSENT = "absent"
 #: the `backbone` of every published model
 TRANSFORMER = "a Transformer"
 

@@ -5,6 +5,7 @@ the class and the strings: without these checks it could run any code on the mac
 """
 
 import argparse
+import collections
 import dataclasses
 import enum
 import math
@@ -36,17 +37,6 @@ FAIRSEQ_CRITERIONS = {"cross_entropy", "label_smoothed_cross_entropy"}
 IGNORED_SECTIONS = {"bpe", "tokenizer", "_name"}
 #: options that name files to write: taken from the command line, never from a checkpoint
 OUTPUTS = {"corrupted_to", "predictions_to", "results_path"}
-#: options of models that say how many parameters they have
-SIZES: tuple[str, ...] = (
-    "layers",
-    "encoder_layers",
-    "decoder_layers",
-    "embed_dim",
-    "ffn_dim",
-    "adapters",
-    "max_positions",
-)
-SIZES += ("position_offset", "predicting_streams", "relative_buckets", "heads")
 #: parameters with a row for each symbol
 OF_SYMBOLS = re.compile(r"(token_embeddings\.table|words)\.weight$")
 MAX_VALUES = 10_000  # values of an option of type Any; a list that occurs twice counts twice
@@ -107,7 +97,8 @@ def check_size(options: Mapping[str, typing.Any], parameters: object, path: obje
         return
     shapes = {name: tuple(value.shape) for name, value in parameters.items() if isinstance(value, torch.Tensor)}
     weights = sum(map(math.prod, shapes.values()))
-    size = {name: max(0, options.get(name) or 0) for name in SIZES}
+    numbers = {name: value for name, value in options.items() if type(value) is int and value > 0}
+    size = collections.defaultdict(int, numbers)
     width, layers = size["embed_dim"], size["layers"] + size["encoder_layers"] + size["decoder_layers"]
     rows = max((shape[0] for name, shape in shapes.items() if shape and OF_SYMBOLS.search(name)), default=0)
     layer = width**2
@@ -116,7 +107,7 @@ def check_size(options: Mapping[str, typing.Any], parameters: object, path: obje
         rows += size["max_positions"] + size["position_offset"] + size["predicting_streams"]
     least = layers * layer + width * (rows + size["decoder_layers"] * size["relative_buckets"] * size["heads"])
     if least > weights:
-        sizes = ", ".join(f"{name} {count}" for name, count in size.items() if count)
+        sizes = ", ".join(f"{name} {count}" for name, count in numbers.items())
         raise UserError(f"{path} was refused: it has {weights:,} weights, and a model of {sizes} has {least:,} or more")
 
 

@@ -8,6 +8,9 @@ from typing import Any
 from fairseq_xl.errors import UserError
 
 AUTO = "auto"  # --updates-per-epoch: as many as one pass over the data needs
+#: metadata of an option of a model: the first part of a model whose weights mean something else if the option differs,
+#: and the value of the option that describes models without it
+TRANSFER, ABSENT = "transfer", "absent"
 UPDATES = 1000  # of an epoch of pre-training, by default
 
 

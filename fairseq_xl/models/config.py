@@ -7,7 +7,8 @@ help      its sentence in ``--help``
 range     valid numbers, a key of `fairseq_xl.errors.RANGES`
 transfer  the first of ``embeddings``, ``encoder`` and ``decoder`` whose weights mean something else if the field has
           another value: `fairseq_xl.checkpoints.transfer` compares the field before it copies that part or a later one
-absent    value of the field for models that lack it, in that comparison; without it they are not compared
+absent    value of the field for models that lack it, in that comparison, without it they are not compared; a layout of
+          checkpoints (`fairseq_xl.checkpoints.layouts`) that does not name the field is for models with this value
 ========= ==========================================================================================================
 """
 

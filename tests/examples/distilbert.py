@@ -1,6 +1,7 @@
 """DistilBERT of transformers (Sanh et al. 2019) as a checkpoint layout: BERT without token types, by other names."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from fairseq_xl.checkpoints.layouts import Layout
 from fairseq_xl.checkpoints.layouts.bert import Bert
@@ -35,8 +36,7 @@ class DistilBert(Bert):
     ignored_heads = r"(pre_classifier|classifier|qa_outputs)\."
     model_types = ("distilbert",)
     model_class, encoder_prefix = "DistilBert", "distilbert."
-    heads_setting, activation_setting = "n_heads", "activation"
-    eps_setting, default_eps = "", 1e-12  # a constant of DistilBERT
+    constants: Mapping[str, Any] = {**Layout.constants, "layer_norm_eps": 1e-12}
     config_entries: Mapping[str, str] = {
         **{"dim": "embed_dim", "hidden_dim": "ffn_dim", "n_heads": "heads", "activation": "activation"},
         **{"dropout": "dropout", "attention_dropout": "attention_dropout"},
@@ -49,7 +49,6 @@ class DistilBert(Bert):
     def obstacles(self, model, head):
         return Layout.obstacles(self, model, head) | {
             "causal attention in DistilBERT's form": model.is_causal,
-            "another epsilon than 1e-12 in DistilBERT's form": model.options["layer_norm_eps"] != self.default_eps,
             "relu in DistilBERT's form": model.options["activation"] == "relu" and head is None,
         }
 

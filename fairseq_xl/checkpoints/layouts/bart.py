@@ -11,7 +11,6 @@ from fairseq_xl.checkpoints.layouts.plugin_checkpoint import Own
 from fairseq_xl.checkpoints.layouts.published_files import beside
 from fairseq_xl.checkpoints.parameter_names import BIAS, DECODER_TOKENS, TOKENS
 from fairseq_xl.checkpoints.stacks import count_layers
-from fairseq_xl.errors import UserError
 
 _BIAS = "final_logits_bias"
 
@@ -39,7 +38,7 @@ class Bart(FairseqTransformer):
         **{f"{stack}_ffn_dim": "ffn_dim" for stack in ("encoder", "decoder")},
         **{name: name for name in ("dropout", "attention_dropout", "activation_dropout")},
     }
-    activation_setting, ffn_setting = "activation_function", "ffn_dim"
+    ffn_setting = "ffn_dim"
 
     def to_ours(self, weights: State, settings: Settings) -> State:
         bias = {_BIAS: weights[_BIAS].reshape(-1)} if _BIAS in weights else {}
@@ -75,8 +74,6 @@ class Bart(FairseqTransformer):
         return config | {"is_encoder_decoder": True, "tie_word_embeddings": True}
 
     def export(self, model: Own, head: str | None) -> Counterpart:
-        if model.options["layer_norm_eps"] != TORCH_EPS:
-            raise UserError(f"{model.path} has no counterpart in transformers: MBart has --layer-norm-eps {TORCH_EPS}")
         state = {name: value for name, value in self.positions(model).items() if not name.startswith("heads.")}
         config = self.config(model, state)
         name = {"mbart": "MBart", "bart": "Bart"}[config["model_type"]]

@@ -19,6 +19,7 @@ from fairseq_xl.data.framing import FRAMINGS
 from fairseq_xl.data.vocabulary.special_symbols import SPECIAL
 from fairseq_xl.data.vocabulary.subwords import Kind
 from fairseq_xl.errors import UserError
+from fairseq_xl.io.options import option_name
 
 Settings = dict[str, Any]
 
@@ -62,8 +63,6 @@ class Layout:
     ignored_heads = r"(classifier|qa_outputs|sequence_summary)\."  # parameters of heads, which are not read
     model_types: tuple[str, ...] = ()  # in config.json, first the one that is written; none: there is no config.json
     typical_names: tuple[str, ...] = ()  # patterns of names in files without config.json, which all have to be there
-    heads_setting, activation_setting = "num_attention_heads", "hidden_act"
-    eps_setting, default_eps = "layer_norm_eps", 0.0  # of LayerNorms; a default of 0: the setting is required
     shares_activation = False  # whether the dense output layer has the activation of the layers; ours has GELU
     position_offset = 0  # rows of the position embeddings before position 0
     framing = "xl"
@@ -71,6 +70,10 @@ class Layout:
     vocabulary_files: tuple[str, ...] = (PIECES, TOKENIZER, DICTIONARY)  # the first one that is there is read
     architecture = "xl_xlmr_base"  # of an encoder; all options that change its weights are set
     config_entries: Mapping[str, str] = {}  # entries of config.json and our options
+    #: our options -> their values in files without such an entry; an option that has no entry has no other value
+    constants: Mapping[str, Any] = {"layer_norm": "post", "embedding_scale": "none"}
+    #: our options without an entry whose values the weights express
+    expressed: tuple[str, ...] = ("segment_embeddings", "language_positions")
     compares_values = False  # whether `to_ours` compares values of weights
     model_class, encoder_prefix = "", ""  # prefixes of the classes of transformers and of an encoder's parameters
     classifier_names: tuple[str, ...] = ()  # prefixes of the parameters of its pooler and output, or of its only layer
@@ -121,28 +124,29 @@ class Layout:
         for name, only in _ONLY.items():
             if settings.get(name, only) not in (only, None):
                 raise UserError(f"its {name} is {settings[name]}; only {only} can be converted")
-        activation = self.activation(required(settings, self.activation_setting), state)
         positions, plugin = state[POSITIONS], settings.get(PLUGIN)
         framing = plugin.get("framing") if isinstance(plugin, dict) else None
         options: Settings = {
+            **self.constants,
             "framing": framing if framing in FRAMINGS else self.default_framing(settings),
-            "heads": required(settings, self.heads_setting),
+            "activation": self.activation(self.setting(settings, "activation"), state),
+            "heads": self.setting(settings, "heads"),
             "embed_dim": positions.size(1),
             "ffn_dim": state["encoder.layers.0.ffn.up.bias"].size(0),
-            "activation": activation,
-            "layer_norm_eps": settings.get(self.eps_setting, self.default_eps)
-            if self.default_eps
-            else required(settings, self.eps_setting),
+            "layer_norm_eps": self.setting(settings, "layer_norm_eps"),
             "position_offset": self.position_offset,
             "max_positions": len(positions) - self.position_offset,
             "language_embeddings": "added" if LANGUAGES in state else "none",
             "segment_embeddings": "added" if SEGMENTS in state else "none",
-            "layer_norm": "post",
-            "embedding_scale": "none",
         }
         if BIAS in state or DECODER_BIAS in state:
             options["output_form"] = "dense" if "output.dense.weight" in state else "plain"
         return options
+
+    def setting(self, settings: Settings, option: str) -> Any:
+        """The value of an option of ours in a file; raises `UserError` if the file lacks it and it is no constant."""
+        entry = next((entry for entry, name in self.config_entries.items() if name == option), "")
+        return required({entry: self.constants.get(option)} | settings, entry)
 
     def activation(self, activation: Any, state: State) -> str:
         """Our name of an activation; raises `UserError` for one that our layers do not have."""
@@ -167,18 +171,20 @@ class Layout:
 
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         """Reasons against a counterpart in transformers: {feature that it lacks: whether our model has it}."""
-        has_languages = bool(model.languages)
-        if model.has_decoder:
-            return {
-                "predicting streams (xFNP)": "decoder.stream_embeddings.weight" in model.state,
-                "segment embeddings in an encoder-decoder": SEGMENTS in model.state,
-                "language embeddings in an encoder-decoder (--lang XX-YY exports it for one direction)": has_languages,
-            }
-        return {
-            "adapters": bool(model.options.get("adapters")),
-            "pre-LN layers in an encoder of this kind": model.options["layer_norm"] == "pre",
-            "scaled token embeddings in an encoder": model.options["embedding_scale"] == "sqrt",
+        expressed = (*self.config_entries.values(), *self.expressed)
+        reasons = {
+            f"{option_name(name)} {model.options[name]} in the form of {self.name}, where it is {only}": (
+                model.options[name] != only
+            )
+            for name, only in {**model.absent, **self.constants}.items()
+            if name not in expressed
         }
+        if model.has_decoder:
+            has_languages = "language embeddings in an encoder-decoder (--lang XX-YY exports it for one direction)"
+            reasons["predicting streams (xFNP)"] = "decoder.stream_embeddings.weight" in model.state
+            reasons["segment embeddings in an encoder-decoder"] = SEGMENTS in model.state
+            reasons[has_languages] = bool(model.languages)
+        return reasons
 
     def to_theirs(self, state: State) -> State:
         """Converts our weights to the names of the layout: the inverse of `to_ours`.

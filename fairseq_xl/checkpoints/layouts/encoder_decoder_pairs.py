@@ -15,7 +15,7 @@ from fairseq_xl.errors import UserError
 logger = logging.getLogger(__name__)
 
 #: entries of a stack's config that must be the same in both
-_SHARED = ("hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "layer_norm_eps")
+_SHARED = [entry for entry in BertStack.config_entries if "dropout" not in entry]
 #: stack -> the embedding of XLMRoberta's only token type
 _TYPES = {
     "encoder": "encoder.embeddings.token_type_embeddings.weight",
@@ -90,10 +90,7 @@ class EncoderDecoder(Layout):
     def obstacles(self, model: Own, head: str | None) -> dict[str, bool]:
         dense = model.options["output_form"] == "dense"
         pre = f"pre-LN layers with {'a dense output layer' if dense else 'two tables of token embeddings'}"
-        return super().obstacles(model, head) | {
-            pre: model.options["layer_norm"] == "pre",
-            "scaled token embeddings together with this form": model.options["embedding_scale"] == "sqrt",
-        }
+        return {pre: model.options["layer_norm"] == "pre"} | super().obstacles(model, head)
 
     def export(self, model: Own, head: str | None) -> Counterpart:
         """Two stacks of XLMRoberta for a dense output layer, of BertGeneration for a plain one."""

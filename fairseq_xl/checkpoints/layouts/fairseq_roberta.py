@@ -1,6 +1,7 @@
 """fairseq's RobertaModel: XLM-R and RoBERTa."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from fairseq_xl.checkpoints.layouts.base import DICTIONARY, IGNORED, PIECES, TORCH_EPS, Layout, Settings
 from fairseq_xl.checkpoints.layouts.fairseq_transformer import LAYER, STEM
@@ -26,8 +27,7 @@ class FairseqRoberta(Layout):
     )
     renames = ((r"^decoder\.", "encoder."), (r"\bemb_layer_norm\.", "layernorm_embedding."))
     typical_names = (r".*\.sentence_encoder\..*",)
-    heads_setting, activation_setting = "encoder_attention_heads", "activation_fn"
-    eps_setting, default_eps = "", TORCH_EPS  # a constant of fairseq
+    constants: Mapping[str, Any] = {**Layout.constants, "layer_norm_eps": TORCH_EPS}
     shares_activation = True
     position_offset = 2
     config_entries: Mapping[str, str] = {

@@ -1,6 +1,8 @@
 """fairseq's TransformerModel: VECO's released translation model, BART and mBART."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fairseq_xl.checkpoints.layouts import published_vocabularies
 from fairseq_xl.checkpoints.layouts.base import DICTIONARY, IGNORED, TORCH_EPS, Layout, Settings
@@ -56,9 +58,10 @@ class FairseqTransformer(Layout):
         r"encoder\.embed_tokens\.weight",
         r"decoder\.layers\.0\.encoder_attn\.q_proj\.weight",
     )
-    heads_setting, activation_setting = "encoder_attention_heads", "activation_fn"
+    config_entries: Mapping[str, str] = {"encoder_attention_heads": "heads", "activation_fn": "activation"}
     ffn_setting = "ffn_embed_dim"  # behind encoder_ and decoder_
-    eps_setting, default_eps = "", TORCH_EPS  # a constant of fairseq, BART and mBART
+    constants: Mapping[str, Any] = {"layer_norm_eps": TORCH_EPS}
+    expressed = (*Layout.expressed, "layer_norm", "embedding_scale")
     position_offset = 2
     framing = "mbart"
 

@@ -4,7 +4,7 @@ The language module becomes part of the weights; `for_languages` adds language e
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fairseq_xl.checkpoints.parameter_names import DECODER_LANGUAGES, DECODER_PO
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.configuration import registered_model
+from fairseq_xl.io.options import ABSENT
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Own:
     head: str | None  # the task type that it was fine-tuned for
     type_state: dict[str, Any]  # state of the task type from its training files, such as the names of classes
     same_language: bool = False  # whether it was fine-tuned to write text in the language of its source
+    absent: Mapping[str, Any] = field(default_factory=dict)  # {option: its value that describes models without it}
     head_class: str | None = None  # the head in transformers, as its class name ends: SequenceClassification
 
     @property
@@ -83,6 +85,7 @@ def read_own(
         head=identity.get("head"),
         type_state=identity.get("type_state", {}),
         same_language="writes" in identity,
+        absent={item.name: item.metadata[ABSENT] for item in fields(config) if ABSENT in item.metadata},
         head_class=heads.get(identity.get("head", "")),
     )
 

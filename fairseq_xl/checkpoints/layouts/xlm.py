@@ -52,8 +52,7 @@ class Xlm(Layout):
     model_types = ("xlm",)
     typical_names = (r"(transformer\.)?attentions\.0\.q_lin\.weight",)
     model_class, encoder_prefix = "XLM", "transformer."
-    heads_setting, activation_setting = "n_heads", "gelu_activation"
-    default_eps = 1e-12  # a constant in the code of XLM
+    constants: Mapping[str, Any] = {**Layout.constants, "layer_norm_eps": 1e-12}
     framing = "xlm"
     subwords = "xlm"
     vocabulary_files = (WORDS, TOKENIZER)
@@ -61,6 +60,7 @@ class Xlm(Layout):
     config_entries: Mapping[str, str] = {
         **{"emb_dim": "embed_dim", "n_heads": "heads", "layer_norm_eps": "layer_norm_eps"},
         **{"dropout": "dropout", "attention_dropout": "attention_dropout"},
+        "gelu_activation": "activation",
     }
     classifier_names = ("sequence_summary.summary.",)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 import torch
@@ -62,7 +63,8 @@ def make(dictionary):
         languages = list(dictionary.languages) if "encoder.embeddings.languages.weight" in state else []
         options = dataclasses.asdict(config) | {"framing": "xl"}
         own = Own("model.pt", options, state, dictionary, languages, [], False, 0.1, 10, None, {})
-        own = dataclasses.replace(own, head_class=transformers_heads().get(identity.get("head")))
+        absent = {each.name: each.metadata["absent"] for each in fields(config) if "absent" in each.metadata}
+        own = dataclasses.replace(own, absent=absent, head_class=transformers_heads().get(identity.get("head")))
         return model.eval(), dataclasses.replace(own, **identity)
 
     return made
@@ -283,9 +285,9 @@ REFUSED = {
         EncoderConfig(**XLM_R | dict(segment_embeddings="added", activation="relu")),
         "relu in the layers and gelu in the output layer",
     ),
-    "pre-LN": (XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre"), "pre-LN layers"),
-    "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, embedding_scale="sqrt"), "scaled token embeddings"),
-    "adapters": (XLMonoTransModel, MonoTransConfig(**XLM_R, adapters=4), "adapters"),
+    "pre-LN": (XLEncoderModel, EncoderConfig(**XLM_R, layer_norm="pre"), "--layer-norm pre"),
+    "scaled": (XLEncoderModel, EncoderConfig(**XLM_R, embedding_scale="sqrt"), "--embedding-scale sqrt"),
+    "adapters": (XLMonoTransModel, MonoTransConfig(**XLM_R, adapters=4), "--adapters 4"),
     "segments, plain": (
         XLEncoderModel,
         EncoderConfig(**SIZES, language_embeddings="none", segment_embeddings="added"),

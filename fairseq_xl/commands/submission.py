@@ -14,8 +14,6 @@ from fairseq_xl.evaluation.score_files import BENCHMARKS
 
 logger = logging.getLogger(__name__)
 
-WITHOUT = ("QG", "NTG", "bucc2018", "tatoeba")  # tasks that fairseq-validate does not predict
-
 
 @command(
     argument("benchmark", "of the task", choices=BENCHMARKS),
@@ -26,7 +24,7 @@ WITHOUT = ("QG", "NTG", "bucc2018", "tatoeba")  # tasks that fairseq-validate do
 )
 def main(options: Options) -> None:
     all_tasks = BENCHMARKS[options.benchmark].tasks
-    tasks = {name: task for name, task in all_tasks.items() if name not in WITHOUT}
+    tasks = {name: task for name, task in all_tasks.items() if task.kinds}  # fairseq-validate predicts them
     if options.task not in all_tasks:
         raise UserError(f"{options.task} is not one of {options.benchmark}'s tasks {', '.join(all_tasks)}")
     if options.task not in tasks:

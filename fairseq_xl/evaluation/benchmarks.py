@@ -4,7 +4,6 @@ import argparse
 import itertools
 import json
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_xl.errors import UserError, names_of, quoted
-from fairseq_xl.evaluation import bootstrap, classification_scores, question_answering_scores, ranking_scores, spans
+from fairseq_xl.errors import UserError, names_of
+from fairseq_xl.evaluation import bootstrap, classification_scores, question_answering_scores, spans
 from fairseq_xl.evaluation.bleu import fold_letters
-from fairseq_xl.evaluation.classification_scores import UNLABELED, parse_number
+from fairseq_xl.evaluation.classification_scores import UNLABELED
 from fairseq_xl.evaluation.prediction_folders import check_predictions, write_predictions
 from fairseq_xl.evaluation.published_scores import Papers
 from fairseq_xl.evaluation.squad import read_questions
@@ -31,6 +30,8 @@ logger = logging.getLogger(__name__)
 MIN_ANSWERS = 10  # fewer answers are not compared with the contexts
 #: scores of a language: each metric, and its interval with `_interval` after the name
 Scores = dict[str, Any]
+#: {task type: function that makes the lines of a submission from its file of predictions}
+Kinds = Mapping[str, Callable[[Path], list[str]]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Task:
     variants: Mapping[str, Variant]  # the first one is the benchmark's
     predictions: str  # path in the folder of predictions, with {language} and {split}
     references: str  # path in the folder of references
-    kinds: tuple[str, ...] = ("classification",)  # task types whose predictions the submission may have
+    kinds: Kinds = field(default_factory=dict)  # of several, the last one is that of ratings
     extra_languages: tuple[str, ...] = ()  # languages that are scored, but not in the average, as in the paper
     alternative_references: str = ""  # path of references that may be there instead
     benchmark_metric: str = ""  # the benchmark's name of its score, if misleading (POS: accuracy)
@@ -87,47 +88,40 @@ def write_submission(task: Task, predictions: Path, destination: Path, split: st
     languages that it lacks. Raises `UserError` if it has none of the task, for predictions of another task, and for
     files of several models in this folder or in `destination`.
     """
-    suffix = "json" if task.kinds == ("question_answering",) else "tsv"
-    files = {code: predictions / f"{split}.{code}.{suffix}" for code in (*task.languages, *task.extra_languages)}
-    missing = [code for code, path in files.items() if not path.is_file()]
-    if len(missing) == len(files):
+    languages = (*task.languages, *task.extra_languages)
+    files = {code: path for code in languages for path in sorted(predictions.glob(f"{split}.{code}.*"))}
+    if not files:
         raise UserError(f"{predictions}: no file {split}.LANGUAGE of {', '.join(task.languages)}")
     folders: dict[Path, dict[str, str]] = {}  # folder -> name -> text
     for language, path in files.items():
-        if language in missing:
-            continue
         origin = check_predictions(path, task.kinds)
-        lines = submission_lines(path, origin.task if origin else task_type(path, task.kinds))
-        if "ranking" in task.kinds and not all(map(math.isfinite, map(parse_number, lines))):
-            raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
+        lines = task.kinds[origin.task if origin else _task_type(path, task.kinds)](path)
         target = destination / task.predictions.format(language=language, split=split)
         folders.setdefault(target.parent, {})[target.name] = "\n".join([*lines, ""])
     for folder, texts in folders.items():
         write_predictions(folder, origin, texts)
-    if missing:
+    if missing := [code for code in languages if code not in files]:
         logger.warning("%s: no predictions of %s, which the submission lacks", predictions, ", ".join(missing))
     return [folder / name for folder, texts in folders.items() for name in texts]
 
 
-def task_type(path: Path, kinds: tuple[str, ...]) -> str:
-    """The task type of predictions without a note: the first of `kinds`; of several, classification for ratings."""
+def _task_type(path: Path, kinds: Iterable[str]) -> str:
+    """The task type of predictions without a note: the first of `kinds`, or the last one for ratings."""
     rows = [line.split("\t") for line in read_lines(path)]
     is_rated = all(len(row) > 1 and (row[1] == UNLABELED or row[1].isdigit()) for row in rows)
-    return kinds[0] if len(kinds) == 1 or not is_rated else "classification"
+    return list(kinds)[-1 if is_rated else 0]
 
 
-def submission_lines(path: Path, kind: str) -> list[str]:
-    """The lines of a submission from a file of --predictions-to of a task type; an empty one ends a tagged sentence."""
-    if kind == "classification":
-        return [row[2] for row in classification_scores.read_rows(path)]
-    if kind == "tagging":
-        return [tag for rows in spans.read_rows(path) for tag in (*(row[2] for row in rows), "")]
-    if kind == "question_answering":
-        read_answers(path)
-        return read_lines(path)
-    ranking_scores.read_rows(path)
-    rows = [line.split("\t") for line in read_lines(path)]
-    return [row[3] for row in sorted(rows, key=lambda row: int(row[0]))]  # in the order of the task file, not by query
+def predicted_answers(path: Path) -> list[str]:
+    """The lines of a JSON object of answers."""
+    read_answers(path)
+    return read_lines(path)
+
+
+LABELS: Kinds = {"classification": lambda path: [row[2] for row in classification_scores.read_rows(path)]}
+#: an empty line ends a sentence
+TAGS: Kinds = {"tagging": lambda path: [tag for rows in spans.read_rows(path) for *_, tag in (*rows, [""])]}
+ANSWERS: Kinds = {"question_answering": predicted_answers}
 
 
 def score_task(task: Task, name: str, predictions: Path, references: Path, split: str) -> dict[str, Any]:

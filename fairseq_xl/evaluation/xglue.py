@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from fairseq_xl.errors import UserError
+from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import benchmarks, published_scores, ranking_scores
-from fairseq_xl.evaluation.benchmarks import Benchmark, Scores, Task, Variant
+from fairseq_xl.evaluation.benchmarks import ANSWERS, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
 from fairseq_xl.evaluation.bleu import bleu
+from fairseq_xl.evaluation.classification_scores import parse_number
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.evaluation.spans import SCHEME
 from fairseq_xl.io.lines import read_lines
@@ -35,9 +36,6 @@ LANGUAGES = {
 }
 #: languages that XGLUE's program averages and the paper does not
 EXTRA_LANGUAGES = {"WPR": ("es",), "QG": ("es", "it", "pt")}
-#: task types of the tasks that are not classification. XGLUE trains WPR as 5 classes and submits the class, a rating
-KINDS = {"MLQA": ("question_answering",), "WPR": ("ranking", "classification")}
-KINDS |= dict.fromkeys(("NER", "POS"), ("tagging",))
 #: averages of the paper
 GROUPS = {"understanding": tuple(LANGUAGES)[:9], "generation": tuple(LANGUAGES)[9:]}
 
@@ -86,6 +84,25 @@ def tagging(predictions: Path, references: Path, language: str) -> Scores:
     for tags, gold_tags in zip(predicted, gold):
         tags += ["O"] * (len(gold_tags) - len(tags))
     return benchmarks.span_scores(predicted, gold, predictions)
+
+
+def predicted_scores(path: Path) -> list[str]:
+    """The score of each text, in the order of the task file, not by query."""
+    ranking_scores.read_rows(path)
+    return [row[3] for row in sorted((line.split("\t") for line in read_lines(path)), key=lambda row: int(row[0]))]
+
+
+def predicted_ratings(path: Path) -> list[str]:
+    """Predicted labels that are numbers; raises `UserError` for others."""
+    lines = LABELS["classification"](path)
+    if not all(map(math.isfinite, map(parse_number, lines))):
+        raise UserError(f"{path}: expected scores or ratings, found {quoted(lines[0])}")
+    return lines
+
+
+#: `Task.kinds` of tasks that are not classification. XGLUE trains WPR as 5 classes and submits the class, a rating
+KINDS: dict[str, Kinds] = {"NER": TAGS, "POS": TAGS, "MLQA": ANSWERS, "QG": {}, "NTG": {}}
+KINDS["WPR"] = {"ranking": predicted_scores, "classification": predicted_ratings}
 
 
 def relevance(predictions: Path, references: Path, language: str, gain: str) -> Scores:
@@ -152,7 +169,7 @@ def tasks() -> dict[str, Task]:
     return {
         name: Task(
             *(tuple(LANGUAGES[name].split()), variants, f"{name}/{{language}}.prediction", references),
-            kinds=KINDS.get(name, ("classification",)),
+            kinds=KINDS.get(name, LABELS),
             extra_languages=EXTRA_LANGUAGES.get(name, ()),
             alternative_references="XNLI/xnli.{split}.tsv" if name == "XNLI" else "",
             benchmark_metric="accuracy" if name == "POS" else "",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fairseq_xl.errors import UserError, quoted
 from fairseq_xl.evaluation import benchmarks, published_scores
-from fairseq_xl.evaluation.benchmarks import Benchmark, Scores, Task, Variant
+from fairseq_xl.evaluation.benchmarks import ANSWERS, LABELS, TAGS, Benchmark, Kinds, Scores, Task, Variant
 from fairseq_xl.evaluation.bootstrap import corpus_metrics
 from fairseq_xl.evaluation.question_answering_scores import NORMALIZATIONS
 from fairseq_xl.io.lines import read_lines
@@ -32,9 +32,6 @@ LANGUAGES = {
         "ar he vi id jv tl eu ml ta te af nl de el bn hi mr ur fa fr it pt es bg ru ja ka ko th sw zh kk tr et fi hu"
     ),
 }
-#: task types of the tasks that are not classification
-KINDS = dict.fromkeys(("xquad", "mlqa", "tydiqa"), ("question_answering",))
-KINDS |= dict.fromkeys(("udpos", "panx"), ("tagging",))
 #: averages of its program
 GROUPS = {
     "average": tuple(LANGUAGES),
@@ -43,6 +40,10 @@ GROUPS = {
     "qa": ("xquad", "mlqa", "tydiqa"),
     "retrieval": ("bucc2018", "tatoeba"),
 }
+
+
+#: `Task.kinds` by group of tasks
+KINDS: dict[str, Kinds] = {"classification": LABELS, "tagging": TAGS, "qa": ANSWERS, "retrieval": {}}
 
 
 def labels(path: Path) -> list[str]:
@@ -103,11 +104,11 @@ def tasks() -> dict[str, Task]:
     }
     result = {}
     for name, languages in LANGUAGES.items():
-        kinds = KINDS.get(name, ("classification",))
-        path = f"{name}/{{split}}-{{language}}.{'json' if kinds == ('question_answering',) else 'tsv'}"
+        group = next(group for group in KINDS if name in GROUPS[group])
+        path = f"{name}/{{split}}-{{language}}.{'json' if group == 'qa' else 'tsv'}"
         result[name] = Task(
             *(tuple(languages.split()), variants.get(name, benchmarks.accuracy_variants(classification)), path, path),
-            kinds=kinds,
+            kinds=KINDS[group],
             benchmark_metric="accuracy" if name == "udpos" else "",
             papers=published_scores.XTREME[name],
         )

@@ -1,6 +1,5 @@
 """What commands need of task types, those of other packages included."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation import bootstrap
 from fairseq_xl.evaluation.classification_scores import UnlabeledError
-from fairseq_xl.objectives.labelled import LabelledObjective, Metric, labelled_objectives
+from fairseq_xl.objectives.labelled import LabelledObjective, labelled_objectives
 
 
 def transformers_heads() -> dict[str, str]:
@@ -33,17 +32,16 @@ def score(objective: LabelledObjective, path: Path, language: str) -> dict[str, 
     pairs = [pair for pair in objective.read_predictions(path, language) if objective.is_labeled(pair[0])]
     if not pairs:
         raise UnlabeledError(f"{path} has no predictions of labeled examples: it cannot be scored")
-    counts = [{"examples": 1} | objective.count(*pair) for pair in pairs]
     names = objective.summed_statistics
-    rows = np.array([[row.get(name, 0) for name in names] for row in counts], dtype=np.float64)
-    metrics = {name: partial(_metric, function=function, names=names) for name, function in objective.metrics().items()}
+    counts = [{"examples": 1} | objective.count(*pair) for pair in pairs]
+    rows = [[values.get(name, 0) for name in names] for values in counts]
+    metrics = {
+        name: lambda sums, metric=metric: np.apply_along_axis(
+            lambda row: np.array(metric(dict(zip(names, row))), dtype=float), -1, sums
+        )
+        for name, metric in objective.metrics().items()
+    }
     scores: dict[str, Any] = {"n": len(pairs)}
     for name, measured in bootstrap.corpus_metrics(rows, metrics).items():
         scores |= {name: measured["score"], f"{name}_interval": measured["interval"]}
     return scores
-
-
-def _metric(sums: np.ndarray, function: Metric, names: tuple[str, ...]) -> np.ndarray:
-    """A metric of sums (…, names) -> (…); NaN where it has no value."""
-    values = [function(dict(zip(names, row))) for row in sums.reshape(-1, len(names)).tolist()]
-    return np.array(values, dtype=np.float64).reshape(sums.shape[:-1])

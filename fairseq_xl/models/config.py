@@ -113,22 +113,22 @@ class EncoderConfig(BackboneConfig):
 
 
 @dataclass
-class EncoderDecoderConfig(BackboneConfig):
-    """An encoder and a decoder of the same width."""
+class DenoisingConfig(BackboneConfig):
+    """An encoder and a decoder of the same width, with shared token embeddings (xDAE)."""
 
-    encoder_layers: int = option(6, "layers of the encoder (Lample & Conneau 2019, section 5.1: 6)", range="1 to 1000")
-    decoder_layers: int = option(6, "layers of the decoder (Lample & Conneau 2019, section 5.1: 6)", range="1 to 1000")
-    share_embeddings: bool = option(False, "share the token embeddings between encoder and decoder")
+    encoder_layers: int = option(
+        6, "layers of the encoder (Lample & Conneau 2019: 6; Liang et al. 2020, section 4.1: 12)", range="1 to 1000"
+    )
+    decoder_layers: int = option(
+        6, "layers of the decoder (both papers: 6; the released model of Liang et al. 2020: 12)", range="1 to 1000"
+    )
 
 
 @dataclass
-class DenoisingConfig(BackboneConfig):
-    """An encoder and a decoder with shared token embeddings; defaults are xDAE's (Liang et al. 2020, section 4.1)."""
+class EncoderDecoderConfig(DenoisingConfig):
+    """An encoder and a decoder whose token embeddings may be separate."""
 
-    encoder_layers: int = option(12, "layers of the encoder (Liang et al. 2020, section 4.1: 12)", range="1 to 1000")
-    decoder_layers: int = option(
-        6, "layers of the decoder (Liang et al. 2020, section 4.1: 6; the released model has 12)", range="1 to 1000"
-    )
+    share_embeddings: bool = option(False, "share the token embeddings between encoder and decoder")
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """Encoder-decoders to pre-train with objectives. Shapes: B batch, S source time, T target time, C channels."""
 
-from typing import Any, Callable, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional
 
 from torch import nn
 
-from fairseq_xl.models.config import DenoisingConfig, EncoderDecoderConfig
+from fairseq_xl.models.config import DenoisingConfig
 from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 
 
@@ -31,7 +31,7 @@ class XLDenoisingModel(XLEncoderDecoderModel):
     #: name and example of such a model, for error messages
     description = "an encoder-decoder: --arch xl_xdae_tiny, xl_unmt_tiny and the like"
 
-    def __init__(self, cfg: Union[DenoisingConfig, EncoderDecoderConfig], dictionary: Any):
+    def __init__(self, cfg: DenoisingConfig, dictionary: Any):
         super().__init__(cfg, dictionary)
         self.heads = nn.ModuleDict()
 

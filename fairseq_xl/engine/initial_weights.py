@@ -33,6 +33,11 @@ class InitialWeightsConfig:
         "initialize the token embeddings of encoder and decoder from this checkpoint, or from word vectors "
         "of pieces: .vec, .txt or .npz (Lample & Conneau 2019, section 4.2: EMB)",
     )
+    random_cross_attention: bool = option(
+        False,
+        "leave cross-attention and its layer normalization random, though the checkpoint of "
+        "--init-decoder-from has them: a control for models whose pre-training trains them",
+    )
 
 
 def initial_weights(cfg: Any) -> dict[str, str | None]:
@@ -44,6 +49,8 @@ def initial_weights(cfg: Any) -> dict[str, str | None]:
             "--init-from initializes encoder, decoder and embeddings: leave out --init-encoder-from, "
             "--init-decoder-from and --init-embeddings-from"
         )
+    if cfg.random_cross_attention and not files["decoder"]:
+        raise UserError("--random-cross-attention needs --init-decoder-from")
     return files
 
 
@@ -71,7 +78,14 @@ def transfer_weights(
         getattr(task.cfg, "init_across_heads", None),
         tokens and task.uses_pretrained_tokens,
     )
-    return initialize(model, files, requirements, layers, lambda pretrained: task.adapt_pretrained(pretrained, model))
+
+    def adapt(pretrained: Pretrained) -> Pretrained:
+        is_random = getattr(task.cfg, "random_cross_attention", False)
+        if is_random and pretrained.path == task.cfg.init_decoder_from:
+            pretrained = without_cross_attention(pretrained)
+        return task.adapt_pretrained(pretrained, model)
+
+    return initialize(model, files, requirements, layers, adapt)
 
 
 def transfer_initial_weights(task: Any, model: Any, files: dict[str, str | None], from_checkpoint: bool) -> None:

@@ -33,7 +33,7 @@ class TextPredictor(Predictor):
     ):
         super().__init__(model, task_of_pair(task, pair), limits, name)
         self.pair = pair
-        self.longest = getattr(self.task, "longest", model.max_positions())  # source and target, in tokens
+        self.longest = self.task.objective.longest or model.max_positions()  # source and target, in tokens
         self.generator = self.task.build_generator([model], GenerationConfig(**(options or {})))
 
     def predict(self, lines: Sequence[str], numbers: Sequence[int]) -> list[Record]:
@@ -54,8 +54,7 @@ class TextPredictor(Predictor):
 
     def batches(self, sources: list[np.ndarray], targets: list[np.ndarray] | None = None) -> Iterator[dict[str, Any]]:
         """Batches, on the model's device, of sentences that end in ``</s>``, and of their targets if there are any."""
-        dataset = self.task.build_dataset(sources, targets, self.pair)
-        self.task.truncate(dataset, self.longest)
+        dataset = self.task.build_dataset(sources, targets, self.pair, longest=self.longest)
         epochs = self.task.get_batch_iterator(dataset, max_tokens=self.limits.tokens, max_sentences=self.limits.lines)
         return map(self.on_device, epochs.next_epoch_itr(shuffle=False))
 
@@ -83,7 +82,7 @@ def task_of_pair(task: Any, pair: tuple[str, str]) -> Any:
         if source != target:
             raise UserError(f"{source}-{target}: xl_generation writes the language of the source")
         task = copy.copy(task)
-        task.eval_languages = [target]
+        task.pair = source, target
         return task
     if not directions_of(task):
         raise UserError(f"a model of {task.cfg._name} generates no text: expected one of translation or xl_generation")

@@ -1,9 +1,9 @@
-"""A corrupted test set: lines of text with the noise of an objective."""
+"""A corrupted test set: lines of text with the noise of an objective, and generation that restores them."""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -12,15 +12,18 @@ from numpy.typing import ArrayLike
 from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.base import Texts
 from fairseq_xl.data.corpora.text_pairs import TextPairs
+from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.plan.epoch_plan import VALIDATION_SEED, BatchSpec
 from fairseq_xl.data.vocabulary import tokenizers
-from fairseq_xl.data.vocabulary.joint_dictionary import SENTENCEPIECE
+from fairseq_xl.data.vocabulary.joint_dictionary import SENTENCEPIECE, XLDictionary
 from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.task_files import read_texts
 from fairseq_xl.io.files import write_lines
 from fairseq_xl.io.text import is_blank
-from fairseq_xl.objectives.base import Objective
+from fairseq_xl.objectives.base import OBJECTIVES, Objective
 from fairseq_xl.objectives.data_folder import DataFolder
+from fairseq_xl.objectives.generation import Generation
+from fairseq_xl.objectives.objective_options import build_objectives, settings_as_text
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +132,69 @@ def fill_masks(source: ArrayLike, positions: Numbers, predicted: Numbers) -> Num
     return np.delete(line, positions[count:])
 
 
-def fill_hypothesis(hypothesis: dict[str, Any], source: ArrayLike, positions: Numbers) -> dict[str, Any]:
-    """Turns a hypothesis of the masked spans into one of the whole line, with the scores of the spans."""
-    predicted = hypothesis["tokens"][:-1].cpu().numpy()  # without </s>
-    return hypothesis | {"tokens": torch.from_numpy(fill_masks(source, positions, predicted))}
+def fill_sources(
+    hypotheses: list[list[dict[str, Any]]], sample: dict[str, Any], pad: int
+) -> list[list[dict[str, Any]]]:
+    """Turns hypotheses of the masked spans of a sample's sources into those of whole lines, with the spans' scores.
+
+    Hypotheses of a sample without masked spans are returned as they are.
+    """
+    positions = sample.get("positions")
+    if positions is None or positions[0] is None:
+        return hypotheses
+    sources = [row[row != pad][1:] for row in sample["net_input"]["src_tokens"].cpu().numpy()]
+
+    def filled(hypothesis: dict[str, Any], source: Numbers, masked: Numbers) -> dict[str, Any]:
+        predicted = hypothesis["tokens"][:-1].cpu().numpy()  # without </s>
+        return hypothesis | {"tokens": torch.from_numpy(fill_masks(source, masked, predicted))}
+
+    return [
+        [filled(hypothesis, source, masked) for hypothesis in beam]
+        for beam, source, masked in zip(hypotheses, sources, positions, strict=True)
+    ]
+
+
+class DenoisedGeneration(Generation):
+    """Generation from the lines of TASK_FILES/SPLIT.LANGUAGE, corrupted by the noise of a pre-training objective.
+
+    Args:
+        cfg, dictionary, framing: as of `Generation`.
+        noise: name of the objective.
+        settings: its options; None: those of its pre-training.
+        trained: the options of its pre-training.
+        corrupted_to: folder for the corrupted and the clean lines, or None.
+    """
+
+    def __init__(
+        self,
+        cfg: Any,
+        dictionary: XLDictionary,
+        framing: Framing,
+        noise: str,
+        settings: Any,
+        trained: Optional[str],
+        corrupted_to: Optional[str],
+    ):
+        super().__init__(cfg, dictionary, framing, named=False)
+        names = [name for name, objective in OBJECTIVES.items() if objective.restores_text]
+        if noise not in names:
+            raise UserError(f"--denoise {noise}: choose one of {', '.join(sorted(names))}")
+        options = " ".join(filter(None, (trained, settings_as_text(settings))))
+        self.noise = build_objectives(noise, options, self.dictionary, self.framing)[noise]
+        self.corrupted_to = corrupted_to
+
+    def check_model(self, model_cfg: Any) -> None:
+        """As `Generation`, and as the pre-training objective."""
+        super().check_model(model_cfg)
+        self.noise.check_model(model_cfg)
+
+    def open(self, folder: DataFolder, split: str, trains: bool, mixes: bool = False) -> dict[str, Any]:
+        """{language: the corrupted lines of a file, with the clean ones}; writes them to `corrupted_to`."""
+        if split == "train":
+            raise UserError("--denoise is for fairseq-generate; the task xl_pretraining trains the model")
+        language = self.generated_language
+        path = self.path(split, language, "", "SPLIT.LANGUAGE files")
+        corpus, texts = read_corrupted(self.noise, folder, path, language)
+        if self.corrupted_to:
+            write_corrupted(Path(self.corrupted_to, f"{split}.{language}"), folder, corpus, texts)
+        return {language: corpus}

@@ -54,7 +54,7 @@ class Generation(FilesObjective, SourceTargetObjective):
     Config = GenerationConfig
     name = "generation"
     corpus_class = TextPairs
-    longest = (LONGEST, LONGEST)  # of source and target, in tokens
+    longest: tuple[int, int] = (LONGEST, LONGEST)
 
     @classmethod
     def random_files(cls, text: RandomText) -> dict[str, Iterable[str]]:
@@ -66,6 +66,14 @@ class Generation(FilesObjective, SourceTargetObjective):
     def input_length(self) -> InputLength:
         """`InputLength` of a framed and truncated source."""
         return InputLength(text=self.longest[0], symbols=0, positions=self.longest[0])
+
+    @property
+    def generated_language(self) -> str:
+        """The language of fairseq-generate; raises `UserError` if `eval_langs` names several."""
+        languages = self.languages_of("test")
+        if len(languages) > 1:
+            raise UserError(f"--eval-langs {self.cfg.eval_langs}: fairseq-generate takes one language at a time")
+        return languages[0]
 
     def check_model(self, model_cfg: Any) -> None:
         """Sets the lengths to which texts are truncated; raises `UserError` if the model has fewer positions."""

@@ -4,7 +4,7 @@ Legend: B batch, S and T tokens of source and target, C channels, N predicted to
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 import numpy as np
 import torch
@@ -46,6 +46,9 @@ class SourceTargetObjective(SequenceObjective):
 
     Perplexities are those of the negative log-likelihood. Validation may score greedy translations.
     """
+
+    #: maximum numbers of tokens of source and target, to which text is truncated; None: those of the model
+    longest: Optional[tuple[int, int]] = None
 
     def batch(self, sources: Any, targets: Any, languages: torch.Tensor, target_languages: torch.Tensor) -> Batch:
         """The batch of B sources and targets that end in ``</s>``, of the languages (B, 1); all targets may be None."""

@@ -1,6 +1,7 @@
 """Translation of parallel text (Lample & Conneau 2019, sections 4.2 and 4.3), also of back-translated text."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -165,6 +166,11 @@ class Translation(SourceTargetObjective):
             corpora[name] = self._pairs(folder, split, prefix, source, target)
             if self.cfg.back_translated and trains:
                 corpora[BACK + name] = self._back_translated(folder, source, target)
+        if not trains and not self.named:  # fairseq's generator truncates; a test has a translation of every line
+            validates = split.startswith(("train", "valid"))
+            return {name: pairs.in_memory(pairs.filled if validates else None) for name, pairs in corpora.items()}
+        if split == "train" and not self.named:
+            self._check_lengths(corpora.values())
         if not trains or len(corpora) == 1:
             return corpora
         mixed = MixedCorpus(corpora, self.cfg.alpha)
@@ -173,6 +179,17 @@ class Translation(SourceTargetObjective):
                 list(_shares({name: corpus.sentences for name, corpus in corpora.items()}, self.cfg.alpha).values())
             )
         return {MIXED: mixed}
+
+    def _check_lengths(self, corpora: Iterable[DirectedPairs]) -> None:
+        """Raises `UserError` if no pair of a corpus has at most `length` tokens on each side."""
+        for corpus in corpora:
+            try:
+                corpus.mean_size(self.input_length.text)
+            except UserError as error:
+                raise UserError(
+                    f"no training pair fits {self.cfg.length} tokens, the smaller of --max-tokens and --max-positions: "
+                    f"raise the smaller one ({error})"
+                ) from None
 
     @staticmethod
     def _bitext(folder: DataFolder, split: str, source: str, target: str) -> Optional[Path]:

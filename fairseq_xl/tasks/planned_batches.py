@@ -225,13 +225,11 @@ class PlannedTask:
         max_tokens: int | None,
         max_sentences: int | None,
         update: int | None = None,
-        longest: int | None = None,
     ) -> list[ObjectiveSampler]:
         """Makes a sampler for each objective of a dataset.
 
         Args:
             update: the first update of the epoch; None in validation and in a pass over the data.
-            longest: maximum length of a text in tokens; None: the objective's.
         """
         samplers = []
         for name, corpora in dataset.corpora.items():
@@ -240,7 +238,6 @@ class PlannedTask:
             tokens, sentences = options.batch_tokens, options.batch_sentences
             if tokens is None and sentences is None:
                 tokens, sentences = max_tokens, max_sentences
-            length = length if longest is None else length._replace(text=longest)
             limits = length, tokens, sentences
             samplers.append(ObjectiveSampler(name, corpora, *limits, options.alpha, objective.lengths))
         return samplers
@@ -267,7 +264,7 @@ class PlannedTask:
             training: whether the model is trained on them: batches are sampled, or an epoch is a pass over the data.
             longest: maximum length of a text in tokens; longer ones are left out. None: the objective's.
         """
-        limits = {"max_tokens": max_tokens, "max_sentences": max_sentences, "longest": longest}
+        limits = {"max_tokens": max_tokens, "max_sentences": max_sentences}
 
         def plan(epoch: int, ranks: int, micro_steps: int) -> Plan:
             """The plan of an epoch."""

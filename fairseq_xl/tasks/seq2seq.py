@@ -3,17 +3,17 @@
 import logging
 import os
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from fairseq.dataclass import ChoiceEnum
 from omegaconf import OmegaConf
 
 from fairseq_xl.checkpoints.stacks import LAYERS
-from fairseq_xl.data import Numbers
 from fairseq_xl.data.corpora.mixed_corpus import unmixed
 from fairseq_xl.data.corpora.text_pairs import TextPairs
 from fairseq_xl.data.vocabulary import tokenizers
@@ -25,8 +25,10 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.evaluation.prediction_folders import Origin, write_origin
 from fairseq_xl.io.options import option, option_name
 from fairseq_xl.io.text import text_of_line
+from fairseq_xl.models.encoder_decoder import XLEncoderDecoderModel
 from fairseq_xl.models.generation_options import check_generation, check_run
 from fairseq_xl.models.generator import generate, generator_class, restrict
+from fairseq_xl.objectives.corrupted_lines import fill_sources
 from fairseq_xl.tasks.base import XLTask, XLTaskConfig
 from fairseq_xl.tasks.language_pieces import LanguagePieces
 from fairseq_xl.tasks.planned_batches import EvaluationDataset, PlannedBatches, PlannedTask
@@ -55,6 +57,9 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     generates = True
     #: name of the objective
     objective_name: str
+    #: class of its models
+    model_class: Any = XLEncoderDecoderModel
+    pair: Any = None  # `inference_pair`, if it is set
     #: whether `_warn_of_unknown` has warned
     warned_of_unknown = False
     #: origins of the checkpoints of fairseq-generate, with --results-path
@@ -72,12 +77,10 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Builds the model; a new one starts from the weights of --init-*."""
         model = super().build_model(cfg, from_checkpoint)
-        self.check_model(model)
+        if not isinstance(model, self.model_class):
+            raise UserError(f"{self.cfg._name} needs {self.model_class.description}")
         transfer_initial_weights(self, model, self.weight_files, from_checkpoint)
         return model
-
-    def check_model(self, model: Any) -> None:
-        """Raises `UserError` for a model that the task cannot use."""
 
     def dataset_class(self, trains: bool) -> type[PlannedBatches]:
         """The class of the data set of a split; fairseq's generator evaluates."""
@@ -86,40 +89,75 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     @property
     def inference_pair(self) -> tuple[str, str]:
         """Source and target language of fairseq-generate and fairseq-interactive."""
-        raise NotImplementedError(f"{type(self).__name__}.inference_pair")
+        return self.pair
+
+    def describe_batch(self, sample: Any) -> str:
+        """The task and the languages or directions of a batch, for messages."""
+        batch, names = sample["batch"], self.dictionary.languages
+        pairs = torch.cat((batch["languages"], batch["other_languages"]), dim=1).unique(dim=0).tolist()
+        directions = ("-".join(dict.fromkeys((names[source], names[target]))) for source, target in pairs)
+        return f"{self.cfg._name} of {','.join(directions)}"
+
+    def check_trained(self, identity: dict[str, Any], path: str) -> None:
+        """Raises `UserError` for a checkpoint, the file `path`, that was not trained with this task."""
+        raise NotImplementedError(f"{type(self).__name__}.check_trained")
+
+    def check_fits(self, state: dict[str, Any], path: str) -> None:
+        """As the base class; raises `UserError` for a checkpoint of another task."""
+        super().check_fits(state, path)
+        self.check_trained(state["task_state"]["fairseq_xl"], path)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the base class; with --results-path, stores the origin of the checkpoint."""
+        """As the base class and `check_trained`; with --results-path, stores the origin of the checkpoint."""
         super().load_state_dict(state_dict)
+        self.check_trained(state_dict["fairseq_xl"], state_dict.get("path", "the checkpoint"))
         run = run_config(self.cfg)
         if run is not None and OmegaConf.select(run, "common_eval.results_path") and "path" in state_dict:
             self.origins = (*self.origins, Origin.from_checkpoint(state_dict["path"], self.cfg._name))
 
     # --- data --------------------------------------------------------------------------------------------------
 
-    def get_batch_iterator(self, dataset: PlannedBatches, **kwargs: Any) -> Epochs:
-        """The batches of the plan; in fairseq-generate every n-th batch from --shard-id on, n of --num-shards."""
+    def get_batch_iterator(
+        self, dataset: PlannedBatches, *, max_positions: Any = None, max_tokens: int | None = None, **kwargs: Any
+    ) -> Epochs:
+        """The batches of the plan; in fairseq-generate every n-th batch from --shard-id on, n of --num-shards.
+
+        Text that is in memory is truncated (`truncate`); raises `UserError` if it is then longer than --max-tokens.
+        """
+        texts = list(unmixed(dataset.corpora[self.objective_name]).values())
+        limits = kwargs | {"max_tokens": max_tokens}
+        if all(isinstance(text, TextPairs) for text in texts):
+            self.truncate(texts, max_positions)
+            longest = max(int(text.sides_of(text.example_ids).max(initial=0)) for text in texts)
+            if max_tokens is not None and longest > max_tokens:
+                advice = "raise it or lower --length" if self.objective.longest else "raise it"
+                raise UserError(f"a line has {longest} tokens, more than --max-tokens {max_tokens}: {advice}")
         if not self.evaluates:
-            return super().get_batch_iterator(dataset, **kwargs)
+            return super().get_batch_iterator(dataset, **limits)
         run = run_config(self.cfg)
-        if any(corpus.targets is None for corpus in dataset.corpora[self.objective_name].values()):
+        if any(text.targets is None for text in texts):
             for name in ("prefix_size", "score_reference"):
                 if run.generation[name]:
                     raise UserError(f"{option_name(name)}: the text has no targets")
         shards, shard = (OmegaConf.select(run, f"dataset.{name}") for name in ("num_shards", "shard_id"))
         if shards in (None, 1):  # None: a checkpoint without this section
-            return super().get_batch_iterator(dataset, **kwargs)
-        return self.shard(dataset, **kwargs | {"num_shards": shards, "shard_id": shard})
+            return super().get_batch_iterator(dataset, **limits)
+        return self.shard(dataset, **limits | {"num_shards": shards, "shard_id": shard})
 
-    def check_longest(
-        self, dataset: PlannedBatches, max_tokens: int | None, description: str, advice: str = ""
-    ) -> None:
-        """Raises `UserError` if a source with its ``<s>``, or a target, has more than `max_tokens` (None: no limit)."""
-        parts = unmixed(dataset.corpora[self.objective_name]).values()
-        longest = max(int(part.sides_of(part.example_ids).max(initial=0)) for part in parts)
-        if max_tokens is not None and longest > max_tokens:
-            raise UserError(
-                f"{description} has {longest} tokens, more than --max-tokens {max_tokens}: raise it{advice}"
+    def truncate(self, texts: Sequence[TextPairs], max_positions: tuple[int, int] | None) -> None:
+        """Truncates sources and targets to the limits of the objective and, in evaluation, of the models.
+
+        A warning lists the lines that were longer.
+        """
+        limits = [longest for longest in (self.objective.longest, max_positions) if longest]
+        if not limits:
+            return
+        longest = limits[0] if not self.evaluates else tuple(map(min, zip(*limits, strict=True)))
+        truncated = np.concatenate([text.truncate(longest) for text in texts]) + 1
+        if len(truncated):
+            logger.warning(
+                "%d lines have more than %s tokens (source, target) and are truncated; the first: %s",
+                *(len(truncated), tuple(longest), truncated[:10].tolist()),
             )
 
     # --- generation --------------------------------------------------------------------------------------------
@@ -210,25 +248,27 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
         return self.build_dataset(src_tokens, None, self.inference_pair, constraints)
 
     def build_dataset(
-        self, sources: Any, targets: Any, pair: tuple[str, str], constraints: Any = None
+        self,
+        sources: Any,
+        targets: Any,
+        pair: tuple[str, str],
+        constraints: Any = None,
+        longest: tuple[int, int] | None = None,
     ) -> EvaluationDataset:
         """The dataset of source sentences and, if there are any, their targets, which end in ``</s>``.
 
         Args:
             pair: the codes of their languages.
             constraints: as in `build_dataset_for_inference`.
+            longest: numbers of tokens to which they are truncated; None: those of `truncate`.
         """
         sizes = np.ones((len(sources), 2), dtype=np.int64)
         for side, sentences in enumerate((sources, targets or ())):
             sizes[: len(sentences), side] = [len(sentence) for sentence in sentences]
         corpus = TextPairs(sources, targets, sizes, pair, constraints=constraints)
+        if longest:
+            corpus.truncate(longest)
         return EvaluationDataset(self.objectives, {self.objective_name: {"-".join(pair): corpus}})
-
-    @staticmethod
-    def truncate(dataset: PlannedBatches, longest: tuple[int, int]) -> Numbers:
-        """Truncates the texts of a dataset to positions of encoder and decoder; returns the truncated lines (k,)."""
-        lines = [corpus.truncate(longest) for corpora in dataset.corpora.values() for corpus in corpora.values()]
-        return np.concatenate(lines)
 
     def _warn_of_unknown(self, src_tokens: Any) -> None:
         """Warns once if half or more of the input is ``<unk>``."""
@@ -242,8 +282,11 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
     def inference_step(
         self, generator: Any, models: Any, sample: Any, prefix_tokens: Any = None, constraints: Any = None
     ) -> Any:
-        """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis."""
-        return generate(
+        """Runs beam search from the symbol of the target language; an empty source line gives an empty hypothesis.
+
+        Where the decoder predicts masked tokens only, they are inserted into the source.
+        """
+        hypotheses = generate(
             generator,
             models,
             sample,
@@ -252,3 +295,4 @@ class XLSeq2SeqTask(PlannedTask, XLTask):
             prefix_tokens=prefix_tokens,
             constraints=constraints,
         )
+        return fill_sources(hypotheses, sample, self.dictionary.pad())

@@ -360,7 +360,7 @@ def test_the_shortest_texts(translator, run):
         assert all(run(lines, translator, "-s", "en", "-t", "de", *more))
 
 
-def test_titles_are_those_of_generate(data_bin, tmp_path, run):
+def test_titles_are_those_of_generate(data_bin, tmp_path, run, caplog):
     files = write_titles(tmp_path / "files")
     options = cli(max_epoch=6, lr=0.01, no_epoch_checkpoints=True, disable_validation=True)
     run_train(generation(data_bin, files, tmp_path / "run", *options, "--length", 10))
@@ -371,6 +371,8 @@ def test_titles_are_those_of_generate(data_bin, tmp_path, run):
     lines = (files / "test.de.src").read_text(encoding="utf-8").splitlines()
     found = run(lines, checkpoint, "--lang", "de", *options)
     assert found == read_generated(tmp_path / "to" / "generate-test.txt")[0] and len(set(found)) > 1
+    assert run(["das Haus " * 9], checkpoint, "--lang", "de")
+    assert "standard input: 1 lines are truncated to 10 tokens: 1" in caplog.text  # --length of the fine-tuning
 
 
 def test_a_predictor_keeps_the_order_of_lines(data_bin):

@@ -77,9 +77,10 @@ class TextPairs(ListedExamples):
         self.longest = LONGEST, LONGEST  # of source and target, in tokens
 
     def truncate(self, longest: tuple[int, int]) -> Numbers:
-        """Truncates sources and targets to these numbers of tokens; returns the lines (k,) that are longer."""
-        self.longest = longest[0] - 1, longest[1]  # the encoder reads <s> too
-        return np.asarray(self.example_ids[(self.sizes[self.example_ids] > self.longest).any(axis=1)])
+        """Truncates sources and targets to these numbers of tokens; returns the lines (k,) that become shorter."""
+        before = self.sides_of(self.example_ids)
+        self.longest = min(longest[0] - 1, self.longest[0]), min(longest[1], self.longest[1])  # the encoder reads <s>
+        return np.asarray(self.example_ids[(self.sides_of(self.example_ids) < before).any(axis=1)])
 
     def sides_of(self, lines: Numbers) -> Numbers:
         """Numbers of tokens of framed sources and of targets of lines (n,), as they are truncated: (n, 2)."""

@@ -1,11 +1,9 @@
-"""Dry run of a training, without its text or a GPU: computed memory and updates, then two updates of a tiny model.
+"""Dry run of a training, without its text or a GPU: its memory and its updates, computed.
 
 CONFIG … are YAML files of flags of fairseq-train, as recipes/launch.py takes them; flags on the command line override
 them. The command computes the number of parameters, the peak memory of each GPU and its parts, the tokens of an update
-over all processes (--distributed-world-size), and the updates and tokens of an epoch. Then two processes train a model
-of one layer and 64 channels for two updates, with a tiny vocabulary, tiny batches and generated text, on CPU, or on
-GPUs where there are two. Other flags stay, except --update-freq (at most 2; with --schedule cycle the number of
-objectives), --num-workers and those of saving and logging. No file stays, except those of --json and --write.
+over all processes (--distributed-world-size), and the updates and tokens of an epoch. No file stays, except those of
+--json and --write.
 
 For a configuration listed in a papers.yaml in one of its parent folders, the vocabulary, the languages and the
 published number of parameters come from there.
@@ -25,7 +23,6 @@ from fairseq_xl.errors import UserError, in_range, names_of, positive_integer
 from fairseq_xl.io import bounds
 from fairseq_xl.io.files import replacing
 from fairseq_xl.io.flags import file_of, overridden, split_warmup_share
-from fairseq_xl.rehearsal import DEADLINE
 
 PROGRAM = "fairseq-xl rehearse"
 SYMBOLS = in_range(int, "1 or more", bounds.LARGEST_VOCABULARY)
@@ -41,15 +38,7 @@ ARGUMENTS = (
         positive_integer,
     ),
     argument("--line-tokens", "tokens per side of a sentence pair, with </s> (default: 32)", positive_integer),
-    flag("--no-updates", "do not run the two updates"),
-    argument(
-        "--deadline",
-        "end the processes of a configuration whose two updates take longer",
-        in_range(float, "more than 0"),
-        DEADLINE,
-        metavar="SECONDS",
-    ),
-    argument("--json", "also write the counts and losses to this file", metavar="FILE"),
+    argument("--json", "also write the counts to this file", metavar="FILE"),
     argument("--list", "rehearse the configurations of a list, such as recipes/papers.yaml", metavar="FILE"),
     argument("--only", "with --list: only these systems", metavar="SYSTEM,…"),
     flag("--write", "with --list: write SYSTEM/results/rehearsal.md in the folder of the list"),
@@ -74,38 +63,27 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable(logging.WARNING)  # of tasks, about the generated text
     program, sys.argv[0] = sys.argv[0], PROGRAM  # argparse shows it in errors of fairseq's flags
     try:
-        failed = _rehearse(configs, flags, options)
+        _rehearse(configs, flags, options)
     finally:
         logging.disable(logging.NOTSET)
         sys.argv[0] = program
-    if failed:
-        raise UserError(f"rehearse: {failed[0]}")
 
 
-def _rehearse(configs: list[str], flags: list[str], options: Options) -> list[str]:
-    """Rehearses the configurations of the command line; returns the errors of updates."""
+def _rehearse(configs: list[str], flags: list[str], options: Options) -> None:
+    """Rehearses the configurations of the command line."""
     from fairseq_xl.rehearsal.counting import count
-    from fairseq_xl.rehearsal.report import counts_text, markdown, updates_text
-    from fairseq_xl.rehearsal.updates import run_two_updates
+    from fairseq_xl.rehearsal.report import counts_text, markdown
 
     entries = _entries(configs, flags, options)
-    settings = [entry.setting() for entry in entries]
     counts, records = [], []
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
-        for index, (entry, setting) in enumerate(zip(entries, settings)):
-            counts.append(count(setting, Path(name) / str(index)))
+        for index, entry in enumerate(entries):
+            counts.append(count(entry.setting(), Path(name) / str(index)))
             title = f"{entry.system}, {entry.name}\n" if options.list else ""
             sys.stdout.write(f"{title}{counts_text(counts[-1], entry.paper)}" + ("\n" if options.list else ""))
             sys.stdout.flush()
-    updates = [] if options.no_updates else run_two_updates(settings, deadline=options.deadline)
-    for index, entry in enumerate(entries):
-        record: dict[str, Any] = {"system": entry.system, "name": entry.name, "paper": entry.paper}
-        record["counted"] = dataclasses.asdict(counts[index])
-        if updates:
-            title = f"{entry.system}, {entry.name}: " if options.list else ""
-            sys.stdout.write(f"{title}{updates_text(updates[index])}")
-            record["updates"] = {"losses": list(updates[index].losses), "error": updates[index].error}
-        records.append(record)
+            counted = dataclasses.asdict(counts[-1])
+            records.append({"system": entry.system, "name": entry.name, "paper": entry.paper, "counted": counted})
     if options.json:
         with replacing(options.json) as file:
             file.write((json.dumps(records, indent=1) + "\n").encode())
@@ -116,7 +94,6 @@ def _rehearse(configs: list[str], flags: list[str], options: Options) -> list[st
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:
                 file.write(markdown(system, rows).encode())
-    return [f"{entry.name}: {result.error}" for entry, result in zip(entries, updates) if result.error is not None]
 
 
 def _entries(configs: list[str], flags: list[str], options: Options) -> list[Any]:

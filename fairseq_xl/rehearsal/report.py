@@ -14,7 +14,6 @@ from fairseq_xl.io.versions import version
 from fairseq_xl.io.yaml_files import load
 from fairseq_xl.rehearsal.counting import Counts
 from fairseq_xl.rehearsal.setting import Setting
-from fairseq_xl.rehearsal.updates import PROCESSES, UpdateResult
 
 GIB = 2**30
 #: keys of an entry of a list -> their types
@@ -125,14 +124,6 @@ def counts_text(counts: Counts, paper: str | None) -> str:
     ]
     width = max(len(name) for name, _ in rows) + 2
     return "".join(f"{name:<{width}}{value}\n" for name, value in rows)
-
-
-def updates_text(updated: UpdateResult) -> str:
-    """The result of the two updates, as lines of text."""
-    if updated.error is not None:
-        return f"the two updates failed: {updated.error}\n"
-    losses = ", ".join(f"{loss:g}" for loss in updated.losses)
-    return f"two updates done in {PROCESSES} processes: loss {losses} bits ({'; '.join(updated.notes)})\n"
 
 
 def _tokens(counts: Counts) -> str:

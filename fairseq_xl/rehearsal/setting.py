@@ -16,7 +16,7 @@ from fairseq_xl.data.corpora.line_corpus import LineCorpus
 from fairseq_xl.data.framing import Framing
 from fairseq_xl.data.vocabulary.joint_dictionary import XLDictionary
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.flags import merge_objective_options, split_warmup_share
+from fairseq_xl.io.flags import split_warmup_share
 from fairseq_xl.objectives import OBJECTIVES, build_objectives
 from fairseq_xl.objectives.task_file_objectives import FilesObjective
 from fairseq_xl.objectives.translation import Translation
@@ -28,7 +28,6 @@ FILES = ("init_from", "init_encoder_from", "init_decoder_from", "init_embeddings
 LANGUAGES = ("langs", "train_langs", "eval_langs", "valid_langs", "lang", "source_lang", "target_lang")
 PAIRS = ("pairs", "lang_pairs")
 LINE = 32  # tokens of a generated line, unless an objective or --line-tokens asks for another length
-CHANNELS, EXAMPLES, UPDATES = 64, 2, 2  # of a small model and its training
 PRETRAINING = ("xl_pretraining", "xl_unsupervised_translation")
 
 
@@ -68,11 +67,8 @@ def parse_flags(arguments: list[str]) -> Any:
     return cfg
 
 
-def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
-    """Writes text for the flags of a setting to a new folder and points their configuration to it; raises `UserError`.
-
-    If `small`, model and batches are tiny (`shrink`).
-    """
+def prepare(setting: Setting, folder: Path) -> Prepared:
+    """Writes text for a setting to a new folder and points the configuration of its flags to it; raises `UserError`."""
     cfg = parse_flags(list(setting.arguments))
     if cfg.task._name in PRETRAINING:
         _check_objectives(str(cfg.task.objectives))
@@ -100,8 +96,6 @@ def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
             settings = [] if task.objective_options is None else [str(task.objective_options)]
             task.objective_options = " ".join([*settings, "paraphrase.negatives=random"])  # they need as much memory
             training.notes.append("random negatives in place of mined ones")
-        if small:
-            shrink(training, pretraining_objectives(cfg, dictionary))
         if "task_files" in task:
             task.task_files = str(folder / "labeled")
     write_text(folder, _size(cfg, dictionary, languages, pairs, setting))
@@ -109,7 +103,7 @@ def prepare(setting: Setting, folder: Path, small: bool = False) -> Prepared:
         kind: Any = OBJECTIVES[str(task._name).removeprefix("xl_")]
         length = int(task.length or cfg.model.max_positions)
         batch, tokens = cfg.dataset.batch_size or 8, cfg.dataset.max_tokens
-        most = 2 if small else (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit
+        most = (tokens or 16 * batch * length) // (batch * length)  # texts of a query: as many as fit
         write_labeled(folder / "labeled", kind, languages, length, 4 * batch, max(2, most))
     return training
 
@@ -122,42 +116,6 @@ def _check_objectives(names: str) -> None:
             raise UserError(
                 f"--objectives {names}: {part} reads files of its own: rehearse it as --task xl_{kind.name}"
             )
-
-
-def shrink(training: Prepared, objectives: dict[str, Any]) -> None:
-    """Makes model and batches tiny, for two updates in seconds: one layer, `CHANNELS` channels, `EXAMPLES` examples."""
-    cfg, model = training.cfg, training.cfg.model
-    heads = max(count for count in (1, 2, 4) if count <= model.get("heads", 1))
-    sizes = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "embed_dim": CHANNELS, "ffn_dim": 4 * CHANNELS}
-    for name, size in (sizes | {"heads": heads}).items():
-        if name in model:
-            model[name] = size
-    limits = []
-    for name, objective in objectives.items():
-        longest = EXAMPLES * (objective.input_length.text * 2 + objective.input_length.symbols)
-        if objective.cfg.batch_sentences:
-            limits.append(f"{name}.batch_sentences={min(EXAMPLES, objective.cfg.batch_sentences)}")
-        if objective.cfg.batch_tokens:
-            limits.append(f"{name}.batch_tokens={min(longest, objective.cfg.batch_tokens)}")
-    if objectives:
-        settings = [str(cfg.task.objective_options or ""), *limits]
-        cfg.task.objective_options = merge_objective_options(["--objective-options", " ".join(settings)])[1]
-        cfg.task.updates_per_epoch = UPDATES
-    if cfg.dataset.batch_size:
-        cfg.dataset.batch_size = min(EXAMPLES, cfg.dataset.batch_size)
-    elif cfg.dataset.max_tokens and not limits:
-        cfg.dataset.max_tokens = min(cfg.dataset.max_tokens, 16 * LINE if not objectives else cfg.dataset.max_tokens)
-    cycle = str(cfg.task.get("schedule")) == "cycle"
-    trained_count = sum(objective.is_trained for objective in objectives.values())
-    cfg.optimization.update_freq = [trained_count if cycle else min(2, int(cfg.optimization.update_freq[0]))]
-    if "update_freq" in cfg.task:
-        cfg.task.update_freq = cfg.optimization.update_freq
-    cfg.optimization.max_update = UPDATES
-    with_heads = f", {heads} heads" if "heads" in model else ""
-    training.notes.append(
-        f"one layer, {CHANNELS} channels{with_heads}, batches of {EXAMPLES} examples, "
-        f"--update-freq {cfg.optimization.update_freq[0]}"
-    )
 
 
 def _languages_and_pairs(cfg: Any, count: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

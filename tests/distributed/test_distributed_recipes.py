@@ -1,12 +1,12 @@
 """Every training configuration that is shipped makes two updates.
 
-The papers' configurations (recipes/papers.yaml) are tested in tests/recipes/test_rehearsal.py instead. Here are toy
-sizes, configurations for hydra, and those of experiments on real text.
+Those of the papers (recipes/papers.yaml), toy sizes, configurations for hydra, and those of experiments on real text.
 
 Files are found by their names: a new one is tested too, and its comment has to name the file that it overrides. Changed
 are the size (one layer, 64 channels, 4 heads), the data (a tiny vocabulary, random negatives), and how much of it an
-update reads: `--update-freq`, the limits of batches, `--num-workers`. Nothing is validated or saved. All other flags
-are as shipped. The configurations of the comparisons on real text, which override others, run with --slow.
+update reads: `--update-freq`, the limits of batches, `--num-workers`, the number of processes. Nothing is validated or
+saved. All other flags are as shipped. The configurations of the comparisons on real text, which override others, and
+those of the papers but the first of each system run with --slow.
 """
 
 import itertools
@@ -82,21 +82,25 @@ def read(path):
 
 
 def configurations():
-    """{name: flags} of every configuration that trains, except for those of the papers."""
+    """{name: flags} of every configuration that trains."""
     files = sorted(
         {*RECIPES.glob("*/config/*.yaml"), *RECIPES.glob("*/lohelp/**/*.yaml"), *RECIPES.glob("lohelp/**/*.yaml")}
     )
     experiments = {
         path for path in files if "\nsteps:" in path.read_text(encoding="utf-8")
     }  # lists of commands, not of flags
-    rehearsed = {Path(entry.files[-1]).resolve() for entry in report.read_list(RECIPES / "papers.yaml")}
-    found = {path: counted(flags(stack(path))) for path in files if path not in experiments | rehearsed}
+    papers = report.read_list(RECIPES / "papers.yaml")
+    listed = {Path(entry.files[-1]).resolve() for entry in papers}
+    found = {path: counted(flags(stack(path))) for path in files if path not in experiments | listed}
     found |= {path: of_hydra(path) for path in sorted(HYDRA.glob("*.yaml")) if path.name != "run.yaml"}
     named = {str(path.relative_to(RECIPES).with_suffix("")): given for path, given in found.items()}
+    named |= {f"{entry.system}: {entry.name}": counted(list(entry.setting().arguments)) for entry in papers}
     return {name: given for name, given in named.items() if not {"--beam", "--valid-subset"} & set(given)}
 
 
 CONFIGURATIONS = configurations()
+PAPERS = [name for name in CONFIGURATIONS if ":" in name]
+FIRST = [next(name for name in PAPERS if name.startswith(f"{system}:")) for system in report.TITLES]
 
 
 def small(name, given, root):
@@ -127,7 +131,7 @@ def small(name, given, root):
         *given,
         *more,
         *size,
-        *cli(embed_dim=64, max_update=2, disable_validation=True, no_save=True),
+        *cli(embed_dim=64, max_update=2, disable_validation=True, no_save=True, distributed_world_size=1),
     ]
 
 
@@ -153,7 +157,10 @@ def root(tmp_path_factory):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if "lohelp" in name else []) for name in CONFIGURATIONS],
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if "lohelp" in name or name in {*PAPERS} - {*FIRST} else [])
+        for name in CONFIGURATIONS
+    ],
 )
 def test_configuration_trains(root, tmp_path, name):
     output = run_train([*small(name, CONFIGURATIONS[name], root), "--save-dir", tmp_path])

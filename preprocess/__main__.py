@@ -13,8 +13,8 @@ from fairseq_xl.io import bounds
 from fairseq_xl.io.files import SIZE_LIMIT, room_problem
 from fairseq_xl.io.signals import ending_by_exception
 from fairseq_xl.io.text import use_utf8
-from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
+from preprocess.verification import verify
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:

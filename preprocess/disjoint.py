@@ -29,7 +29,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import replacing, write_json
 from fairseq_xl.io.fingerprints import fingerprint, sha256_of
 from fairseq_xl.io.format_numbers import FORMATS
-from preprocess.fingerprints import verify
+from preprocess.verification import verify
 from preprocess.vocabulary import reused_symbols
 
 logger = logging.getLogger("preprocess")

@@ -60,6 +60,15 @@ class Stages:
         """Tells whether a stage does not have to run."""
         return not self._read(name, inputs, outputs)[1]
 
+    def finish(self, manifest: dict[str, Any], describe: Callable[[], None] | None = None) -> None:
+        """Writes the manifest of a corpus, the last file, and before it corpus.yaml, unless they are there already."""
+        manifest = {"format": self.format} | manifest
+        has_description = describe is None or (self.data_bin / "corpus.yaml").exists()
+        if not has_description or read_json(self._manifest) != manifest:
+            if describe:
+                describe()
+            write_json(self._manifest, manifest)
+
     def names(self) -> list[str]:
         """Lists the stages that have a record."""
         records = [read_json(path) for path in sorted((self.folder / "records").glob("*.json"))]

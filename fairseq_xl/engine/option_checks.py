@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from fairseq_xl.errors import UserError, check_number
 from fairseq_xl.io.options import option_name
 from fairseq_xl.modules.data_parallel import BACKENDS
-from fairseq_xl.optimizers.base import parse_betas
+from fairseq_xl.optimizers.float32_state import parse_betas
 
 MISSING_LR = "--lr is missing: set the learning rate (fairseq's default of 0.25 is for plain SGD)"
 BOTH_PRECISIONS = "--fp16, --bf16 and --amp, or their --memory-efficient- forms, exclude each other: choose one of them"

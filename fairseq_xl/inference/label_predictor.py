@@ -7,7 +7,7 @@ import torch
 
 from fairseq_xl.data.labelled.labelled_examples import LabelledExamples
 from fairseq_xl.errors import UserError
-from fairseq_xl.inference.base import BatchLimits, Predictor, Record
+from fairseq_xl.inference.predictor import BatchLimits, Predictor, Record
 from fairseq_xl.tasks.planned_batches import PlannedBatches
 
 

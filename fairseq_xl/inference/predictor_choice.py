@@ -4,9 +4,9 @@ import argparse
 from typing import Any
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.inference.base import BatchLimits, Predictor, on_best_device
 from fairseq_xl.inference.label_predictor import LabelPredictor
 from fairseq_xl.inference.model_loading import load_model
+from fairseq_xl.inference.predictor import BatchLimits, Predictor, on_best_device
 from fairseq_xl.inference.text_predictor import TextPredictor, directions_of
 from fairseq_xl.io.lines import STANDARD_INPUT
 from fairseq_xl.io.options import option_name

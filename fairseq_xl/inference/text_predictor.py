@@ -10,7 +10,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from fairseq_xl.data.vocabulary import tokenizers
 from fairseq_xl.errors import UserError
-from fairseq_xl.inference.base import BatchLimits, Predictor, Record
+from fairseq_xl.inference.predictor import BatchLimits, Predictor, Record
 from fairseq_xl.tasks.same_language_generation import XLGenerationTask
 from fairseq_xl.tasks.supervised_translation import XLTranslationConfig, XLTranslationTask
 

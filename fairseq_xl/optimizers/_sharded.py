@@ -12,7 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.ranks import broadcast
-from fairseq_xl.optimizers.base import optimizer_parameters
+from fairseq_xl.optimizers.float32_state import optimizer_parameters
 
 logger = logging.getLogger(__name__)
 

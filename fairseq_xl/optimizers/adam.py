@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from fairseq_xl.io.options import option
-from fairseq_xl.optimizers.base import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
+from fairseq_xl.optimizers.float32_state import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
 
 #: devices for which all supported versions of torch have a fused update; other devices run torch's foreach update
 FUSED = ("cuda", "cpu", "mps", "xpu")

@@ -13,7 +13,7 @@ from omegaconf import II
 from torch import Tensor
 
 from fairseq_xl.io.options import option
-from fairseq_xl.optimizers.base import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
+from fairseq_xl.optimizers.float32_state import MultiTensorOptimizer, XLOptimizer, chunks, gradients, in_float32
 
 
 @dataclass

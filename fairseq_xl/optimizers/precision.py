@@ -16,7 +16,7 @@ from torch.nn import Parameter
 
 from fairseq_xl.checkpoints.parameter_names import MASTERS
 from fairseq_xl.errors import UserError
-from fairseq_xl.optimizers.base import optimizer_parameters
+from fairseq_xl.optimizers.float32_state import optimizer_parameters
 
 logger = logging.getLogger(__name__)
 

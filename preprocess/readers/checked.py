@@ -4,9 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairseq_xl.io.files import read_json, write_json
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.readers.problems import Problems
 from preprocess.stages import Stages, locked
 
@@ -55,9 +53,7 @@ def build(folder: Path, release: Path, outputs: Sequence[Output], header: dict, 
         for output, depends in zip(outputs, inputs):
             counts |= stages.run(output.name, depends, list(output.paths), output.write)
         file_hashes = {name_in(release, path): digest for path, digest in hashes.items()}
-        manifest = {"format": FORMATS["corpus"], **header, "counts": counts, "files": file_hashes}
-        if read_json(folder / "manifest.json") != manifest:
-            write_json(folder / "manifest.json", manifest)
+        stages.finish({**header, "counts": counts, "files": file_hashes})
 
 
 def name_in(folder: Path, path: Path) -> str:

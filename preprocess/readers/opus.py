@@ -20,9 +20,8 @@ from tqdm import tqdm
 
 from fairseq_xl.errors import UserError, check_number, language_pair
 from fairseq_xl.io.compressed import lines_of
-from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
 from preprocess.readers import command
 from preprocess.readers.aligned import Pairs
@@ -54,14 +53,8 @@ def build(folder: Path, pair: str, archives: list[Path], held_out: int) -> None:
         inputs = {"pair": pair, "held_out": held_out, "archives": list(hashes.values())}
         outputs = [folder / f"{bitext_path(split, pair)}.{side}" for split in SPLITS for side in pair.split("-")]
         counts = stages.run(f"corpus {pair}", inputs, outputs, lambda: _write(folder, pair, archives, held_out))
-        manifest = {
-            "format": FORMATS["corpus"],
-            "counts": counts,
-            "archives": hashes,
-        }
-        if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
-            describe(folder, pair.split("-"), [pair])
-            write_json(folder / "manifest.json", manifest)
+        manifest = {"counts": counts, "archives": hashes}
+        stages.finish(manifest, lambda: describe(folder, pair.split("-"), [pair]))
 
 
 def _write(folder: Path, pair: str, archives: list[Path], held_out: int) -> dict:

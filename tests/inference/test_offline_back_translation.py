@@ -16,7 +16,7 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference import offline_back_translation
 from fairseq_xl.io.files import read_json
 from fairseq_xl.io.locks import locked
-from preprocess.fingerprints import verify
+from preprocess.verification import verify
 from tests.bad_input.every_command import fails
 from tests.command_line import cli
 from tests.commands import MAX_POSITIONS, pretraining, run_generate, run_train, translation, unsupervised

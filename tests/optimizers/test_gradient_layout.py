@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_xl.optimizers import base
+from fairseq_xl.optimizers import float32_state
 from tests.commands import run_train
 from tests.distributed.builders import folders, headed, runs  # noqa: F401
 
@@ -14,7 +14,7 @@ RUNS = ["mlm-tlm", "all-cycle", "similarity", "denoising", "future", "next-sente
 def copied(monkeypatch):
     """(strides of the gradient, strides of the parameter) where they differ, and the number of all gradients."""
     found, number = [], []
-    gradients = base.gradients
+    gradients = float32_state.gradients
 
     def watched(parameters):
         for parameter in parameters:

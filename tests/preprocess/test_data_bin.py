@@ -19,9 +19,9 @@ from fairseq_xl.io.fingerprints import fingerprint
 from fairseq_xl.io.step_records import begin_parts
 from preprocess import binarize, files, stages
 from preprocess.config import read_config
-from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
 from preprocess.stages import Stages, locked
+from preprocess.verification import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -21,8 +21,8 @@ from preprocess import binarize, files, joined, shards
 from preprocess.__main__ import main
 from preprocess.check import check
 from preprocess.config import read_config
-from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
+from preprocess.verification import verify
 from tests.warm_python import python
 
 ROOT = Path(__file__).resolve().parents[2]

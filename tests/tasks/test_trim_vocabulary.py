@@ -18,8 +18,8 @@ from fairseq_xl.errors import UserError
 from fairseq_xl.inference.embedder import Embedder
 from fairseq_xl.io.checkpoints import load_checkpoint
 from preprocess import binarize
-from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
+from preprocess.verification import verify
 from tests.builders import write_task
 from tests.commands import classification, load, pretraining, run_train, translation
 from tests.tasks.conftest import preprocess_here

@@ -10,7 +10,6 @@ from tqdm import tqdm
 from fairseq_xl.errors import UserError
 from fairseq_xl.io.files import read_json, replacing, write_json
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.config import SPLITS
 from preprocess.readers.folder import bitext_path, describe, mono_path, write_aligned
 from preprocess.readers.libreoffice_help import packages, questions, ranking, tagging, tasks
@@ -58,13 +57,8 @@ def build(folder: Path, languages: list[Language], package_folder: Path | None, 
         )
         if not (folder / "corpus.yaml").exists():
             describe(folder, codes, all_pairs)
-        manifest = {
-            "format": FORMATS["corpus"],
-            "counts": counts,
-            "packages": {path.name: hashes[language.code] for language, path in package_paths.items()},
-        }
-        if read_json(folder / "manifest.json") != manifest:
-            write_json(folder / "manifest.json", manifest)
+        package_hashes = {path.name: hashes[language.code] for language, path in package_paths.items()}
+        stages.finish({"counts": counts, "packages": package_hashes})
 
 
 def _packages(languages: list[Language], package_folder: Path | None, fetched: Path) -> dict[Language, Path]:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_xl.io.files import read_json, replacing, write_json
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.fingerprints import sha256_of
-from fairseq_xl.io.format_numbers import FORMATS
 from preprocess.readers.folder import describe, mono_path
 from preprocess.readers.text import has_letter, one_line
 from preprocess.readers.wikipedia import dump, extracted
@@ -54,10 +53,8 @@ def build(folder: Path, sources: dict[str, list[Path]], held_out: int, workers: 
                 outputs,
                 lambda: _write(outputs, language, [(path, kinds[path]) for path in paths], held_out, workers),
             )
-        manifest = {"format": FORMATS["corpus"], "counts": counts, "sources": hashes, "wikiextractor": version}
-        if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
-            describe(folder, list(files), [])
-            write_json(folder / "manifest.json", manifest)
+        manifest = {"counts": counts, "sources": hashes, "wikiextractor": version}
+        stages.finish(manifest, lambda: describe(folder, list(files), []))
 
 
 def _write(outputs: list[Path], language: str, files: list[tuple[Path, str]], held_out: int, workers: int) -> dict:

@@ -10,8 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_xl.errors import UserError
-from fairseq_xl.io.files import read_json, replacing, write_json
-from fairseq_xl.io.format_numbers import FORMATS
+from fairseq_xl.io.files import replacing
 from fairseq_xl.io.lines import read_lines
 from fairseq_xl.io.text import text_of_line
 from preprocess.readers import romanian
@@ -62,7 +61,6 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
                 )
         languages = list(dict.fromkeys(language for pair in pairs for language in pair.split("-")))
         manifest = {
-            "format": FORMATS["corpus"],
             "pairs": pairs,
             "remove diacritics": remove_diacritics,
             "counts": counts,
@@ -72,9 +70,7 @@ def build(folder: Path, pairs: list[str], remove_diacritics: bool = False, witho
                 "test": {pair: corpus.test for pair, corpus in corpora.items()},
             },
         }
-        if read_json(folder / "manifest.json") != manifest or not (folder / "corpus.yaml").exists():
-            describe(folder, languages, pairs)
-            write_json(folder / "manifest.json", manifest)
+        stages.finish(manifest, lambda: describe(folder, languages, pairs))
 
 
 def _selected(pairs: list[str], without: Collection[str]) -> dict[str, Pair]:

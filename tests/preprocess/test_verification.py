@@ -14,8 +14,8 @@ from fairseq_xl.io import fingerprints
 from fairseq_xl.io.fingerprints import SAMPLE_BYTES, SAMPLES, fingerprint
 from preprocess import disjoint
 from preprocess.__main__ import main, parse_arguments
-from preprocess.fingerprints import verify
 from preprocess.pipeline import prepare
+from preprocess.verification import verify
 from tests.tiny_data import write_items
 
 MILLION = 1 << 20
